@@ -1,6 +1,6 @@
 //! Thoroughness of tests: by default, all tests together fit into a few minutes.
 
-use stratann_tier::testing::Crash;
+use stratann_tier::testing::{Crash, Failure, SimVolume};
 
 /// Whether each test may take minutes: `make test-slow`, or `STRATANN_SLOW=1`.
 pub(crate) fn slow() -> bool {
@@ -21,4 +21,53 @@ pub(crate) fn crashes(at: u64) -> Vec<Crash> {
 /// tests.
 pub(crate) fn step(few: usize) -> usize {
     if slow() { 1 } else { few }
+}
+
+/// A machine that crashed during an operation of some work.
+pub(crate) struct Crashed {
+    /// The number of the operation. The first one of the work is 0.
+    pub(crate) at: u64,
+    pub(crate) volume: SimVolume,
+    /// How much of the work was acknowledged before.
+    pub(crate) acknowledged: usize,
+    pub(crate) modes: Vec<Crash>,
+}
+
+/// Crashes during each operation of `work` on `before`. The work calls its second argument whenever
+/// it acknowledges something. Returns the number of operations.
+///
+/// In slow tests the work is done anew for each crash, and meets the failure. By default it does so
+/// at every eighth one. The other machines are states of one run that does not fail: a crash leaves
+/// the same bytes there. `shift` moves the modes ([`crashes`]).
+pub(crate) fn each_crash(
+    before: &SimVolume,
+    shift: u64,
+    work: impl Fn(&SimVolume, &mut dyn FnMut()),
+    mut check: impl FnMut(Crashed),
+) -> u64 {
+    let start = before.operations();
+    let whole = before.fork();
+    whole.record();
+    let mut acknowledged = Vec::new();
+    work(&whole, &mut || acknowledged.push(whole.operations()));
+    let operations = whole.operations() - start;
+    let recorded = whole.recorded();
+    assert_eq!(recorded.len() as u64, operations + 1);
+    // State `at + 1` has the change of operation `at`, if that is a write. It is not durable.
+    for (at, state) in (0..).zip(recorded.into_iter().skip(1)) {
+        let mut crashed = Crashed {
+            at,
+            acknowledged: acknowledged.partition_point(|&end| end <= state.operations()),
+            volume: state,
+            modes: crashes(at + shift),
+        };
+        if slow() || at % 8 == 0 {
+            crashed.volume = before.fork();
+            crashed.volume.fail_after(at, Failure::Crash);
+            crashed.acknowledged = 0;
+            work(&crashed.volume, &mut || crashed.acknowledged += 1);
+        }
+        check(crashed);
+    }
+    operations
 }

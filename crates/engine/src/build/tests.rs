@@ -20,7 +20,7 @@ use super::*;
 use crate::data::{Matrix, NoRows};
 use crate::index::Index;
 use crate::progress::Silent;
-use crate::slow::{crashes, slow, step};
+use crate::slow::{crashes, each_crash, slow, step};
 use crate::stores::roles::tests::four_disks;
 use crate::verify::verify_in;
 use crate::{Compression, Layout, OpenOptions, SearchOptions, stored};
@@ -198,21 +198,19 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
     let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
     build(&before, 150).unwrap();
     begin_insert(&before);
-    let start = before.operations();
-    let whole = before.fork();
-    build(&whole, 260).unwrap();
-    let operations = whole.operations() - start;
-    assert!(operations > 10, "{operations} operations");
     let (mut old, mut new) = (0, 0);
     let seeds = if slow() { 3 } else { 1 };
-    for at in 0..operations {
-        let volume = before.fork();
-        volume.fail_after(at, Failure::Crash);
-        let outcome = build(&volume, 260);
-        let modes = crashes(at + layout as u64);
-        for (seed, mode) in (0..seeds).flat_map(|seed| modes.iter().map(move |&mode| (seed, mode)))
+    let work = |volume: &SimVolume, acknowledge: &mut dyn FnMut()| {
+        if build(volume, 260).is_ok() {
+            acknowledge();
+        }
+    };
+    let operations = each_crash(&before, layout as u64, work, |crashed| {
+        let at = crashed.at;
+        for (seed, &mode) in
+            (0..seeds).flat_map(|seed| crashed.modes.iter().map(move |m| (seed, m)))
         {
-            let image = volume.crash_image(seed, mode);
+            let image = crashed.volume.crash_image(seed, mode);
             let found = vectors_in(&image);
             // The old index resumes its insert, and the new one does not, even if another build
             // fails later.
@@ -226,13 +224,16 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                     assert_eq!(known(&image.fork()), 0, "{place}");
                     // Nor does it if another build takes none, wherever that fails.
                     if new == 0 {
-                        for at in (0..operations).step_by(step(7)) {
+                        for later in (0..).step_by(step(7)) {
                             let next = image.fork();
-                            next.fail_after(at, Failure::Crash);
+                            next.fail_after(later, Failure::Crash);
                             let _ = build(&next, 170);
                             let left = next.crash_image(seed, mode);
                             if vectors_in(&left) == Some(260) {
-                                assert_eq!(known(&left), 0, "{place}, then {at}");
+                                assert_eq!(known(&left), 0, "{place}, then {later}");
+                            }
+                            if !next.has_crashed() {
+                                break;
                             }
                         }
                     }
@@ -241,7 +242,7 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 other => panic!("{place}: {other:?} vectors"),
             }
             // All acknowledged rows are there.
-            assert!(outcome.is_err() || found == Some(260), "{place}");
+            assert!(crashed.acknowledged == 0 || found == Some(260), "{place}");
             // The files that the crash left do not disturb the next build.
             if seed == 0 && (slow() || at % 3 == 0) {
                 build(&image, 170).unwrap();
@@ -260,7 +261,8 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 assert_eq!(files_in(&image), files);
             }
         }
-    }
+    });
+    assert!(operations > 10, "{operations} operations");
     assert!(old > 0 && new > 0, "{layout}: {old} old, {new} new");
 }
 
@@ -277,21 +279,19 @@ fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
         if !slow() && disks > 1 && !most.contains(&layout) {
             continue;
         }
-        let build = |volume: &SimVolume| build_rows(volume, 150, layout, folder.path(), &Silent);
-        let whole = new();
-        build(&whole).unwrap();
-        for at in 0..whole.operations() {
-            let volume = new();
-            volume.fail_after(at, Failure::Crash);
-            let _ = build(&volume);
-            for mode in crashes(at + layout as u64) {
-                let found = vectors_in(&volume.crash_image(at, mode));
+        let build = |volume: &SimVolume, _: &mut dyn FnMut()| {
+            drop(build_rows(volume, 150, layout, folder.path(), &Silent));
+        };
+        each_crash(&new(), layout as u64, build, |crashed| {
+            let at = crashed.at;
+            for &mode in &crashed.modes {
+                let found = vectors_in(&crashed.volume.crash_image(at, mode));
                 assert!(
                     matches!(found, None | Some(150)),
                     "{layout}, operation {at}, {mode:?}: {found:?}"
                 );
             }
-        }
+        });
     }
 }
 

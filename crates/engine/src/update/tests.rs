@@ -37,7 +37,7 @@ use crate::data::{Matrix, NoRows};
 use crate::durable::Durability;
 use crate::progress::Silent;
 use crate::repair::{RepairOptions, repair_in};
-use crate::slow::{crashes, slow, step};
+use crate::slow::{crashes, each_crash, slow, step};
 use crate::verify::verify_in;
 use crate::{
     Compression, Error, ErrorKind, Filter, Layout, OpenOptions, Order, Row, RowTable,
@@ -590,13 +590,28 @@ fn run(case: Case, volume: &SimVolume, folder: &Path) -> usize {
 
 /// The same with other calls.
 fn run_calls(calls: &[Call], case: Case, volume: &SimVolume, folder: &Path) -> usize {
+    let mut acknowledged = 0;
+    make_calls(calls, case, volume, folder, &mut || acknowledged += 1);
+    acknowledged
+}
+
+/// Makes the calls until one fails, and says when each is acknowledged.
+fn make_calls(
+    calls: &[Call],
+    case: Case,
+    volume: &SimVolume,
+    folder: &Path,
+    acknowledge: &mut dyn FnMut(),
+) {
     let Ok(live) = open(case, volume, folder, Durability::Always) else {
-        return 0;
+        return;
     };
-    calls
-        .iter()
-        .take_while(|call| call.make(&live).is_ok())
-        .count()
+    for call in calls {
+        if call.make(&live).is_err() {
+            return;
+        }
+        acknowledge();
+    }
 }
 
 #[test]
@@ -640,26 +655,22 @@ fn crash_in_calls(
     folder: &Path,
     seeds: std::ops::Range<u64>,
 ) -> usize {
-    let start = before.operations();
-    let whole = before.fork();
-    assert_eq!(run_calls(calls, case, &whole, folder), calls.len());
-    let operations = whole.operations() - start;
-    assert!(operations > 60, "{operations} operations");
     // Not the same mode at the same operation of each.
     let shift = CASES.iter().position(|&other| other == case);
     let shift = shift.unwrap_or(CASES.len()) as u64;
+    let work = |volume: &SimVolume, acknowledge: &mut dyn FnMut()| {
+        make_calls(calls, case, volume, folder, acknowledge);
+    };
     let mut count = 0;
-    for at in 0..operations {
-        let volume = before.fork();
-        volume.fail_after(at, Failure::Crash);
-        let done = run_calls(calls, case, &volume, folder);
+    let operations = each_crash(before, shift, work, |crashed| {
+        let (at, done) = (crashed.at, crashed.acknowledged);
         let mut model = first.clone();
         calls[..done].iter().for_each(|call| call.apply(&mut model));
         for seed in seeds.clone() {
-            for mode in crashes(at + shift) {
+            for &mode in &crashed.modes {
                 let place =
                     format!("{case:?}, operation {at}, {mode:?}, seed {seed}, after {done} calls");
-                let image = volume.crash_image(seed, mode);
+                let image = crashed.volume.crash_image(seed, mode);
                 let live = open(case, &image, folder, Durability::Always)
                     .unwrap_or_else(|error| panic!("{place}: {error}"));
                 let found = contents(&live);
@@ -678,7 +689,8 @@ fn crash_in_calls(
                 count += 1;
             }
         }
-    }
+    });
+    assert!(operations > 60, "{operations} operations");
     count
 }
 

@@ -126,6 +126,8 @@ struct State {
     /// Bytes of blocks that files have released since the disk is full, and that can be reserved
     /// for others.
     freed: u64,
+    /// With [`record`](SimVolume::record), a copy of the state before each operation.
+    recorded: Option<Vec<State>>,
 }
 
 /// Combines the disks of a machine into one volume.
@@ -172,6 +174,32 @@ fn missing(action: &'static str, name: &str) -> TierError {
 }
 
 impl State {
+    /// A copy without locks and without recorded states.
+    fn unlocked(&self) -> State {
+        State {
+            inodes: self.inodes.clone(),
+            disks: self.disks.iter().map(Disk::unlocked).collect(),
+            operations: self.operations,
+            failure: self.failure,
+            calls: self.calls,
+            trip: self.trip,
+            tripped: self.tripped.clone(),
+            discards_files: self.discards_files,
+            discards_names: self.discards_names,
+            keeps_room: self.keeps_room,
+            freed: self.freed,
+            recorded: None,
+        }
+    }
+
+    /// Records the state, if states are recorded.
+    fn record(&mut self) {
+        if let Some(mut recorded) = self.recorded.take() {
+            recorded.push(self.unlocked());
+            self.recorded = Some(recorded);
+        }
+    }
+
     /// Fails if the machine has crashed.
     fn alive(&self, name: &str) -> Result<(), TierError> {
         match self.failure {
@@ -195,6 +223,7 @@ impl State {
         space: Option<u64>,
     ) -> Result<Verdict, TierError> {
         self.alive(name)?;
+        self.record();
         let number = self.operations;
         // The operation at which the machine crashes is the last one counted.
         self.operations += 1;
@@ -413,21 +442,27 @@ impl SimVolume {
 
     /// An independent copy with the unsynced changes, counts and failure, but without locks.
     pub fn fork(&self) -> SimVolume {
-        let state = self.lock_state();
-        let copy = State {
-            inodes: state.inodes.clone(),
-            disks: state.disks.iter().map(Disk::unlocked).collect(),
-            operations: state.operations,
-            failure: state.failure,
-            calls: state.calls,
-            trip: state.trip,
-            tripped: state.tripped.clone(),
-            discards_files: state.discards_files,
-            discards_names: state.discards_names,
-            keeps_room: state.keeps_room,
-            freed: state.freed,
-        };
+        let copy = self.lock_state().unlocked();
         Self::with(copy, self.join())
+    }
+
+    /// From now on the volume records its state before each operation. A crash at any of them can
+    /// then be tried without a second run: [`crash_image`](SimVolume::crash_image) of a recorded
+    /// state.
+    pub fn record(&self) {
+        self.lock_state().recorded = Some(Vec::new());
+    }
+
+    /// Ends the recording. Returns the state before each operation since then, and the last one, as
+    /// independent volumes.
+    pub fn recorded(&self) -> Vec<SimVolume> {
+        let mut state = self.lock_state();
+        state.record();
+        let states = state.recorded.take().unwrap_or_default();
+        let volumes = states
+            .into_iter()
+            .map(|state| Self::with(state, self.join()));
+        volumes.collect()
     }
 }
 
