@@ -113,7 +113,7 @@ fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     let refused = || TierError::NoMemory {
         what: "the buffer of a read".into(),
         bytes: bytes as u64,
-        instead: "ask for fewer threads, or fewer queries in flight",
+        instead: "use fewer threads, or fewer queries in flight",
     };
     if start == libc::MAP_FAILED {
         return Err(refused());

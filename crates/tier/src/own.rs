@@ -54,7 +54,7 @@ pub fn own(
     let reader = volume.open_reader(name)?;
     let len = reader.size()?;
     tracing::info!(
-        "{}: has other names (hard links), which keep its bytes: {len} bytes are copied before it is changed",
+        "{}: the file has other names (hard links), so its {len} bytes are copied before it is changed",
         volume.place(name),
     );
     let no_space = |error| match error {

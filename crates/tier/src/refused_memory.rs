@@ -178,7 +178,7 @@ extern "C" fn aborted(_: libc::c_int) {
 
 /// The end of the line, after the number of bytes.
 const REMEDY: &[u8] = b" bytes; the system refused it. Raise the limit of this process (`ulimit -v`, or the memory of its cgroup), \
-or ask for less (fewer threads, a smaller --memory). A committed index is whole; its next build or change removes unfinished files\n";
+or ask for less (fewer threads, a smaller --memory). A committed index is intact; its next build or change removes unfinished files\n";
 
 /// A line that is assembled without allocations.
 struct Line {

@@ -74,7 +74,7 @@ impl SplitVolume {
         // All volumes are checked before the first write, so a refusal leaves no mark.
         let home = mark_of(&*self.home)?;
         if home.as_ref().is_some_and(|mark| !mark.home) {
-            let what = "it has files of an index whose home is elsewhere";
+            let what = "it has files of an index whose primary copy is elsewhere";
             return Err(taken(&*self.home, what));
         }
         let marks = self.others.iter().map(|other| mark_of(&**other));
@@ -97,7 +97,12 @@ impl SplitVolume {
                 Some(mark) if !mark.home && mark.digits == digits => {}
                 Some(_) => return Err(taken(&**other, "it belongs to another index")),
                 None if other.list()?.iter().all(|name| name == OWNER) => unmarked.push(other),
-                None => return Err(taken(&**other, "it has files, and nothing says whose")),
+                None => {
+                    return Err(taken(
+                        &**other,
+                        "it has files, and no mark of the index that they belong to",
+                    ));
+                }
             }
         }
         if home.is_none() {
@@ -206,8 +211,10 @@ impl Volume for SplitVolume {
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
         if self.number(from) != self.number(to) {
             return Err(TierError::Unsupported {
-                what: format!("to rename {} to {}", self.place(from), self.place(to)),
-                reason: "they are on different volumes; write the file anew".to_owned(),
+                what: format!("renaming {} to {}", self.place(from), self.place(to)),
+                reason:
+                    "they are on different volumes. Write the file again, and remove the old one"
+                        .to_owned(),
             });
         }
         self.volume(from).rename(from, to)

@@ -330,7 +330,7 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
     let other = format!("{at_memory} is a memory server of DistVS, not a storage server");
     let (_crossed, at_crossed, http) = compute(&at_storage, &at_memory);
     let said = health(&http, &["HTTP/1.1 503", &wrong, &other]);
-    assert!(said.contains("check address and port"), "{said}");
+    assert!(said.contains("Check address and port"), "{said}");
     // It has tried again by then, and logs the error once.
     std::thread::sleep(Duration::from_millis(300));
     let log = std::fs::read_to_string(place.path(LOG)).unwrap();

@@ -177,9 +177,9 @@ impl MirrorVolume {
         match self.folder.kept() {
             Kept::ForNow => Ok(()),
             Kept::ForOthers => Err(TierError::Unsupported {
-                what: format!("to write {} beside its copy", self.home.place(name)),
+                what: format!("writing {} and its copy", self.home.place(name)),
                 reason:
-                    "the copy is kept for others; open the index for changes to have one of its own"
+                    "the copy is kept for other processes. Open the index for changes, which makes a copy of its own"
                         .to_owned(),
             }),
         }

@@ -126,8 +126,9 @@ impl FromStr for DeviceKind {
 
     fn from_str(text: &str) -> Result<DeviceKind, String> {
         let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
-        found
-            .ok_or_else(|| format!("`{text}` is no device of the model; use ssd, rdma, cxl or nvm"))
+        found.ok_or_else(|| {
+            format!("`{text}` is not a device of the model. Use ssd, rdma, cxl or nvm")
+        })
     }
 }
 

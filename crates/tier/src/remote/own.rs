@@ -64,7 +64,7 @@ impl Secret {
                 Ok(secret) => return Ok(secret),
             }
         }
-        Err(failed(&path, &"it is removed as often as it is made"))
+        Err(failed(&path, &"another process removes it again and again"))
     }
 }
 
@@ -87,7 +87,7 @@ impl Place {
                 return Err(TierError::Unsupported {
                     what: "a secret of this user".to_owned(),
                     reason: format!(
-                        "neither XDG_STATE_HOME nor HOME is an absolute path: set {} to a file with a secret",
+                        "neither XDG_STATE_HOME nor HOME is an absolute path. Set {} to a file with a secret",
                         Secret::FILE
                     ),
                 });
@@ -121,7 +121,7 @@ fn check_owner(home: &Path, owner: u32, user: u32) -> Result<(), TierError> {
         false => Err(TierError::Unsupported {
             what: "a secret of this user".to_owned(),
             reason: format!(
-                "HOME is {}, which belongs to another user: run with this user's own HOME (`sudo -H`), or set {} to a file with a secret",
+                "HOME is {}, which belongs to another user. Run with this user's own HOME (`sudo -H`), or set {} to a file with a secret",
                 home.display(),
                 Secret::FILE
             ),
@@ -134,7 +134,7 @@ fn failed(path: &Path, cause: &dyn Display) -> TierError {
     TierError::Unsupported {
         what: format!("the secret of this user in {}", path.display()),
         reason: format!(
-            "{cause}: let this user read and write there, or set {} to a file with a secret",
+            "{cause}. Let this user read and write there, or set {} to a file with a secret",
             Secret::FILE
         ),
     }

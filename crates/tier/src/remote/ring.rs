@@ -90,7 +90,7 @@ impl Memory {
         // of the size would prove nothing.
         let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed || fstat(fd)?.st_size != ALL as i64 {
-            return Err(broken("memory of another size, or that is not sealed"));
+            return Err(broken("its memory has another size, or is not sealed"));
         }
         Ok(Arc::new(Memory(MmapOptions::new().len(ALL).map_raw(fd)?)))
     }
@@ -139,7 +139,7 @@ impl End {
         let head = self.memory.position(self.ring, HEAD).load(Ordering::SeqCst);
         let there = head.wrapping_sub(self.own);
         if there > RING as u64 {
-            return Err(broken("more bytes than it has"));
+            return Err(broken("it announces more bytes than it has room for"));
         }
         let count = out.len().min(there as usize);
         let at = self.own as usize % RING;
@@ -169,7 +169,7 @@ impl End {
         let tail = self.memory.position(self.ring, TAIL).load(Ordering::SeqCst);
         let used = self.own.wrapping_sub(tail);
         if used > RING as u64 {
-            return Err(broken("more bytes taken than were put there"));
+            return Err(broken("more bytes were taken than were put there"));
         }
         let count = bytes.len().min(RING - used as usize);
         let at = self.own as usize % RING;
@@ -243,7 +243,7 @@ fn check_user(socket: &UnixStream) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::new(
             ErrorKind::PermissionDenied,
-            format!("it belongs to user {}", other.as_raw()),
+            format!("the other process belongs to user {}", other.as_raw()),
         )),
     }
 }
@@ -273,7 +273,7 @@ impl RingStream {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-            return Err(broken("no room for its descriptors"));
+            return Err(broken("its descriptors do not fit a message"));
         }
         sendmsg(
             &socket,
@@ -308,7 +308,7 @@ impl RingStream {
         let (Ok([memory, theirs, mine]), true) =
             (descriptors, got.bytes == hello.len() && hello == *HELLO)
         else {
-            return Err(broken("no client of it"));
+            return Err(broken("the first message is not from a client of StratANN"));
         };
         // Writes to these descriptors must not block.
         for fd in [&theirs, &mine] {
@@ -591,7 +591,7 @@ impl RingListener {
             if !facts.file_type().is_socket() {
                 return Err(io::Error::new(
                     ErrorKind::AlreadyExists,
-                    "something else stands there",
+                    "the path exists, and is not a socket",
                 ));
             }
             match UnixStream::connect(path) {

@@ -176,7 +176,7 @@ impl RemoteVolume {
             true => Ok(()),
             false => Err(TierError::Replaced {
                 place: self.home.place(name),
-                what: "another checkpoint took its place while it was copied".to_owned(),
+                what: "another checkpoint replaced it while it was copied".to_owned(),
             }),
         }
     }

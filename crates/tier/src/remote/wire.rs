@@ -106,14 +106,16 @@ impl Protocol {
     pub fn mismatch(self, version: u32) -> String {
         match Protocol::of(version) {
             Some(other) if other != self => {
-                format!("is {other}, not {self}: check address and port")
+                format!("is {other}, not {self}. Check address and port")
             }
             Some(_) => {
                 let (own, theirs) = (self.version() & 0xFFFF, version & 0xFFFF);
-                format!("speaks version {theirs}, and this is {own}: use the same on both sides")
+                format!(
+                    "speaks version {theirs} of the protocol, and this program version {own}. Use the same on both sides"
+                )
             }
             None => format!(
-                "is a server of a later version (it speaks protocol {}): use the same on both sides",
+                "is a server of a later version (it speaks protocol {}). Use the same version on both sides",
                 version >> 16
             ),
         }

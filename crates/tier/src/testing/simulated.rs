@@ -707,7 +707,7 @@ impl Volume for SimVolume {
         let more = bytes - there.map_or(0, |(_, kept)| kept);
         let mut state = self.lock_state();
         let room = (state.freed < more).then_some(more);
-        let changed = state.change(Operation::KeepRoom, "keep room in", name, 0, room);
+        let changed = state.change(Operation::KeepRoom, "reserve space in", name, 0, room);
         if changed.is_err() && there.is_none() && state.alive(name).is_ok() {
             let disk = &mut state.disks[self.disk];
             disk.names.remove(name);
@@ -715,7 +715,7 @@ impl Volume for SimVolume {
             disk.unsynced_names.push(NameChange::Remove { name });
         }
         let verdict = changed?;
-        let inode = state.inode(self.disk, "keep room in", name)?;
+        let inode = state.inode(self.disk, "reserve space in", name)?;
         state.inodes[inode].kept = bytes;
         state.freed = state.freed.saturating_sub(more);
         match verdict {

@@ -105,7 +105,7 @@ impl Streams {
     pub fn serving(loopback: bool) -> Result<Streams, TierError> {
         let streams = Self::new(loopback)?;
         warn_of_tcp(
-            "over TCP it encrypts nothing, and who reaches its port is not asked who he is",
+            "Over TCP nothing is encrypted, and a process that reaches the port is not authenticated.",
         );
         Ok(streams)
     }
@@ -172,7 +172,7 @@ impl Streams {
         stream.greet(side, until).map_err(|error| match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => io::Error::new(
                 ErrorKind::TimedOut,
-                "nothing comes through UCX, and it answers over TCP: let UCX_TLS and UCX_NET_DEVICES name devices on both sides that reach each other",
+                "no bytes arrive through UCX, though it answers over TCP. Let UCX_TLS and UCX_NET_DEVICES name devices that reach each other, on both sides",
             ),
             _ => error,
         })?;
@@ -188,7 +188,7 @@ fn tell(to: &mut Timed, worker: &Worker, side: Side, seal: &Seal) -> io::Result<
     if bytes.len() > REACH {
         let (all, most) = (bytes.len(), REACH);
         return Err(io::Error::other(format!(
-            "its address in UCX is {all} bytes, and {most} may be sent: name fewer devices in UCX_NET_DEVICES"
+            "its UCX address has {all} bytes, and at most {most} can be sent. Name fewer devices in UCX_NET_DEVICES"
         )));
     }
     bytes.resize(REACH, 0);
@@ -203,14 +203,14 @@ fn told(from: &mut Timed, by: Side, seal: &Seal) -> io::Result<Vec<u8>> {
     let ended = |error: io::Error| match error.kind() {
         ErrorKind::UnexpectedEof => io::Error::new(
             ErrorKind::UnexpectedEof,
-            "it ended the connection before it had told its address in UCX; its log says why",
+            "it ended the connection before it sent its UCX address. Its log has the reason",
         ),
         _ => error,
     };
     from.read_exact(&mut bytes).map_err(ended)?;
     from.read_exact(&mut proof).map_err(ended)?;
     if !seal.is_shown(&proof, by, &bytes) {
-        let what = "its address in UCX came without the proof that it knows the secret: somebody else sent or changed it on the way";
+        let what = "its UCX address has no proof that it knows the secret; another process sent or changed the address";
         return Err(io::Error::new(ErrorKind::InvalidData, what));
     }
     let (len, rest) = bytes.split_at(4);
@@ -218,7 +218,7 @@ fn told(from: &mut Timed, by: Side, seal: &Seal) -> io::Result<Vec<u8>> {
     let address = rest.get(..len).filter(|_| len >= LEAST_ADDRESS);
     let address = address.ok_or_else(|| {
         let what = format!(
-            "an address in UCX of {len} bytes, where {LEAST_ADDRESS} to {} can be: use the same version on both sides",
+            "a UCX address of {len} bytes; {LEAST_ADDRESS} to {} are possible. Use the same version on both sides",
             rest.len()
         );
         io::Error::new(ErrorKind::InvalidData, what)
@@ -583,7 +583,7 @@ impl UcxStream {
         }
         self.set_read_timeout(None);
         if hello != *HELLO {
-            let what = "something else than a greeting comes through UCX";
+            let what = "the first bytes through UCX are not a greeting";
             return Err(io::Error::new(ErrorKind::InvalidData, what));
         }
         match side {
