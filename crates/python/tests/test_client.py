@@ -122,7 +122,7 @@ def test_changes_are_seen_by_whoever_searches_then(folder, queries, small, tmp_p
 
 
 def test_servers_that_only_read_say_so(address, queries):
-    with connect(address) as client, pytest.raises(ValueError, match="takes no changes: start it .* with --changes"):
+    with connect(address) as client, pytest.raises(ValueError, match="takes no changes. Start it .* with --changes"):
         client.delete(numpy.array([1]))
 
 

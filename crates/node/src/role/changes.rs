@@ -74,14 +74,14 @@ impl End {
     fn given_up() -> End {
         End::not(
             Reason::GivenUp,
-            "its client has given it up: it was not made, and will not be",
+            "its client has given up this change; it was not made, and will not be",
         )
     }
 
     fn over() -> End {
         End::not(
             Reason::Over,
-            "its client did not wait for it any more: what became of it is not known, and nothing more of it is made",
+            "its client no longer waits for this change; its outcome is unknown, and nothing more of it will be made",
         )
     }
 }

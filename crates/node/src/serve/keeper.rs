@@ -45,10 +45,10 @@ impl Lost {
             Lost::Broken {
                 broken: Broken::Waits(why),
                 ..
-            } => format!("is not asked any more ({why})"),
+            } => format!("is not used any more ({why})"),
             Lost::Broken { broken, .. } => {
                 format!(
-                    "is not connected any more ({broken}): it was stopped, or the network is gone"
+                    "is not connected any more ({broken}); it was stopped, or the network is down"
                 )
             }
         }

@@ -128,7 +128,7 @@ pub use stratann_tier::remote::wire::Protocol;
 pub enum WireError {
     /// An invalid header.
     #[error(
-        "{field} {value} at byte {offset} of a frame: {right}; the other side is broken or speaks another version"
+        "{field} {value} at byte {offset} of a frame; valid: {right}. The other side is broken, or has another version"
     )]
     Header {
         /// The field.
@@ -142,7 +142,7 @@ pub enum WireError {
     },
     /// The checksum does not match: bytes were changed on the way.
     #[error(
-        "the checksum of a frame of {len} bytes is {found:#010x}, and that of what came is {right:#010x}: the network or a memory is broken"
+        "a frame of {len} bytes has checksum {found:#010x}; the bytes that arrived have {right:#010x}, so the network or a memory is broken"
     )]
     Checksum {
         /// Bytes of the frame.
@@ -153,7 +153,7 @@ pub enum WireError {
         right: u32,
     },
     /// A body that its kind does not allow.
-    #[error("{what} of {kind} at byte {offset} of {len}: the other side is broken")]
+    #[error("{what} of {kind} at byte {offset} of {len}; the other side is broken")]
     Body {
         /// The kind of message.
         kind: &'static str,
@@ -351,7 +351,7 @@ impl fmt::Display for Reason {
             Reason::Failed => "failed",
             Reason::Waiting => "waiting for another server",
             Reason::GivenUp => "given up",
-            Reason::Over => "over for its client",
+            Reason::Over => "no longer awaited by its client",
         })
     }
 }
@@ -446,10 +446,15 @@ impl<'a> Frame<'a> {
             })
         };
         if len > MOST_BODY {
-            return wrong("length", len as u64, 0, "16 MiB at most");
+            return wrong("length", len as u64, 0, "at most 16 MiB");
         }
         if header[4] != VERSION {
-            return wrong("version", header[4].into(), 4, "not that of this program");
+            return wrong(
+                "version",
+                header[4].into(),
+                4,
+                "the version of this program",
+            );
         }
         if header[6..8] != [0; 2] {
             return wrong(
@@ -572,7 +577,7 @@ impl Incoming {
                 field: "length",
                 value: (len - HEADER) as u64,
                 offset: 0,
-                right: "nothing that is sent here is so long",
+                right: "at most the longest message of this connection",
             });
         }
         let frame = Frame::decode(bytes)?;

@@ -82,7 +82,7 @@ pub enum Fault {
     Stalled(Duration),
     /// A process accepts connections at that address, and sends no greeting.
     #[error(
-        "accepted the connection and sent no greeting for {span}; it hangs or was stopped, or it expects TLS, or the port is another one, such as its port for health and metrics (--http). Check address and port",
+        "accepted the connection and sent no greeting for {span}; it hangs or was stopped, it expects TLS, it is not a server of StratANN, or that is the port of its health and metrics (--http). Check address and port",
         span = Span(*.0)
     )]
     NoGreeting(Duration),

@@ -195,7 +195,7 @@ impl Contact {
             None => (lost.to_string(), lost.why()),
             Some(silence) => {
                 let why = format!(
-                    "has answered nothing for {} while queries waited for it, and is connected to anew: it hangs, was stopped, or the network is gone",
+                    "has not answered for {} while queries waited for it, so this server connects to it again; it hangs, was stopped, or the network is down",
                     Span(silence)
                 );
                 (format!("{} {why}", self.name), why)
@@ -294,7 +294,7 @@ impl Contact {
             (Some(_), Some(since)) if since.elapsed() >= SIGN => {
                 let (up, silent) = (Span(known.since.elapsed()), Span(since.elapsed()));
                 Some(format!(
-                    "is connected for {up}, and has not answered for {silent}"
+                    "has been connected for {up}, and has not answered for {silent}"
                 ))
             }
             (Some(_), _) => None,
