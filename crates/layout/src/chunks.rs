@@ -312,7 +312,7 @@ impl NextChunk {
         let at = reader.at();
         let first_page = reader.u32("first page of a chunk")?;
         let pages = reader.u32("pages of a chunk")?;
-        let bits = reader.u32("what a chunk has")?;
+        let bits = reader.u32("parts of a chunk")?;
         if u64::from(first_page) != self.next_page {
             return Err(reader.wrong(at, "first page of a chunk", first_page, self.next_page));
         }
@@ -320,7 +320,7 @@ impl NextChunk {
             return Err(reader.wrong(at + 4, "pages of a chunk", pages, "1 or more"));
         }
         if bits > BASE | GARBAGE | RUNS_ON {
-            return Err(reader.wrong(at + 8, "what a chunk has", bits, "0 to 7"));
+            return Err(reader.wrong(at + 8, "parts of a chunk", bits, "0 to 7"));
         }
         let boundaries_at = reader.at();
         let boundaries = reader.u32s(u64::from(pages), "boundaries of a chunk")?;
@@ -369,7 +369,7 @@ impl NextChunk {
         first_page: u32,
         pages: u32,
     ) -> Result<(), LayoutError> {
-        let (at, what) = (reader.at(), "pages of a chunk that go on");
+        let (at, what) = (reader.at(), "spanning pages of a chunk");
         let bytes = reader.bytes(byte_count(pages) as u64, what)?;
         let mut runs = RunsOn::default();
         runs.add(bytes, 0, pages);
@@ -438,7 +438,7 @@ impl Garbage {
             if all == 0 {
                 return Err(reader.wrong(
                     at,
-                    "dead slots of a chunk that has some",
+                    "dead slots of a chunk with dead slots",
                     0,
                     "1 or more",
                 ));

@@ -231,7 +231,7 @@ impl PageBuilder {
     pub fn finish(&mut self, page: u64) -> &[u8] {
         assert!(
             !self.relocated || !self.is_empty(),
-            "a relocated page holds a record or more"
+            "a relocated page has one record or more"
         );
         self.records.finish(page)
     }
@@ -310,7 +310,7 @@ impl<'a> PageView<'a> {
     #[cold]
     fn behind_the_build(&self) -> LayoutError {
         let at = 4 * self.shape.blocks_per_page() + 2;
-        let expected = "1, a relocated page: it is behind the pages of the build";
+        let expected = "1, a relocated page, since it is after the pages of the build";
         self.records.wrong(at, "kind of a page", 0, expected)
     }
 
@@ -564,7 +564,7 @@ mod tests {
         let text = CoupledShape::new(Element::F32, 0, 64)
             .unwrap_err()
             .to_string();
-        assert_eq!(text, "the dimension is 0, the format holds 1 to 65536");
+        assert_eq!(text, "the dimension is 0, the format allows 1 to 65536");
     }
 
     #[test]
@@ -784,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a relocated page holds a record or more")]
+    #[should_panic(expected = "a relocated page has one record or more")]
     fn no_relocated_page_is_empty() {
         let mut builder = PageBuilder::new(shape(Element::U8, 1, 1));
         builder.start_relocated();

@@ -215,7 +215,7 @@ impl CsrShape {
         assert_eq!(vector.len(), self.vector_bytes, "bytes of the vector");
         assert!(
             neighbours.len() <= self.degree,
-            "{} neighbours, the format has room for {}",
+            "{} neighbours, the format allows {}",
             neighbours.len(),
             self.degree
         );

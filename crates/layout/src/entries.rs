@@ -53,7 +53,7 @@ impl EntryPoints {
         let mut reader = PayloadReader::new(payload, file);
         let count = u64::from(reader.u32("number of entry points")?);
         if count == 0 || count > nodes {
-            let expected = format!("1 to {nodes}, the nodes");
+            let expected = format!("1 to {nodes}, the number of nodes");
             return Err(reader.wrong(0, "number of entry points", count, expected));
         }
         let found = reader.u32("bytes of a code")?;

@@ -312,7 +312,7 @@ impl IdsBlock<'_> {
     }
 
     /// The number of entries.
-    #[expect(clippy::len_without_is_empty, reason = "a block has an entry or more")]
+    #[expect(clippy::len_without_is_empty, reason = "a block has one entry or more")]
     pub fn len(&self) -> usize {
         self.len
     }

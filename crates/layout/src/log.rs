@@ -250,7 +250,7 @@ impl LogHeader {
                 file: file.to_owned(),
                 expected,
                 found: header.length,
-                by: "a log's header counts only what is in front of the records",
+                by: "the header of a log counts only the bytes before the records",
             });
         }
         let wrong = |offset, what, found: u64, expected: String| LayoutError::Field {
@@ -495,13 +495,16 @@ impl fmt::Display for EndReason {
         match self {
             EndReason::Clean => write!(f, "the log ends there"),
             EndReason::Short { needs, found } => {
-                write!(f, "the record needs {needs} bytes, {found} are left")
+                write!(f, "the record needs {needs} bytes, and {found} are left")
             }
-            EndReason::Kind(kind) => write!(f, "there is no kind {kind} of records"),
+            EndReason::Kind(kind) => write!(f, "unknown kind {kind} of record"),
             EndReason::Length { found, expected } => {
-                write!(f, "the payload's length is {found}, {expected} expected")
+                write!(
+                    f,
+                    "the length of the payload is {found}; {expected} expected"
+                )
             }
-            EndReason::Reserved => write!(f, "bytes that should be zero are not"),
+            EndReason::Reserved => write!(f, "reserved bytes are not zero"),
             EndReason::Checksum { stored, computed } => {
                 write!(
                     f,
@@ -509,7 +512,7 @@ impl fmt::Display for EndReason {
                 )
             }
             EndReason::Sequence { found, expected } => {
-                write!(f, "sequence number {found}, {expected} expected")
+                write!(f, "sequence number {found}; {expected} expected")
             }
         }
     }

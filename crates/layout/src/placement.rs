@@ -154,11 +154,11 @@ impl PlacementFile {
         let added = reader.u32("number of added pages of vectors")?;
         let table = reader.u32("number of nodes in the table")?;
         if table != 0 && table != nodes {
-            let expected = format!("0 or {nodes}, the nodes");
+            let expected = format!("0 or {nodes}, the number of nodes");
             return Err(reader.wrong(40, "number of nodes in the table", table, expected));
         }
         if built > nodes {
-            let expected = format!("at most {nodes}, the nodes");
+            let expected = format!("at most {nodes}, the number of nodes");
             return Err(reader.wrong(4, "number of nodes of the build", built, expected));
         }
         let later = u64::from(nodes - built);
@@ -211,7 +211,10 @@ fn read_runs(
     length: usize,
     pages: u32,
 ) -> Result<RunsOn, LayoutError> {
-    let (at, what) = (reader.at(), "added pages of vectors that go on");
+    let (at, what) = (
+        reader.at(),
+        "spanning pages among the added pages of vectors",
+    );
     let mut runs = RunsOn::default();
     if pages == 0 || length - at != byte_count(pages) {
         return Ok(runs);
@@ -270,7 +273,7 @@ fn read_ids(reader: &mut PayloadReader<'_>, count: u64) -> Result<Vec<(u64, u64)
         let (first, count) = (u64_at(range, 0), u64_at(range, 8));
         let found = || format!("{count} from {first} on");
         if least.is_none_or(|least| first < least) {
-            let expected = "ascending ranges that do not touch";
+            let expected = "ascending ranges with gaps between them";
             return Err(reader.wrong(at, what, found(), expected));
         }
         let Some(end) = first.checked_add(count) else {
@@ -301,7 +304,7 @@ fn read_deleted(
             return Err(reader.wrong(at, "deleted id", id, format!("above {last}")));
         }
         if bound > nodes && bound != u32::MAX {
-            let expected = format!("at most {nodes}, the nodes, or {}", u32::MAX);
+            let expected = format!("at most {nodes}, the number of nodes, or {}", u32::MAX);
             return Err(reader.wrong(at + 8, "bound of a deleted id", bound, expected));
         }
         deleted.push((id, bound));
@@ -397,7 +400,7 @@ mod tests {
             ),
             (
                 |file| file.page_of.truncate(4),
-                "number of nodes in the table at offset 4140 is 4, expected 0 or 5, the nodes",
+                "number of nodes in the table at offset 4140 is 4, expected 0 or 5, the number of nodes",
             ),
             (|file| file.added[0] = 4, "is 4, expected 3"),
             (
@@ -435,7 +438,7 @@ mod tests {
             (|file| file.deleted.swap(0, 2), "deleted id"),
             (
                 |file| file.deleted[1].1 = 6,
-                "bound of a deleted id at offset 4240 is 6, expected at most 5, the nodes, or",
+                "bound of a deleted id at offset 4240 is 6, expected at most 5, the number of nodes, or",
             ),
             (|file| file.deleted[0].1 = u32::MAX - 1, "bound"),
         ] {
@@ -521,7 +524,10 @@ mod tests {
         for bits in [0, 5] {
             let longer = [&bytes[..], &[bits]].concat();
             let text = decode(&longer).unwrap_err().to_string();
-            assert!(text.contains("added pages of vectors that go on"), "{text}");
+            assert!(
+                text.contains("spanning pages among the added pages of vectors"),
+                "{text}"
+            );
         }
     }
 

@@ -134,16 +134,16 @@ impl RecallFile {
                 return Err(reader.wrong(at, "k of a table", k, expected));
             }
             last = k;
-            let b = count(&mut reader, "number of bands")?;
+            let b = count(&mut reader, "number of distance buckets")?;
             let at = reader.at();
-            let distances = reader.u32s(b as u64, "distances of bands")?;
+            let distances = reader.u32s(b as u64, "distances of buckets")?;
             let distances: Vec<f32> = distances.into_iter().map(f32::from_bits).collect();
             let ordered = distances.windows(2).all(|two| two[0] <= two[1]);
             if !ordered || distances.iter().any(|distance| !distance.is_finite()) {
                 let found = format!("{distances:?}");
                 return Err(reader.wrong(
                     at,
-                    "distances of bands",
+                    "distances of buckets",
                     found,
                     "numbers that do not fall",
                 ));
@@ -168,17 +168,18 @@ impl RecallFile {
             true => (Searched::Walk, true),
             false => {
                 let at = reader.at();
-                let number = reader.u32("way of the searches")?;
+                let number = reader.u32("filter strategy of the searches")?;
                 let known = Searched::ALL.get(number as usize).copied();
-                let searched = known
-                    .ok_or_else(|| reader.wrong(at, "way of the searches", number, "0 to 2"))?;
+                let searched = known.ok_or_else(|| {
+                    reader.wrong(at, "filter strategy of the searches", number, "0 to 2")
+                })?;
                 let at = reader.at();
-                let are_rows = match reader.u32("whether the queries are rows")? {
+                let are_rows = match reader.u32("flag for queries that are rows of the index")? {
                     number @ (0 | 1) => number == 1,
                     number => {
                         return Err(reader.wrong(
                             at,
-                            "whether the queries are rows",
+                            "flag for queries that are rows of the index",
                             number,
                             "0 or 1",
                         ));
@@ -257,15 +258,15 @@ mod tests {
             (12, 20, "list sizes"),
             (20, 0, "k of a table"),
             (20, 21, "k of a table"),
-            (24, 0, "number of bands"),
-            (28, f32::NAN.to_bits(), "distances of bands"),
+            (24, 0, "number of distance buckets"),
+            (28, f32::NAN.to_bits(), "distances of buckets"),
             (32, 1.5f32.to_bits(), "recall"),
             (32, f32::NAN.to_bits(), "recall"),
             // The second table.
             (40, 1, "k of a table"),
-            (48, 1f32.to_bits(), "distances of bands"),
-            (72, 3, "way of the searches"),
-            (76, 2, "whether the queries are rows"),
+            (48, 1f32.to_bits(), "distances of buckets"),
+            (72, 3, "filter strategy of the searches"),
+            (76, 2, "flag for queries that are rows of the index"),
         ] {
             let mut wrong = bytes.clone();
             wrong[at..at + 4].copy_from_slice(&value.to_le_bytes());

@@ -62,7 +62,7 @@ impl RecordsBuilder {
         assert_eq!(vector.len(), geometry.vector_bytes, "bytes of the vector");
         assert!(
             neighbours.len() <= geometry.degree,
-            "{} neighbours, the format has room for {}",
+            "{} neighbours, the format allows {}",
             neighbours.len(),
             geometry.degree
         );

@@ -44,7 +44,7 @@ pub enum LowCodes {
 
 /// The error for a name of no kind of low codes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown low codes {0:?}; expected nested or separate")]
+#[error("unknown low codes {0:?}. Use nested or separate")]
 pub struct UnknownLowCodes(String);
 
 impl LowCodes {
@@ -64,7 +64,7 @@ impl LowCodes {
         match self {
             LowCodes::Nested => "The first halves of the high codes",
             LowCodes::Separate => {
-                "Codes by themselves, half as long, which take memory besides (DistVS)"
+                "Separate codes, half as long, which take additional memory (DistVS)"
             }
         }
     }

@@ -32,7 +32,7 @@ const TILE: usize = 64;
 pub enum QuantizerError {
     /// Codes of no bytes, or of more bytes than there are dimensions.
     #[error(
-        "codes of {code_bytes} bytes for vectors of {dim} dimensions: choose from 1 to {dim} bytes"
+        "codes of {code_bytes} bytes for vectors of {dim} dimensions; each byte needs a dimension. Use 1 to {dim} bytes"
     )]
     CodeBytes {
         /// The bytes that were asked for.
@@ -41,7 +41,9 @@ pub enum QuantizerError {
         dim: usize,
     },
     /// The sample is empty, or no whole number of vectors.
-    #[error("a sample of {floats} floats is not one or more vectors of {dim} dimensions")]
+    #[error(
+        "a sample of {floats} floats; it must have one or more whole vectors of {dim} dimensions"
+    )]
     Sample {
         /// The length of the sample.
         floats: usize,
@@ -49,7 +51,7 @@ pub enum QuantizerError {
         dim: usize,
     },
     /// The centroids are not `256 * dim` floats.
-    #[error("{floats} floats of centroids where {dim} dimensions need {}", dim * CENTROIDS)]
+    #[error("{floats} floats of centroids; {dim} dimensions need {}", dim * CENTROIDS)]
     Centroids {
         /// The floats that were given.
         floats: usize,
@@ -59,7 +61,7 @@ pub enum QuantizerError {
     /// The number of weights differs from the number of vectors in the sample, or a weight is not a
     /// positive, finite number.
     #[error(
-        "{weights} weights for a sample of {vectors} vectors: give one for each, positive and finite"
+        "{weights} weights for a sample of {vectors} vectors. Pass one weight for each vector, positive and finite"
     )]
     Weights {
         /// The weights that were given.
@@ -68,7 +70,7 @@ pub enum QuantizerError {
         vectors: usize,
     },
     /// NaN or infinity in the sample or the centroids.
-    #[error("float {position} (dimension {} of vector {}) is NaN or infinite: remove or repair it", position % dim, position / dim)]
+    #[error("float {position} (dimension {} of vector {}) is NaN or infinite. Remove or correct it", position % dim, position / dim)]
     NotFinite {
         /// The position of the first such float.
         position: usize,

@@ -340,7 +340,7 @@ impl SegmentModel {
         }
         match base {
             Some(_) if !matches!(self.codec, Codec::Huffman(_)) => Err(CodecError::Base(
-                "a base was given, and the segment's codec takes none",
+                "a base was given, and the codec of the segment uses none",
             )),
             Some(base) if base.len() != expected => Err(CodecError::Length {
                 what: "base vector",

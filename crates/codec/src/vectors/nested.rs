@@ -369,7 +369,7 @@ impl NestedModel {
             let (i, element) = given_element(far);
             match out.get_mut(size * i..size * (i + 1)) {
                 Some(place) => place.copy_from_slice(element),
-                None => return Err(damaged("vector, dimension that is too far", i as u64)),
+                None => return Err(damaged("vector, dimension of an outlier", i as u64)),
             }
         }
         Ok(Self::is_near(leading))
@@ -471,7 +471,7 @@ impl NestedModel {
                         out[size * i..size * (i + 1)].copy_from_slice(element);
                         continue;
                     }
-                    _ => return Err(damaged("vector, dimension that is too far", i as u64)),
+                    _ => return Err(damaged("vector, dimension of an outlier", i as u64)),
                 },
                 true => take(trailing, &mut bit, self.division.width()),
                 false => self
@@ -482,7 +482,7 @@ impl NestedModel {
         }
         if let Some((dimension, _)) = given.next() {
             let dimension = dimension as u64;
-            return Err(damaged("vector, dimension that is too far", dimension));
+            return Err(damaged("vector, dimension of an outlier", dimension));
         }
         if bit.div_ceil(8) != trailing.len() {
             return Err(CodecError::Length {
@@ -570,7 +570,7 @@ impl NestedModel {
             return Err(reader.malformed(
                 "model of nested vectors, zero bits",
                 zeros,
-                "at most those of a mantissa",
+                "at most the bits of a mantissa",
             ));
         }
         let shape = Shape::new(element, reader.u32()? as usize)?;
@@ -588,7 +588,7 @@ impl NestedModel {
             return Err(reader.malformed(
                 "model of nested vectors, median",
                 median as u16,
-                "at most 16384 from zero",
+                "-16384 to 16384",
             ));
         }
         let numbers = PrefixCode::read(&mut reader, BYTE_SYMBOLS, LIMIT)?;
@@ -648,6 +648,6 @@ fn damaged(what: &'static str, found: u64) -> CodecError {
     CodecError::Malformed {
         what,
         found,
-        expected: "one that an encoder writes",
+        expected: "a value that an encoder writes",
     }
 }

@@ -130,15 +130,15 @@ impl AmendedFile {
     ) -> Result<AmendedFile, LayoutError> {
         let mut reader = PayloadReader::new(payload, file);
         let clusters = reader.u32("clusters")?;
-        let segments = reader.u32("segments of extents")?;
+        let segments = reader.u32("segments of posting lists")?;
         let count = reader.u32("extents")?;
         let files = reader.u32("files of members")?;
         if clusters == 0 || clusters > vectors {
-            let expected = format!("1 to {vectors}, the vectors");
+            let expected = format!("1 to {vectors}, the number of vectors");
             return Err(reader.wrong(0, "clusters", clusters, expected));
         }
         let at = reader.at();
-        let pairs = reader.u32s(u64::from(segments) * 2, "segments of extents")?;
+        let pairs = reader.u32s(u64::from(segments) * 2, "segments of posting lists")?;
         let (mut left, mut last) = (u64::from(count), None);
         for (n, pair) in pairs.chunks_exact(2).enumerate() {
             let (number, extents) = (pair[0], pair[1]);
@@ -147,30 +147,30 @@ impl AmendedFile {
                 return Err(reader.wrong(at + 8 * n, what, number, "ascending numbers"));
             }
             if extents == 0 || u64::from(extents) > left {
-                let what = "extents of a segment";
-                let expected = format!("1 to {left}, which are left of all");
+                let what = "posting lists of a segment";
+                let expected = format!("1 to {left}, the remaining posting lists");
                 return Err(reader.wrong(at + 8 * n + 4, what, extents, expected));
             }
             left -= u64::from(extents);
             last = Some(number);
         }
         if left > 0 {
-            let expected = format!("{}, as its segments say", u64::from(count) - left);
+            let expected = format!("{}, as in its segments", u64::from(count) - left);
             return Err(reader.wrong(8, "extents", count, expected));
         }
         let at = reader.at();
-        let of = reader.u32s(count.into(), "clusters of extents")?;
+        let of = reader.u32s(count.into(), "clusters of posting lists")?;
         if let Some(n) = of.iter().position(|&cluster| cluster >= vectors) {
             let expected = format!("below {vectors}");
-            return Err(reader.wrong(at + 4 * n, "cluster of an extent", of[n], expected));
+            return Err(reader.wrong(at + 4 * n, "cluster of a posting list", of[n], expected));
         }
         let at = reader.at();
-        let bytes = reader.u32s(count.into(), "bytes of extents")?;
+        let bytes = reader.u32s(count.into(), "bytes of posting lists")?;
         if let Some(n) = bytes.iter().position(|&bytes| (bytes as usize) < FIXED) {
             let expected = format!("{FIXED} or more");
-            return Err(reader.wrong(at + 4 * n, "bytes of an extent", bytes[n], expected));
+            return Err(reader.wrong(at + 4 * n, "bytes of a posting list", bytes[n], expected));
         }
-        let records = reader.u32s(count.into(), "vectors in extents")?;
+        let records = reader.u32s(count.into(), "vectors in posting lists")?;
         let mut all = of.iter().zip(&bytes).zip(&records);
         let extents = pairs.chunks_exact(2).map(|pair| ExtentSegment {
             number: pair[0],
@@ -189,14 +189,17 @@ impl AmendedFile {
         for (n, pair) in pairs.chunks_exact(2).enumerate() {
             let (number, first) = (pair[0], pair[1]);
             let (right, expected) = match members.last() {
-                None => (first == built, format!("{built}, behind the build's")),
+                None => (
+                    first == built,
+                    format!("{built}, the first after the vectors of the build"),
+                ),
                 Some(last) => (
                     number > last.number && first > last.first,
-                    format!("above number {} from {} on", last.number, last.first),
+                    format!("above number {} from vector {} on", last.number, last.first),
                 ),
             };
             if !right || first >= vectors {
-                let found = format!("number {number} from {first} on, of {vectors} vectors");
+                let found = format!("number {number} from vector {first} on, of {vectors} vectors");
                 return Err(reader.wrong(at + 8 * n, "file of members", found, expected));
             }
             members.push(MemberSegment { number, first });
@@ -286,7 +289,7 @@ mod tests {
             (changed(&|f| f.extents[1].number = 2), "ascending numbers"),
             (
                 changed(&|f| f.extents[1].extents.clear()),
-                "extents of a segment",
+                "posting lists of a segment",
             ),
             (
                 changed(&|f| f.extents[0].extents[0].cluster = 25),
@@ -296,7 +299,10 @@ mod tests {
                 changed(&|f| f.extents[0].extents[0].bytes = 15),
                 "16 or more",
             ),
-            (changed(&|f| f.members[0].first = 19), "behind the build's"),
+            (
+                changed(&|f| f.members[0].first = 19),
+                "the first after the vectors of the build",
+            ),
             (changed(&|f| f.members[1].first = 20), "from 20 on"),
             (changed(&|f| f.members[1].first = 25), "of 25 vectors"),
         ] {

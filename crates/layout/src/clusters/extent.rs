@@ -111,7 +111,7 @@ impl ExtentBuilder {
     pub fn start(&mut self, others: &[u8]) {
         assert!(
             others.is_empty() || self.kind != ExtentKind::Replicated,
-            "all members of a replicated cluster stand in it"
+            "a replicated cluster stores all its members"
         );
         self.bytes.clear();
         self.bytes.resize(FIXED, 0);
@@ -135,7 +135,7 @@ impl ExtentBuilder {
                 self.shape.push_id(id, &mut self.bytes);
             }
             ExtentKind::Grouped => self.members.push(node, id, vector, &mut self.bytes),
-            ExtentKind::Postings => panic!("no vectors stand in postings"),
+            ExtentKind::Postings => panic!("posting lists of addressed clusters have no vectors"),
         }
         self.records += 1;
         self.own += u32::from(own);
@@ -212,7 +212,7 @@ impl<'a> ExtentView<'a> {
         if bytes.len() < FIXED {
             let expected = format!("{FIXED} bytes or more");
             return Err(wrong(
-                "length of an extent",
+                "length of a posting list",
                 bytes.len().to_string(),
                 expected,
             ));
@@ -246,14 +246,14 @@ impl<'a> ExtentView<'a> {
             && (kind != ExtentKind::Postings || records == 0);
         if !fits {
             let found = format!(
-                "{records} vectors, {own} of them its own, and {} bytes of numbers in {} bytes",
+                "{records} vectors, {own} of them of its own cluster, and {} bytes of numbers in {} bytes",
                 at - FIXED,
                 bytes.len()
             );
             return Err(wrong(
                 "extent",
                 found,
-                format!("counts of {expected} bytes"),
+                format!("counts that add up to {expected} bytes"),
             ));
         }
         Ok(ExtentView {

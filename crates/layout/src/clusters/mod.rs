@@ -145,7 +145,7 @@ impl ClusterShape {
             return Err(wrong(at + 12, "vectors", vectors, "1 to 4294967294"));
         }
         if clusters == 0 || u64::from(clusters) > vectors {
-            let expected = format!("1 to {vectors}, the vectors");
+            let expected = format!("1 to {vectors}, the number of vectors");
             return Err(wrong(at + 8, "clusters", clusters.into(), &expected));
         }
         if !header.length.is_multiple_of(BLOCK as u64) {

@@ -53,17 +53,22 @@ impl ClustersFile {
         let mut reader = PayloadReader::new(payload, file);
         let count = reader.u32("clusters")?;
         if u64::from(count) != clusters {
-            let expected = format!("{clusters}, as the MANIFEST says");
+            let expected = format!("{clusters}, as in the MANIFEST");
             return Err(reader.wrong(0, "clusters", count, expected));
         }
         let model_bytes = reader.u32("bytes of the model")?;
         let at = reader.at();
-        let bytes = reader.u32s(count.into(), "bytes of extents")?;
+        let bytes = reader.u32s(count.into(), "bytes of posting lists")?;
         if let Some(short) = bytes.iter().position(|&bytes| (bytes as usize) < FIXED) {
             let expected = format!("{FIXED} or more");
-            return Err(reader.wrong(at + 4 * short, "bytes of an extent", bytes[short], expected));
+            return Err(reader.wrong(
+                at + 4 * short,
+                "bytes of a posting list",
+                bytes[short],
+                expected,
+            ));
         }
-        let records = reader.u32s(count.into(), "vectors in extents")?;
+        let records = reader.u32s(count.into(), "vectors in posting lists")?;
         let model = reader.bytes(model_bytes.into(), "model")?.to_vec();
         reader.end()?;
         Ok(ClustersFile {
@@ -135,12 +140,12 @@ mod tests {
             ..sample()
         };
         for (text, expected) in [
-            (refusal(&payload, 4), "expected 4, as the MANIFEST says"),
+            (refusal(&payload, 4), "expected 4, as in the MANIFEST"),
             (refusal(&payload[..20], 3), "cut off"),
             (refusal(&[&payload[..], &[0]].concat(), 3), "payload length"),
             (
                 refusal(&short.encode(), 3),
-                "bytes of an extent at offset 4112 is 15",
+                "bytes of a posting list at offset 4112 is 15",
             ),
         ] {
             assert!(text.contains(expected), "{text}");

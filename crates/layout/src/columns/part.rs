@@ -76,7 +76,7 @@ impl Span {
             Some(end) if end <= within => Ok(span),
             end => {
                 let found = end.map_or_else(|| "2^64 or more".to_owned(), |end| end.to_string());
-                Err(reader.wrong(at, what, found, format!("an end at {within} or before")))
+                Err(reader.wrong(at, what, found, format!("an end of {within} or less")))
             }
         }
     }
@@ -131,7 +131,7 @@ impl PartFile {
                     offset: at,
                     what,
                     found: format!("{} bytes at {}", span.length, span.offset),
-                    expected: format!("a part of the payload's {payload} bytes"),
+                    expected: format!("a range within the {payload} bytes of the payload"),
                 }),
             }
         };
@@ -237,7 +237,7 @@ pub fn decode_directory(
             }
         };
         if let Some(last) = found.last().filter(|last| last.name >= name) {
-            let expected = format!("one behind {:?}", last.name);
+            let expected = format!("a name after {:?}", last.name);
             return Err(reader.wrong(begin, "name of a column", format!("{name:?}"), expected));
         }
         let kind = reader.bytes(1, "type of a column")?[0];
@@ -367,7 +367,7 @@ impl<'a> Terms<'a> {
         let key = reader.bytes(length.into(), "key")?;
         if self.last.is_some_and(|last| last >= key) {
             let found = key[..key.len().min(KEY_PREFIX)].escape_ascii().to_string();
-            return Err(reader.wrong(begin, "key", found, "one behind the one before it"));
+            return Err(reader.wrong(begin, "key", found, "larger than the one before"));
         }
         self.last = Some(key);
         let begin = reader.at();
@@ -384,12 +384,7 @@ impl<'a> Terms<'a> {
                     .step_by(4)
                     .all(|two| u32_at(two, 0) < u32_at(two, 4));
                 if !ascends {
-                    return Err(reader.wrong(
-                        begin,
-                        "nodes of a key",
-                        "others",
-                        "such that ascend",
-                    ));
+                    return Err(reader.wrong(begin, "nodes of a key", "others", "ascending nodes"));
                 }
                 Posting::Beside(bytes)
             }
@@ -452,7 +447,7 @@ pub fn numbers<'a>(
             return Err(wrong(
                 at * NUMBER,
                 found.0.to_string(),
-                "one behind the one before it",
+                "larger than the one before",
             ));
         }
         last = Some(found);

@@ -181,7 +181,7 @@ impl SlottedShape {
                 return Err(LayoutError::Shape {
                     what: "the bytes of the largest record",
                     found: largest as u64,
-                    expected: "what fits a page of 256 blocks, about a million",
+                    expected: "about a million at most, the bytes of a page of 256 blocks",
                 });
             }
             shape.blocks += 1;
@@ -211,7 +211,7 @@ impl SlottedShape {
             return Err(LayoutError::Shape {
                 what: "the bytes of the largest record",
                 found: largest as u64,
-                expected: "what fits 256 blocks, about a million",
+                expected: "about a million at most, the bytes of 256 blocks",
             });
         }
         Ok(shape)
@@ -410,7 +410,7 @@ impl SlottedShape {
                 32,
                 "file length",
                 header.length.to_string(),
-                &format!("{} for {pages} pages", shape.file_length(pages)),
+                &format!("{}, for {pages} pages", shape.file_length(pages)),
             ));
         }
         let facts = SlottedFacts {

@@ -909,7 +909,7 @@ fn a_node_stands_on_a_page_once() {
 }
 
 #[test]
-#[should_panic(expected = "a page holds a record or more")]
+#[should_panic(expected = "a page has one record or more")]
 fn no_relocated_page_is_empty() {
     let mut builder = SlottedBuilder::new(shape(FileKind::Packed, 300));
     builder.start_relocated();
@@ -923,14 +923,14 @@ fn impossible_shapes_are_refused() {
             FileKind::Graph,
             1,
             1,
-            "the file kind is 1, the format holds slotted pages in",
+            "the file kind is 1, the format allows slotted pages in",
         ),
         (FileKind::Chunks, 1, 1, "the file kind is 8"),
         (
             FileKind::Packed,
             0,
             64,
-            "the dimension is 0, the format holds 1 to 65536",
+            "the dimension is 0, the format allows 1 to 65536",
         ),
         (FileKind::Packed, 65_537, 64, "the dimension is 65537"),
         (FileKind::Vectors, usize::MAX, 64, "the dimension"),
@@ -938,7 +938,7 @@ fn impossible_shapes_are_refused() {
             FileKind::Adjacency,
             1,
             0,
-            "the degree R is 0, the format holds 1 to 4096",
+            "the degree R is 0, the format allows 1 to 4096",
         ),
         (FileKind::Adjacency, 1, 4097, "the degree R is 4097"),
     ] {
@@ -1045,7 +1045,7 @@ fn vectors_have_no_lists() {
 }
 
 #[test]
-#[should_panic(expected = "a page holds a record or more")]
+#[should_panic(expected = "a page has one record or more")]
 fn no_page_is_empty() {
     SlottedBuilder::new(shape(FileKind::Vectors, 300)).finish(0);
 }
