@@ -1,16 +1,16 @@
-//! Files with valid checksums and invalid contents. A reader must not panic, hang, or take much more
-//! memory than the files have bytes. It may refuse them, report damage, or answer.
+//! Files with valid checksums and invalid contents. A reader must not panic, hang, or take much
+//! more memory than the files have bytes. It may refuse them, report damage, or answer.
 //!
 //! ```text
 //! STRATANN_SLOW=1 cargo test -p stratann --test fuzz                    five minutes
 //! cargo test --release -p stratann --test fuzz -- --seconds 3600        an hour
-//! cargo test -p stratann --test fuzz -- --seed 7 --from 1234 --inputs 1 one input, as a failure names it
+//! cargo test -p stratann --test fuzz -- --seed 7 --from 1234 --inputs 1 one input
 //! ```
 //!
-//! An input is an index of `fixtures/`, or a small index that is built here, with one to three changes
-//! under valid checksums (`mutate.rs`). The index is opened, searched and verified. Many are then
-//! changed, merged and repaired. Other inputs are payloads for one decoder. The seed and the number of
-//! an input determine it.
+//! An input is an index of `fixtures/`, or a small index that is built here, with one to three
+//! changes under valid checksums (`mutate.rs`). The index is opened, searched and verified. Many
+//! are then changed, merged and repaired. Other inputs are payloads for one decoder. The seed and
+//! the number of an input determine it.
 #![forbid(unsafe_code)]
 
 mod crafted;
@@ -214,7 +214,7 @@ fn small(layout: Layout, update: Update) -> Result<Files, Error> {
         build_list: 20,
         code_bytes: Some(8),
         threads: 1,
-        // Of some, ids are no row numbers.
+        // Some indexes have ids that differ from row numbers.
         ids: (update == Update::Merge).then(|| (0..149).chain([1_000]).collect()),
         ..BuildOptions::default()
     };
@@ -337,7 +337,7 @@ fn decodes(
         FileKind::Pending => PendingFile::decode(&payload, nodes as u32, 128, "f").is_ok(),
         FileKind::Journal => JournalFile::decode(payload, page_bytes, "f").is_ok(),
         FileKind::Ids => {
-            // Pairs, or nodes alone: so many that the payload is as long.
+            // Pairs of id and node, or only nodes, as many as fill the payload.
             let bits = 8 * payload.len() as u64;
             let alone = (1..=bits.min(1 << 16)).map(IdsFile::nodes_alone);
             let mut alone = alone.filter(|file| file.payload_bytes() == payload.len() as u64);

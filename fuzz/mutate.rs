@@ -199,7 +199,8 @@ fn manifest(random: &mut Random, text: &[u8]) -> Vec<u8> {
     framed(&version, &body)
 }
 
-/// Visits all values except the outermost, and calls `change` with number `chosen`. Returns the count.
+/// Visits all values except the outermost, and calls `change` with number `chosen`. Returns the
+/// count.
 fn values(value: &mut Value, chosen: usize, change: &mut dyn FnMut(&mut Value)) -> usize {
     fn walk(
         value: &mut Value,
@@ -401,7 +402,8 @@ fn log(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
         let (at, len) = starts[random.below(starts.len())];
         scramble(random, &mut bytes[at + 4..at + len.min(40)]);
     }
-    // Positions are computed after the change, since another kind or length moves all later records.
+    // Positions are computed after the change, since another kind or length moves all later
+    // records.
     for (at, len) in records(&bytes, first) {
         let sum = crc(&[number, at as u64], &bytes[at + 4..at + len]);
         bytes[at..at + 4].copy_from_slice(&sum);

@@ -827,7 +827,8 @@ mod tests {
             &PageView::open(&shape, &page, 11, Some(1), true, "g").unwrap(),
             &nodes,
         );
-        // The second block's checksum carries the second block's number in the file: 1 + 2 * 11 + 1.
+        // The second block's checksum carries the second block's number in the file: 1 + 2 * 11 +
+        // 1.
         assert_eq!(page[4..8], block::checksum(24, &page[4096..]).to_le_bytes());
     }
 

@@ -26,8 +26,8 @@
 //!   28+P     .  zero up to a multiple of 8
 //! ```
 //!
-//! In format version 1 a log has no marks, and its records begin at 4096. Kinds 4 to 6 need version 3.
-//! A log without them has version 2, so that readers of that version can read an index whose
+//! In format version 1 a log has no marks, and its records begin at 4096. Kinds 4 to 6 need version
+//! 3. A log without them has version 2, so that readers of that version can read an index whose
 //! vectors have no rows.
 //!
 //! **Rows.** A record has the vector of an id and its row (attributes and payload) together. So

@@ -28,8 +28,8 @@ pub enum Reduction {
     None,
     /// Vectors are scaled to length 1. A vector of length 0 has no direction and is refused.
     Normalised,
-    /// Vectors get one more element, chosen so that all are as long as the longest one. Queries get 0.
-    /// A vector is not always its own nearest neighbour.
+    /// Vectors get one more element, chosen so that all are as long as the longest one. Queries get
+    /// 0. A vector is not always its own nearest neighbour.
     Lifted,
 }
 

@@ -434,8 +434,8 @@ impl ProductQuantizer {
         let start = out.len();
         out.resize(start + ids.len() * self.dim * 4, 0);
         let rows = &mut out[start..];
-        // All vectors are decoded chunk by chunk, so that a chunk's centroids stay in the cache. The
-        // components of one centroid lie far apart.
+        // All vectors are decoded chunk by chunk, so that a chunk's centroids stay in the cache.
+        // The components of one centroid lie far apart.
         for chunk in 0..self.code_bytes {
             let (first, width) = self.chunk(chunk);
             let book = &self.transposed[first * CENTROIDS..(first + width) * CENTROIDS];

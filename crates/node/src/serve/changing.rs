@@ -122,8 +122,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Unfinished`], with the durable part and the part in doubt. An id is given twice: then
-    /// nothing is changed. `read` failed; or a part was refused, failed, or was not answered in time. If a part is not answered in time or is
-    /// interrupted, storage is asked for its outcome, for one more second.
+    /// nothing is changed. `read` failed; or a part was refused, failed, or was not answered in
+    /// time. If a part is not answered in time or is interrupted, storage is asked for its outcome,
+    /// for one more second.
     ///
     /// The same change may be made again, since it replaces the rows that are there. An unfinished
     /// change is not made after a later acknowledged change of this client. Unless
