@@ -5,7 +5,7 @@
 //! bits decode, so a decoder needs no check for invalid words.
 //!
 //! ```text
-//! bytes of a code over n symbols: one nibble a symbol, lower nibble first: its word's length, 0 = has no word
+//! bytes of a code over n symbols: a nibble a symbol, lower nibble first: length of its word, or 0
 //! ```
 //!
 //! In a code over bytes, symbol 256 is the *escape*: its word is followed by an unchanged byte.

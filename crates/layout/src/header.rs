@@ -6,9 +6,9 @@
 //!      8     2  file kind (u16)
 //!     10     2  zero
 //!     12     4  format version of this kind (u32)
-//!     16     8  reader feature bits: who does not know one of them must not read the file
-//!     24     8  writer feature bits: who does not know one of them must not change the file
-//!     32     8  length of the whole file in bytes, this block included; of a file that grows, its least
+//!     16     8  reader feature bits: a program that lacks one of them must not read the file
+//!     24     8  writer feature bits: a program that lacks one of them must not change the file
+//!     32     8  length of the whole file in bytes, with this block; of a growing file the least
 //!     40     2  length F of the kind-specific fields
 //!     42     6  zero
 //!     48     F  fields of the kind (F <= 4044)

@@ -2,8 +2,11 @@
 //! be resumed after an interruption.
 //!
 //! ```text
-//! STRATANN INSERTS <format version> <crc32c of the version, as it stands here, and the body; 8 hex digits>\n
-//! {"file": .., "rows": .., "first_id": .., "content": .., "beside": .., "done": .., "replaced_by": ..}\n      the body: an insert a line, as JSON
+//! STRATANN INSERTS <format version> <checksum, 8 hex digits>\n
+//! {"file": .., "rows": .., "first_id": .., "content": .., "beside": .., "done": .., ..}\n
+//!
+//! checksum: crc32c of the version, in the digits above, and of the body
+//! body: a line of JSON for each insert; the last key is "replaced_by"
 //! ```
 //!
 //! A rename replaces the file as a whole. A damaged file is ignored, because no vector depends on

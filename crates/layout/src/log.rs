@@ -16,10 +16,11 @@
 //!  12288     .  record, record, ..
 //!
 //! a record, at a multiple of 8
-//!      0     4  crc32c of (number of the log u64, offset of the record in the file u64, then bytes 4..end)
-//!      4     1  kind: 1 insert, 2 delete, 3 replace; 4 insert and 5 replace with a row after the vector; 6 a row alone
+//!      0     4  crc32c of (number of the log u64, offset of the record u64, then bytes 4..end)
+//!      4     1  kind: 1 insert, 2 delete, 3 replace; with a row after the vector: 4 insert,
+//!               5 replace; 6 only a row
 //!      5     3  zero
-//!      8     4  bytes P of the payload (u32): the vector's, plus the row's if there is a row; 0 for a delete
+//!      8     4  bytes P of the payload (u32): vector, plus the row if there is one; 0 for a delete
 //!     12     8  sequence number (u64): one more than that of the record before it, over all logs
 //!     20     8  external id (u64)
 //!     28     P  the vector's elements, and the row (`attributes`)

@@ -2,7 +2,7 @@
 //! their contents.
 //!
 //! ```text
-//! STRATANN MANIFEST <format version> <crc32c of the body, 8 hex digits> <length of the body in bytes>\n
+//! STRATANN MANIFEST <format version> <crc32c of the body, 8 hex digits> <bytes of the body>\n
 //! { ...the body: JSON, indented, ends with a newline... }
 //! ```
 //!

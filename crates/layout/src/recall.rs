@@ -12,17 +12,22 @@
 //! | 8 | 4 | `t`, 1 to 64 |
 //! | 12 | 4 l | the list sizes, rising |
 //! | 12 + 4 l | .. | the tables, by rising k |
-//! | end − 8 | 4 | how the searches went: 0 a walk of the graph, 1 PRESS, 2 probes of clusters (version 2; missing before, and 0 then) |
-//! | end − 4 | 4 | 1 if the queries are rows of the index, 0 if a user gave them (version 2; missing before, and 1 then) |
+//! | end − 8 | 4 | kind of the searches: 0 walks of the graph, 1 PRESS, 2 probes of clusters |
+//! | end − 4 | 4 | 1 if the queries are rows of the index, 0 if a user gave them |
 //!
-//! A table, of `b` bands of queries:
+//! Version 1 does not have the last two fields. They count as 0 and 1 then.
+//!
+//! A table. Queries are grouped into `b` buckets by distance (*bands* in code):
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | k, 1 to the largest list size |
 //! | 4 | 4 | `b`, 1 to 64 |
-//! | 8 | 4 b | the distance (f32) of the query in the middle of each band, not falling: to its k-th nearest; of clusters to the nearest head |
-//! | 8 + 4 b | 4 b l | recall@k (f32, 0 to 1) of each band with each list size, band after band |
+//! | 8 | 4 b | the distance (f32) of the median query of each bucket, not falling |
+//! | 8 + 4 b | 4 b l | recall@k (f32, 0 to 1) of each bucket and list size, bucket after bucket |
+//!
+//! The distance is the one to the k-th nearest vector. In a cluster index, it is the one to the
+//! nearest head.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;

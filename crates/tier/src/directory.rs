@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   path ──once──> descriptor ──openat, renameat, unlinkat, statat──> files
-//!                     └── LOCK, while it is written to ── still the file of that name? ── before every change
+//!                     └── LOCK, while open for changes ── before each change: still the same file?
 //! ```
 //!
 //! **A handle stays with the directory that was opened.** If another directory takes its path,

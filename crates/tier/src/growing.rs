@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   0             len               capacity
-//!   ├ published ──┼ not yet touched ──┤   len grows, with release, once the bytes below it are in place;
-//!   └ never written again             ┘   readers load it, with acquire, and see the bytes below it
+//!   ├ published ──┼ not yet touched ──┤  len grows (release) after the bytes below it are written;
+//!   └ never written again             ┘  readers load it (acquire), and see the bytes below it
 //! ```
 
 use std::fmt;

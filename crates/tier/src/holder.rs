@@ -2,9 +2,9 @@
 //! locked.
 //!
 //! ```text
-//!   4711 build-7                                                the process id, in decimal, and its host or container
-//!   a storage server                                            its description, if it has set one
-//!   change the index through it: stratann cluster upsert ...    advice to others meanwhile
+//!   4711 build-7                              the process id, and its host or container
+//!   a storage server                          its description, if it has set one
+//!   change the index through it: stratann ..  advice to other processes meanwhile
 //! ```
 //!
 //! This text is advice only; the lock itself belongs to the operating system (`lock.rs`). A line

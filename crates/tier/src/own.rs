@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   graph-000001 ─┐               graph-000001.own       the bytes copied, synced
-//!                 ├─> bytes  ──>  graph-000001.own ────> graph-000001, renamed; the directory synced
-//!   the backup ───┘               the backup ──────────> the bytes as they were
+//!                 ├─> bytes  ──>  graph-000001.own ────> graph-000001, renamed; directory synced
+//!   the backup ───┘               the backup ──────────> the old bytes
 //! ```
 //!
 //! After a crash the name has the old bytes or the copy, which are equal. The remains of a copy are

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   write_at ── blocks ──> bounce buffer (aligned, <= 256 KiB) ──> O_DIRECT descriptor ─┐
-//!           └── the rest, and all where O_DIRECT is refused ──────> ordinary descriptor ├─> one file
-//!                                                     set_len, sync ────────────────────┘
+//!          └── the rest, or all if O_DIRECT is refused ──────────> plain descriptor ──┼─> one file
+//!                                                    set_len, sync ───────────────────┘
 //! ```
 //!
 //! Pages that are written once and read by the direct tier would only evict others from the page

@@ -8,9 +8,9 @@
 //!
 //! ```text
 //!   host thread ── run_tasks(2, job) ──> shares 0 and 1 ─┐
-//!   host thread ── run_tasks(1, job) ──> share 0 ────────┼─ queue ──> worker: job(thread, i) -> tasks
-//!   host thread ── submit(1, work) ────> share 0 ────────┘             polls the tasks of all its shares in turn
-//!                                                                      after the last one: work.ended(), on its worker
+//!   host thread ── run_tasks(1, job) ──> share 0 ──┼─ queue ──> worker: job(thread, i) -> tasks
+//!   host thread ── submit(1, work) ────> share 0 ──┘        polls the tasks of all its shares
+//!                                                                 after the last one: work.ended()
 //! ```
 //!
 //! Any number of runs may be active at once. A share goes to an idle worker if there is one.

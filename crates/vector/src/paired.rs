@@ -9,13 +9,14 @@
 //!   gives the low part. A second one encodes the residual that the first leaves, the *rest*.
 //!
 //! ```text
-//!   nested     code        low part: ceil(b / 2) bytes | rest: floor(b / 2) bytes       b bytes, as a code of one precision
+//!   nested     code        low part: ceil(b / 2) bytes | rest: floor(b / 2) bytes   b bytes in all
 //!              stands for  c                           + r
 //!
-//!     |q - c - r|²  =  |q - c|²  +  (|q' - r|² - |q'|²)  +  2 <c', r>          q' = q - m, c' = c - m, with m the mean of the low part's centroids
+//!     |q - c - r|²  =  |q - c|²  +  (|q' - r|² - |q'|²)  +  2 <c', r>
 //!                      table        table                   of the code alone: its correction
+//!     q' = q - m, c' = c - m, m: the mean of the low part's centroids
 //!
-//!   separate   code        low code: ceil(b / 2) bytes | high code: b bytes             one and a half times as many
+//!   separate   code        low code: ceil(b / 2) bytes | high code: b bytes     1.5 b bytes in all
 //! ```
 //!
 //! Any vector would do for m. With this one, rounding loses nothing where vectors lie near each

@@ -4,7 +4,7 @@
 //! expressed in steps of that distribution:
 //!
 //! ```text
-//!   0: factor f32   4: one i8 a dimension, q          stands for  mean + q * (factor * spread)     of each dimension
+//!   0: factor f32   4: one i8 a dimension, q     stands for  mean + q * (factor * spread)
 //! ```
 //!
 //! Mean and spread (standard deviation) are taken over the centroids in that dimension. The factor

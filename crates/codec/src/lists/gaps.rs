@@ -12,8 +12,8 @@
 //!   distances  1  2  27  3  37        places  0  1  4  1  5
 //!
 //! bits  below:  ids below the own one, in as many bits as the count of ids has
-//!       block:  the words of the places of up to 64 distances, then for each the bits below its leading one
-//!       block.. until all ids are there, then zeros up to a full byte
+//!       block:  words of the places of up to 64 distances, then the bits below each leading one
+//!       block.. until all ids are coded, then zeros up to a full byte
 //! ```
 //!
 //! A file has up to [`MAX_TABLES`] Huffman tables. Training groups a sample of lists by the table

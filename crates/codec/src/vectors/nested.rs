@@ -8,29 +8,30 @@
 //! of its step. The trailing part has the remaining bits of each element:
 //! ```text
 //!   element                       leading                 trailing
-//!   float, one step or more       step number, n bits     all but the first n - 1 bits of its mantissa
-//!   float, below a step           0, or -1 if negative    its exponent, Huffman-coded; all bits of its mantissa
+//!   float, one step or more       step number, n bits     all but the first n - 1 bits of mantissa
+//!   float, below a step           0, or -1 if negative    exponent (Huffman), all bits of mantissa
 //!   byte                          its higher bits         its lower bits
 //!   too far from the median       -128 or 127 *           nothing *
 //!
-//!   * It is stored unchanged at the end of the leading part, or in the trailing part if the leading part is full.
+//!   * stored unchanged at the end of the leading part; if that is full, in the trailing part
 //!
 //! bits   contents (leading part)
 //!    1   0: coded; 1: the step numbers follow from byte 1 on, a byte each
 //!    1   1: an element is too far from the median
-//!    1   1: such elements are stored at the end; 0: such an element may be farther than half a step from its middle
+//!    1   1: such elements are stored at the end; 0: one may be over half a step from its middle
 //!    .   step numbers less the medians, as bytes, in two streams (see lanes)
-//!    .   if stored here: for each element that is too far, its dimension, u16, and its bytes; then their number, u16
+//!    .   if stored here: for each such element its dimension u16, its bytes; then their count u16
 //!
 //! bits   contents (trailing part)
-//!    2   0: coded, without the bits that are zero in the whole sample; 1: with them; 2: the unchanged vector follows from byte 1 on
-//!    .   the rest of each element
+//!    2   0: coded, without bits that are zero in the whole sample; 1: with them; 2: the vector
+//!        follows unchanged from byte 1 on
+//!    .   the remaining bits of each element
 //!
 //! offset  size  contents (a model)
 //!      0     1  version, 1
 //!      1     1  element code
-//!      2     1  step: for floats, its biased exponent; for bytes, the number of lower bits of a byte
-//!      3     1  z: mantissa bits that are zero in the whole sample, from the lowest on
+//!      2     1  step: of floats its biased exponent; of bytes the number of lower bits
+//!      3     1  z: lowest mantissa bits that are zero in the whole sample
 //!      4     4  dimension
 //!      8     .  median step number of each dimension, i16
 //!      .   129  code of step numbers

@@ -4,11 +4,11 @@
 //! | bytes | contents |
 //! |---|---|
 //! | 1 | version of this encoding: 1 |
-//! | 2 | `n`: attributes |
-//! | `n` times | an attribute, by ascending names |
+//! | 2 | `n`: the number of attributes |
+//! | `n` times | an attribute, in the ascending order of names |
 //! | 1 | 1 if there is a payload, else 0 |
-//! | 4 | if there is one: its bytes |
-//! | | if there is one: these, JSON in UTF-8 |
+//! | 4 | if there is a payload: its number of bytes |
+//! | | if there is a payload: its bytes, JSON in UTF-8 |
 //!
 //! An attribute:
 //!
@@ -16,11 +16,11 @@
 //! |---|---|
 //! | 1 | bytes of the name |
 //! | | the name, UTF-8 |
-//! | 1 | its type: 1 boolean, 2 integer, 3 float, 4 string, 5 timestamp, 6 list of strings, 7 list of integers |
+//! | 1 | type: 1 boolean, 2 integer, 3 float, 4 string, 5 timestamp, 6 strings, 7 integers |
 //! | 1 | boolean: 0 or 1 |
 //! | 8 | integer, timestamp: two's complement; float: IEEE 754, neither NaN nor minus zero |
-//! | 2, .. | string: its bytes, and these, UTF-8 |
-//! | 2, .. | list: its items, and these, each as a string or integer by itself |
+//! | 2, .. | string: its number of bytes, then the bytes, UTF-8 |
+//! | 2, .. | list (types 6, 7): its number of items, then each as a string or integer |
 //!
 //! Each row has exactly one encoding. Any other bytes are refused.
 

@@ -2,28 +2,30 @@
 //! off, and new vectors.
 //!
 //! The files of the build stay unchanged. Each checkpoint that moves vectors into clusters adds a
-//! *segment*. This is a file of extents, of the same kind as the build's, with the changed
+//! *segment*. This is a file of posting lists, of the same kind as the build's, with the changed
 //! clusters. If vectors are stored once, a file of [members](super::member) with the new vectors is
-//! added too. This table describes all these files. The last extent of a cluster counts, in the
-//! order of segments and within a segment.
+//! added too. This table describes all these files. If a cluster has several posting lists, the
+//! last one counts, in the order of segments and within a segment.
 //!
 //! The numbers of new vectors continue after the build's numbers. A file of members begins with its
 //! own first number instead of 0: number `n` is `n - first` members after the header.
 //!
-//! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of extents,
-//! `e` extents in all of them, `m` files of members:
+//! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of posting
+//! lists, `e` posting lists in all of them, `m` files of members:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | the current clusters: the build's, less merged ones, plus those that were split off |
 //! | 4 | 4 | `s` |
 //! | 8 | 4 | `e` |
-//! | 12 | 4 | `m`; 0 if vectors are stored in the extents of all their clusters |
-//! | 16 | 8 s | for each segment its number, ascending, and the number of its extents, 1 or more |
-//! | 16 + 8 s | 4 e | the cluster of each extent, in the order of the extents |
-//! | … | 4 e | its bytes |
-//! | … | 4 e | the vectors stored in it; 0 if each vector is stored once |
-//! | … | 8 m | for each file of members its number, ascending, and its first vector, ascending; the first file's is the vector after the build's last |
+//! | 12 | 4 | `m`; 0 if vectors are stored in the posting lists of all their clusters |
+//! | 16 | 8 s | for each segment its number, ascending, and its posting lists, 1 or more |
+//! | 16 + 8 s | 4 e | the cluster of each posting list, in the order of the lists |
+//! | … | 4 e | the bytes of each posting list |
+//! | … | 4 e | the number of vectors in each posting list; 0 if each vector is stored once |
+//! | … | 8 m | for each file of members its number and its first vector, both ascending |
+//!
+//! The first vector of the first file of members is the one after the last vector of the build.
 
 use super::extent::{ExtentKind, FIXED};
 use crate::block::BLOCK;

@@ -1,7 +1,7 @@
-//! Extents: the posting lists of clusters. A probe of a cluster reads one extent.
+//! Posting lists of clusters, called *extents* in code. A probe of a cluster reads one extent.
 //!
 //! ```text
-//! file: | header block | extent 0 | zeros | extent 1 | zeros | ...        to whole blocks at the end
+//! file: | header block | extent 0 | zeros | extent 1 | zeros | ...    zeros up to whole blocks
 //! ```
 //!
 //! Each extent begins at a multiple of [`ExtentKind::alignment`], in the order of the clusters. The
@@ -10,13 +10,15 @@
 //! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | crc32c of `c` as u64, then of the covered bytes, from offset 4 on |
-//! | 4 | 4 | `r`: vectors stored in it |
-//! | 8 | 4 | the number of vectors, at the front, that have no nearer cluster; `r` if vectors are stored once |
-//! | 12 | 4 | `a`: bytes of the code of the other members' numbers |
-//! | 16 | a | that code: an ascending list, by the model of the [table](super::table) |
+//! | 4 | 4 | `r`: the number of vectors in it |
+//! | 8 | 4 | the number of its own vectors, which are the first ones |
+//! | 12 | 4 | `a`: bytes of the encoded numbers of the other members |
+//! | 16 | a | these numbers: an ascending list, by the model of the [table](super::table) |
 //! | 16 + a | … | the vectors |
 //!
-//! In a replicated file `a` is 0, a vector is an *entry*, and the checksum covers the whole extent:
+//! A vector is a cluster's *own* if no other cluster is nearer to it. If vectors are stored once,
+//! all `r` are its own. In a replicated file `a` is 0, a vector is an *entry*, and the checksum
+//! covers the whole extent:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|

@@ -5,11 +5,15 @@
 //! it. A vector may be a member of several clusters. The bytes that a probe of a cluster reads are
 //! contiguous. They are its posting list, called *extent* here:
 //!
-//! | layout | file of extents | contents of an extent | vectors |
-//! |---|---|---|---|
-//! | replicated (SPANN) | `replicated-…` | all members with their vectors, on whole blocks | once for each cluster with the vector |
-//! | addressed | `postings-…` | the numbers of all members | `addressed-…`, each once, in the order of their numbers |
-//! | grouped | `grouped-…` | the vectors of its *group*, and the numbers of its other members | each once, in the group of one of its clusters |
+//! | layout | file of extents | contents of an extent |
+//! |---|---|---|
+//! | replicated (SPANN) | `replicated-…` | all members with their vectors, on whole blocks |
+//! | addressed | `postings-…` | the numbers of all members |
+//! | grouped | `grouped-…` | the vectors of its *group*, and the numbers of its other members |
+//!
+//! A replicated index stores a vector once for each of its clusters. An addressed index stores each
+//! vector once, in `addressed-…`, in the order of numbers. A grouped index stores each vector once,
+//! in the group of one of its clusters.
 //!
 //! Vectors are numbered in the order in which they are stored. So a group is a range of numbers,
 //! and a number alone gives the position of a vector; there are no other addresses.

@@ -6,18 +6,18 @@
 //! segment, and the directory. Sets of nodes are Roaring bitmaps in their portable format.
 //!
 //! ```text
-//! postings, groups, sets   in any order; the directory says where
+//! postings, groups, sets   in any order; the directory has their positions
 //! directory                u32 columns, by ascending name; each:
 //!   u16 bytes of the name, the name (UTF-8)   u8 type (`attributes`)
 //!   u64 nodes with a value    u64 different keys
-//!   u64, u32  where the set of nodes with a value stands
+//!   u64, u32  position of the set of nodes with a value
 //!   u32 groups, by ascending key; each:
-//!     u8 bytes K of the key, K bytes     its first key, or the first 32 bytes of that
-//!     u64, u32  where it stands          u32 its keys    u64 nodes of these, one for each key that it has
+//!     u8 bytes K of the key, K bytes     its first key, or the first 32 bytes of it
+//!     u64, u32  position of the group    u32 its keys    u64 its nodes, counted once a key
 //!
-//! a group of a column of strings, booleans or lists: keys, ascending, with the nodes that have them
+//! a group of a column of strings, booleans or lists: keys, ascending, with their nodes
 //!   u32 bytes of the key, the key
-//!   u32 nodes N;  up to 8 of them: N * u32, ascending;  more: u64, u32 where their set stands
+//!   u32 nodes N;  up to 8 of them: N * u32, ascending;  more: u64, u32 position of their set
 //! a group of a column of numbers or times: values, ascending, each with a node
 //!   u64 key, u32 node
 //! ```

@@ -11,32 +11,47 @@
 //! | 4 | u8 | version of this format: [`VERSION`] |
 //! | 5 | u8 | kind (below) |
 //! | 6 | u16 | 0 |
-//! | 8 | u64 | the requester's id for the request, which the answer repeats. In a walk: the query's id |
+//! | 8 | u64 | the requester's id of the request, or of the query in a walk; answers repeat it |
 //! | 16 | u64 | state of the index that the sender uses ([`Collection::state`]); 0: none |
 //! | 24 | u32 | microseconds until the requester's deadline, when it sent this; 0: no deadline |
 //! | 28 | u32 | CRC-32C of the header before this and of the body |
 //!
 //! | kind | from → to | body |
 //! |---|---|---|
-//! | 1 describe | any → any | empty; or a 1 (u8) for a compute server: the client will only change the collection, which needs storage alone |
-//! | 2 description | answer | a [`Collection`] (40 bytes), centroids of the low codes (memory role only) |
-//! | 3 low codes | compute → memory | first node u32, count u32, kept u32 (codes of the `kept` most popular nodes only) |
-//! | 4 codes | answer | first node u32, count u32, a bit for each of these nodes if some codes are offloaded, codes |
-//! | 5 begin | compute → memory | D_high u32, D_full u32, beam u32, bytes of the missing nodes u32, bytes of the row u32, missing nodes, the query's row, scored nodes |
+//! | 1 describe | any → any | empty; to a compute server also *for changes* u8: 1 |
+//! | 2 description | answer | [`Collection`] (40 bytes); from memory also centroids of low codes |
+//! | 3 low codes | compute → memory | first node u32, count u32, *kept* u32 |
+//! | 4 codes | answer | first node u32, count u32, *bits*, codes |
+//! | 5 begin | compute → memory | D_high u32, D_full u32, beam u32, then as below |
 //! | 6 refine | compute → memory | step u32, scored nodes |
 //! | 7 end | compute → memory | |
 //! | 8 lists | memory → compute | step u32, packed adjacency lists |
 //! | 9 done | memory → compute | step u32, high computations u32, low computations u32, nodes |
 //! | 10 rank | compute → storage | k u32, bytes of the row u32, the query's row, nodes |
-//! | 11 ranked | answer | reads u64, bytes read u64, computations u64, nodes that are deleted or replaced u32, answers |
-//! | 12 search | client → compute | k u32, D_high u32 (0: the server's), beam u32 (0: the server's), the query's row |
+//! | 11 ranked | answer | reads u64, bytes read u64, computations u64, *dead* u32, answers |
+//! | 12 search | client → compute | k u32, D_high u32, beam u32, the query's row |
 //! | 13 answers | answer | [`Counters`] (72 bytes), answers |
 //! | 14 refused | answer to anything | [`Reason`] u32, text (UTF-8, at most [`MOST_TEXT`] bytes) |
-//! | 15 met | memory → compute, in place of lists behind a look, and behind a begin with missing nodes | step u32, bytes of the lists u32, packed adjacency lists, scored nodes |
-//! | 16 change | client → compute → storage | token u64 three times (run, client, number), newest u64, wanted u32, upserts u32, deletes u32, the numbers of the wanted changes u64 each, ids u64 each (upserts first), a row for each upsert |
+//! | 15 met | memory → compute | step u32, bytes of the lists u32, packed lists, scored nodes |
+//! | 16 change | client → compute → storage | *token*, newest u64, wanted u32, then as below |
 //! | 17 changed | answer | ids that were inserted or replaced u32, ids that were deleted u32 |
-//! | 18 give up | client → compute → storage | token u64 three times, newest u64, wanted u32, their numbers u64 each |
-//! | 19 look | compute → memory, in place of refine where low codes are offloaded | step u32, bytes of the missing nodes u32, missing nodes, scored nodes |
+//! | 18 give up | client → compute → storage | *token*, newest u64, wanted u32, numbers u64 each |
+//! | 19 look | compute → memory | step u32, bytes u32, missing nodes, scored nodes |
+//!
+//! - 1 describe: *for changes* says that the client will only change the collection. Then only
+//!   storage is needed.
+//! - 3 low codes: only the codes of the *kept* most popular nodes are sent. 4 codes: *bits* has a
+//!   bit for each node of the range, if some codes are offloaded.
+//! - 5 begin continues with: bytes of the missing nodes u32, bytes of the row u32, missing nodes,
+//!   the query's row, scored nodes.
+//! - 11 ranked: *dead* is the number of nodes that are deleted or replaced.
+//! - 12 search: with 0, D_high or the beam is the server's.
+//! - 15 met replaces lists after a look, and after a begin with missing nodes. 19 look replaces
+//!   refine if low codes are offloaded; its first u32 after the step is the bytes of the missing
+//!   nodes.
+//! - 16 change continues with: upserts u32, deletes u32, the numbers of the wanted changes u64
+//!   each, ids u64 each (upserts first), and a row for each upsert. *token*: run u64, client u64,
+//!   number u64.
 //!
 //! *nodes*: an ascending set of node numbers as LEB128 varints, first the lowest number and then
 //! the gaps (`nodes.rs`). *answers*: count u32, ids u64 each, distances f32 each, nearest first.

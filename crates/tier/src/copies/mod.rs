@@ -3,9 +3,11 @@
 //! finer-grained than an SSD.
 //!
 //! ```text
-//!   open_tier(name) ── copy there, whole? ── no ──> free space? ── copy ── sync ── compare ── rename ──┐
-//!                                └── yes ───────────────────────────────────────────────────────────────┴─> mapped, or read past the page cache
+//!   open_tier(name) ── complete copy there? ── no ──> free space? ── copy, sync, compare, rename ─┐
+//!                              └── yes ───────────────────────────────────────────────────┴─> read
 //!   write ── the volume, then the copy
+//!
+//!   read: mapped, or past the page cache
 //! ```
 //!
 //! The volume stays whole without its copies: a damaged or removed folder does not change the

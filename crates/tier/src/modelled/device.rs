@@ -5,9 +5,9 @@
 //! A device has two resources. Requests pass each resource one after the other, at its own pace:
 //!
 //! ```text
-//!               ┌─ link    the bytes of all blocks that the request touches, at the device's bandwidth   ─┐
-//!   request ──> │                                                                                         ├─ later of both ── latency ──> answer
-//!               └─ engine  a fixed time for each piece of the request, and some for each block of it      ─┘
+//!               ┌─ link    bytes of all touched blocks, at the bandwidth ─┐
+//!   request ──> │                                             ├─ later of both ─ latency ─> answer
+//!               └─ engine  a fixed time a piece, and some a block        ─┘
 //! ```
 //!
 //! The link limits the throughput of large requests, and the engine limits the number of small
@@ -22,7 +22,9 @@
 //! | block, bytes | 512 | 64 | 64 | 256 | section 4 |
 //! | least request that gets all of the bandwidth | 4 KiB | 4 KiB | 128 B | 256 B | Figure 6 |
 //! | requests of 5 and 21 KB | slower | not slower | not slower | not slower | Figure 6 |
-//! | slowdown with 10 % and 90 % requests of 128 bytes | 4.6 %, 83.3 % | at most 48.8 % | none | at most 37.5 % | Figure 7 |
+//! | slowdown, % (below) | 4.6, 83.3 | at most 48.8 | none | at most 37.5 | Figure 7 |
+//!
+//! The slowdown is the one with 10 % and with 90 % of requests of 128 bytes.
 //!
 //! The sources of the engine's times:
 //!
@@ -33,9 +35,9 @@
 //! - **RDMA**: a request of 4 KiB takes the link's time for 4 KiB, and a request of 128 bytes takes
 //!   .1669 of that. This gives a fixed 22.9 ns of protocol and 2.2 ns a block. The slowdown is then
 //!   at most 48.8 % up to 90 % of small requests. In the paper the slowdown is largest at 50 %, and
-//!   smaller with more small requests. A device that
-//!   serves requests in order cannot behave so. With 50 %, this model loses 11.6 %, so it is kinder
-//!   to small requests beside large ones than the measured card.
+//!   smaller with more small requests. A device that serves requests in order cannot behave so.
+//!   With 50 %, this model loses 11.6 %, so small requests beside large ones cost less than on the
+//!   measured card.
 //! - **CXL**: a request takes at least the link's time for 128 bytes.
 //! - **NVM**: only the blocks count. A request of 128 bytes loses the other half of its block. The
 //!   paper does not give the length of its other requests; beside requests of 768 bytes, 90 % small

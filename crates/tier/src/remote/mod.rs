@@ -6,10 +6,10 @@
 //!
 //! ```text
 //!   RemoteTier ── queue ──┐
-//!   RemoteTier ── queue ──┴─ Link: one connection a thread and server, many reads in flight ──> memory server
-//!                              waits as any socket of the reactor does: the thread serves other tasks meanwhile
+//!   RemoteTier ── queue ──┴─ Link: a connection a thread and server, many reads in flight ──> memory server
+//!                              the thread serves other tasks while it waits
 //!
-//!   RemoteVolume ── Client: one connection, asked and answered in turn ──> the same: puts files there, opens and checks them
+//!   RemoteVolume ── Client: a connection, one request at a time ──> the same server: puts, opens and checks files
 //! ```
 //!
 //! A read names a file, an offset and a length, and requires no knowledge of the index. Through UCX
@@ -18,11 +18,10 @@
 //! Frames have checksums, and pages have their own, which the reader verifies.
 //!
 //! **No wait is unbounded.** A server has stalled if it is asked and, for [`Server::PATIENCE`],
-//! sends less than 64 KiB and completes no answer. A server that sends an invalid answer answers
-//! nonsense. Both cases, and a closed connection, are errors of all reads in flight ([`Fault`]),
-//! and the next read connects again. Time in which this process did not check does not count. While
-//! a server reserves or syncs a file, it may take twelve times as long, plus a second for each 16
-//! MiB.
+//! sends less than 64 KiB and completes no answer. A stalled server, an invalid answer and a closed
+//! connection are errors of all reads in flight ([`Fault`]), and the next read connects again. Time
+//! in which this process did not check does not count. While a server reserves or syncs a file, it
+//! may take twelve times as long, plus a second for each 16 MiB.
 //!
 //! **Authentication.** Client and server share a secret (`STRATANN_SECRET_FILE`, a file that only
 //! its owner may read, or `STRATANN_SECRET`). Both prove that they know it, and it is never sent. A

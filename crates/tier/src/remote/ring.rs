@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!   client                         memfd                            server
-//!   write ──> head ─┐ ┌──────────────────────────────┐ ┌─ tail ──> read        blocks: spins a little, then sleeps
+//!   write ──> head ─┐ ┌──────────────────────────────┐ ┌─ tail ──> read (spins, then sleeps)
 //!                   └─│ to the server      1 MiB     │─┘
 //!   read  <── tail ─┐ │ to the client      1 MiB     │ ┌─ head <── write
 //!                   └─└──────────────────────────────┘─┘
-//!   eventfd <─ "there is something, or room again" ─> eventfd
+//!   eventfd <─ "there are bytes, or space again" ───> eventfd
 //! ```
 //!
 //! Each ring has one writer and one reader, and no lock. The writer publishes its head after it has
@@ -21,7 +21,7 @@
 //! | 0, 256 | head u64 | bytes written so far to the server, to the client |
 //! | 64, 320 | tail u64 | bytes read so far |
 //! | 128, 384 | u32 | 1: the reader waits for bytes |
-//! | 192, 448 | u32 | 1: the writer waits for room |
+//! | 192, 448 | u32 | 1: the writer waits for space |
 //! | 4096 | 1 MiB | the ring to the server |
 //! | 4096 + 1 MiB | 1 MiB | the ring to the client |
 //!

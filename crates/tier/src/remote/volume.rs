@@ -1,10 +1,10 @@
 //! A volume that reads some of its files from copies on a memory server.
 //!
 //! ```text
-//!   open_tier(name) ── a copy of this name and length there? ── no ──────────────────────────> put there ──> read
-//!                                │ yes                                                            ^             ^
-//!                      hash of the file at home = hash of the copy? ── no ── it loses its name ───┘             │
-//!                                └── yes ───────────────────────────────────────────────────────────────────────┘
+//!   open_tier(name) ── a copy of this name and length there? ── no ───────────> put there ──> read
+//!                                │ yes                                             ^            ^
+//!                      hash of the file = hash of the copy? ── no ── copy renamed ──┘            │
+//!                                └── yes ────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Every client that knows the secret of a server may put files there under any name, also by

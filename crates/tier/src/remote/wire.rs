@@ -4,9 +4,9 @@
 //! numbers are little-endian.
 //!
 //! ```text
-//!   server   0 "STRATANN"   8 version u32   12 flags u32: 1, 2   16 nonce [32]                      48 bytes
-//!   client   0 "STRATANN"   8 version u32   12 flags u32: 1      16 nonce [32]   48 proof [32]      80 bytes
-//!   server   0 "STRATANN"   8 status u32    12 zero u32          16 proof [32]                      48 bytes
+//!   server   0 "STRATANN"   8 version u32   12 flags u32: 1, 2   16 nonce [32]            48 bytes
+//!   client   0 "STRATANN"   8 version u32  12 flags u32: 1  16 nonce [32]  48 proof [32]  80 bytes
+//!   server   0 "STRATANN"   8 status u32   12 zero u32      16 proof [32]                 48 bytes
 //! ```
 //!
 //! The server's flags: 1, a secret is required; 2, later bytes may go through UCX. The client's
@@ -44,7 +44,7 @@
 //! | sweep | a prefix, a zero byte, and the prefix of files that stay | |
 //! | room | | |
 //! | reach | | the address of the file ([`ucx::Target::reach`](super::ucx::Target::reach)) |
-//! | list | a prefix, a zero byte, and the last name of the previous list | 64 KiB of [`Listed`] files, by name, and zeros |
+//! | list | a prefix, a zero byte, the last name of the previous list | [`Listed`] files, zeros |
 //! | hash | | the BLAKE3 of all bytes of the file |
 //!
 //! Answers may arrive in any order. Answer 255 is a refusal, with a text as its body.

@@ -8,7 +8,7 @@
 //!            create, rename, remove        sync(volume)
 //!   Names:  ───────────────> unsynced ───────────────> durable names
 //!
-//!   crash image = durable bytes and names + whatever part of the unsynced changes the mode and the seed let through
+//!   crash image = durable bytes and names + a part of the unsynced changes, by mode and seed
 //! ```
 //!
 //! A test runs its work with [`fail_after`](SimVolume::fail_after)`(n, Failure::Crash)` for each

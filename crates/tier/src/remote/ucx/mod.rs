@@ -4,9 +4,11 @@
 //!
 //! ```text
 //!   client                                             server
-//!   Link ── TCP: greeting, secret, reach(file) ──> Session: the file's address and key, the server's worker
-//!    └ Lane ── ucp_get(address, key) ─────────────> memory of the file             no thread of the server, over RDMA and shared memory
-//!                                                    Target: a thread that answers where the transport cannot (TCP)
+//!   Link ── TCP: greeting, secret, reach(file) ──> Session: address and key of the file, server's worker
+//!    └ Lane ── ucp_get(address, key) ─────────────> memory of the file
+//!
+//!   RDMA, shared memory: no thread of the server takes part
+//!   TCP: Target, a thread of the server, answers
 //! ```
 //!
 //! Greetings, and opening and putting files, use TCP as usual, and so do reads with one request at

@@ -2,12 +2,12 @@
 //! servers of DistVS communicate through it.
 //!
 //! ```text
-//!   who connected                                          who was connected to
-//!   TCP: greetings, secret ─────────────────────────────── TCP: greetings, secret
-//!   makes a worker, tells its sealed address ────────────> looks at the seal, makes a worker, connects there
-//!   looks at the seal, connects there <─────────────────── tells its sealed address
-//!   HELLO ── UCX ────────────────────────────────────────> comes: there is a way
-//!   comes <──────────────────────────────────── UCX ────── HELLO
+//!   client                                              server
+//!   TCP: greetings, secret ─────────────────────── TCP: greetings, secret
+//!   makes a worker, sends its sealed address ────> checks the seal, makes a worker, connects there
+//!   checks the seal, connects there <───────────── sends its sealed address
+//!   HELLO ── UCX ─────────────────────────────────────> arrives: UCX has a path
+//!   arrives <──────────────────────────────── UCX ───── HELLO
 //! ```
 //!
 //! **UCX aborts a process that passes it bytes that are no address.** So an address comes with a
@@ -16,7 +16,7 @@
 //! worker, which takes descriptors and megabytes, only after the client has sent its address.
 //!
 //! ```text
-//!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]      REACH + 32 bytes
+//!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]   in all REACH + 32
 //! ```
 //!
 //! Then all bytes go through UCX. The TCP connection stays open without traffic. Its end is the end
