@@ -8,9 +8,11 @@
 //!
 //! ```text
 //!   host thread ── run_tasks(2, job) ──> shares 0 and 1 ─┐
-//!   host thread ── run_tasks(1, job) ──> share 0 ──┼─ queue ──> worker: job(thread, i) -> tasks
-//!   host thread ── submit(1, work) ────> share 0 ──┘        polls the tasks of all its shares
-//!                                                                 after the last one: work.ended()
+//!   host thread ── run_tasks(1, job) ──> share 0 ────────┼─ queue ──> worker
+//!   host thread ── submit(1, work) ────> share 0 ────────┘
+//!
+//!   worker: job(thread, i) -> tasks; polls the tasks of all its shares in turn
+//!           after the last task of submitted work: work.ended(), on this worker
 //! ```
 //!
 //! Any number of runs may be active at once. A share goes to an idle worker if there is one.

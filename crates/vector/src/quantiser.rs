@@ -1,8 +1,8 @@
 //! Product quantisation: one byte for each chunk of a vector's dimensions.
 //!
 //! ```text
-//!   dim 10, 4 bytes:   | 0 1 2 | 3 4 5 | 6 7 | 8 9 |   widths 3 3 2 2: the first dim % m are one wider
-//!   code:            |  b 0  |  b 1  | b 2 | b 3 |  byte j: the nearest of chunk j's 256 centroids
+//!   dim 10, 4 bytes:   | 0 1 2 | 3 4 5 | 6 7 | 8 9 |   widths 3 3 2 2: first dim % m are wider
+//!   code:              |  b 0  |  b 1  | b 2 | b 3 |   byte j: the nearest centroid of chunk j
 //!
 //!   centroids:  chunk 0: [256][3] | chunk 1: [256][3] | chunk 2: [256][2] | ..   256 * dim f32
 //! ```

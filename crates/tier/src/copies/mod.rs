@@ -3,11 +3,11 @@
 //! finer-grained than an SSD.
 //!
 //! ```text
-//!   open_tier(name) ── complete copy there? ── no ──> free space? ── copy, sync, compare, rename ─┐
-//!                              └── yes ───────────────────────────────────────────────────┴─> read
+//!   open_tier(name) ── whole copy there? ── no ──> copy, sync, compare, rename ─┐
+//!                              └── yes ─────────────────────────────────────────┴─> read
 //!   write ── the volume, then the copy
 //!
-//!   read: mapped, or past the page cache
+//!   before a copy: check of the free space;   read: mapped, or past the page cache
 //! ```
 //!
 //! The volume stays whole without its copies: a damaged or removed folder does not change the

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!               ┌─ link    bytes of all touched blocks, at the bandwidth ─┐
-//!   request ──> │                                             ├─ later of both ─ latency ─> answer
+//!   request ──> │                                                         ├─ the later ─ latency ─> answer
 //!               └─ engine  a fixed time a piece, and some a block        ─┘
 //! ```
 //!

@@ -6,10 +6,12 @@
 //!
 //! ```text
 //!   RemoteTier ── queue ──┐
-//!   RemoteTier ── queue ──┴─ Link: a connection a thread and server, many reads in flight ──> memory server
+//!   RemoteTier ── queue ──┴─ Link ── connection ──> memory server
+//!                              one for each thread and server, with many reads in flight;
 //!                              the thread serves other tasks while it waits
 //!
-//!   RemoteVolume ── Client: a connection, one request at a time ──> the same server: puts, opens and checks files
+//!   RemoteVolume ── Client ── connection ──> memory server: puts, opens and checks files
+//!                              one request at a time
 //! ```
 //!
 //! A read names a file, an offset and a length, and requires no knowledge of the index. Through UCX

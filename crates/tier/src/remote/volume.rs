@@ -3,8 +3,8 @@
 //! ```text
 //!   open_tier(name) ── a copy of this name and length there? ── no ───────────> put there ──> read
 //!                                │ yes                                             ^            ^
-//!                      hash of the file = hash of the copy? ── no ── copy renamed ──┘            │
-//!                                └── yes ────────────────────────────────────────────────────────┘
+//!                      hash of the file = hash of the copy? ── no ── rename copy ──┘            │
+//!                                └── yes ───────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Every client that knows the secret of a server may put files there under any name, also by

@@ -4,10 +4,11 @@
 //! Floating-point addition is not associative, so the order of summation is part of the definition:
 //!
 //! ```text
-//!   element   0 .. 15  16 .. 31  32 .. 47  48 .. 63 | 64 .. 79  ...  element i goes to lane i % 16
-//!   added to   sum 0      sum 1      sum 2   sum 3  |  sum 0  ...  of sum (i / 16) % 4, cosine % 2
+//!   element    0 .. 15   16 .. 31   32 .. 47   48 .. 63 | 64 .. 79  ...
+//!   added to    sum 0      sum 1      sum 2      sum 3  |  sum 0    ...
 //!
-//!   total  = (sum 0 + sum 1) + (sum 2 + sum 3)          lane by lane
+//!   element i goes to lane i % 16 of sum (i / 16) % 4     (cosine: % 2)
+//!   total  = (sum 0 + sum 1) + (sum 2 + sum 3)            lane by lane
 //!   result = tree: 16 -> 8 -> 4 -> 2 -> 1 lanes, lower half + upper half
 //! ```
 //!

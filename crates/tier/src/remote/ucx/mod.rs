@@ -3,9 +3,9 @@
 //! are one-sided:
 //!
 //! ```text
-//!   client                                             server
-//!   Link ── TCP: greeting, secret, reach(file) ──> Session: address and key of the file, server's worker
-//!    └ Lane ── ucp_get(address, key) ─────────────> memory of the file
+//!   client                                         server
+//!   Link ── TCP: greeting, secret, reach(file) ──> Session: address and key of the file, worker
+//!    └ Lane ── ucp_get(address, key) ────────────> memory of the file
 //!
 //!   RDMA, shared memory: no thread of the server takes part
 //!   TCP: Target, a thread of the server, answers

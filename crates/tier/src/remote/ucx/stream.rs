@@ -2,12 +2,12 @@
 //! servers of DistVS communicate through it.
 //!
 //! ```text
-//!   client                                              server
+//!   client                                         server
 //!   TCP: greetings, secret ─────────────────────── TCP: greetings, secret
 //!   makes a worker, sends its sealed address ────> checks the seal, makes a worker, connects there
 //!   checks the seal, connects there <───────────── sends its sealed address
-//!   HELLO ── UCX ─────────────────────────────────────> arrives: UCX has a path
-//!   arrives <──────────────────────────────── UCX ───── HELLO
+//!   HELLO ── UCX ────────────────────────────────> arrives: UCX has a path
+//!   arrives <─────────────────────────── UCX ───── HELLO
 //! ```
 //!
 //! **UCX aborts a process that passes it bytes that are no address.** So an address comes with a
