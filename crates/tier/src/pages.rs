@@ -1,9 +1,9 @@
 //! A file whose single blocks are written without the page cache.
 //!
 //! ```text
-//!   write_at ── blocks ──> bounce buffer (aligned, <= 256 KiB) ─> O_DIRECT descriptor ─┐
-//!           └── the rest, or all if O_DIRECT is refused ────────> plain descriptor ────┼─> one file
-//!                                                    set_len, sync ────────────────────┘
+//!   write_at ── blocks ──> bounce buffer (aligned, <= 256 KiB) ─> O_DIRECT file ───┐
+//!           └── the rest, or all if O_DIRECT is refused ────────> plain file ──────┼─> one file
+//!                                                    set_len, sync ────────────────┘
 //! ```
 //!
 //! Pages that are written once and read by the direct tier would only evict others from the page

@@ -5,9 +5,9 @@
 //! A device has two resources. Requests pass each resource one after the other, at its own pace:
 //!
 //! ```text
-//!               ┌─ link    bytes of all touched blocks, at the bandwidth ─┐
-//!   request ──> │                                                         ├─ the later ─ latency ─> answer
-//!               └─ engine  a fixed time a piece, and some a block        ─┘
+//!               ┌─ link    bytes of all touched blocks      ─┐
+//!   request ──> │                                            ├─ the later ── latency ──> answer
+//!               └─ engine  time of each piece and each block ─┘
 //! ```
 //!
 //! The link limits the throughput of large requests, and the engine limits the number of small
