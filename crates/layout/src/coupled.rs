@@ -514,7 +514,7 @@ mod tests {
         builder.finish(page).to_vec()
     }
 
-    /// Which node stands where, both ways round.
+    /// Checks the node of each slot, and the slot of each node.
     fn assert_nodes(view: &PageView<'_>, numbers: &[u32]) {
         assert_eq!(view.len(), numbers.len());
         for (slot, &number) in numbers.iter().enumerate() {
@@ -657,7 +657,7 @@ mod tests {
         assert_eq!(page[40..46], [4, 3, 2, 1, 2, 1]);
         assert_eq!(page[76..80], [255; 4]);
         assert!(page[80..].iter().all(|&byte| byte == 0));
-        // Whatever a page of a build would have there.
+        // The expected count of a page of the build does not matter.
         for expected in [None, Some(0), Some(2), Some(77)] {
             let view = PageView::open(&shape, &page, 0, expected, true, "g").unwrap();
             assert!(view.is_relocated());
@@ -677,7 +677,7 @@ mod tests {
             let first = shape.first_node(page) as u32;
             assert_nodes(&view, &(first..=first + 5).collect::<Vec<_>>());
         }
-        // The page behind that of the largest number.
+        // The page after the page with the largest number.
         for page in [429_496_730, u64::MAX] {
             let bytes = build(shape, page, &nodes);
             let view = PageView::open(&shape, &bytes, page, Some(6), true, "g").unwrap();
@@ -733,7 +733,7 @@ mod tests {
                 assert!(text.contains("reserved byte"), "{text}");
             }
         }
-        // The second record's node is the first one's.
+        // The second record has the node of the first one.
         let (first, record) = (most as u8 - 1, shape.record_bytes() + 4);
         assert_eq!(refused(4 + 2 * record, &[first], false), Ok(most));
         let text = refused(4 + 2 * record, &[first], true).unwrap_err();
@@ -741,7 +741,7 @@ mod tests {
         let expected = format!("g: node of a record at offset {at} is {first}, twice, expected");
         assert!(text.starts_with(&expected), "{text}");
 
-        // A shape without such pages.
+        // A shape without relocated pages.
         assert_eq!(tight.relocated_per_page(), 0);
         let mut page = build(tight, 0, &nodes(&tight, 1, 3));
         page[6] = 1;
@@ -757,7 +757,7 @@ mod tests {
         let nodes = nodes(&shape, most + 1, 8);
         let numbers: Vec<u32> = (0..most as u32 + 1).map(|slot| 1000 - 9 * slot).collect();
         let mut builder = PageBuilder::new(shape);
-        // What an earlier page had is gone.
+        // Nothing of an earlier page is left.
         builder.push(7, &[255; 128], &[u32::MAX; 64]);
         builder.start_relocated();
         assert!(builder.is_empty());
@@ -769,7 +769,7 @@ mod tests {
             assert_eq!(builder.finish(3), so_far);
             assert_eq!(builder.is_full(), builder.len() == most);
         }
-        // And the other way round.
+        // The same in the opposite order.
         builder.clear();
         for (at, (id, vector, neighbours)) in nodes[..2].iter().enumerate() {
             builder.push(*id, vector, neighbours);

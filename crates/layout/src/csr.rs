@@ -415,7 +415,7 @@ mod tests {
             let mut links = vec![9];
             shape.links(row.list, node.into(), "f", &mut links).unwrap();
             prop_assert_eq!(links, list);
-            // It is the row of no other node, and of no other bytes.
+            // The row is valid for no other node, and with no other bytes.
             CsrRow::open(&shape, bytes, u64::from(node) + 1, true, "f").unwrap_err();
             let mut flipped = bytes.to_vec();
             flipped[(id % bytes.len() as u64) as usize] ^= 1 << (id % 8);

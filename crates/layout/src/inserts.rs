@@ -130,8 +130,8 @@ mod tests {
         [one, other]
     }
 
-    /// Texts of the file as programs wrote them. Version 1 knew no attributes apart, so that
-    /// nothing could be told by them.
+    /// Texts of the file as earlier programs wrote them. Version 1 does not record attributes
+    /// separately.
     #[test]
     fn texts_that_were_written_are_read_as_they_were() {
         let lines = "{\"file\":\"a \\\"strange\\\"\\nname.fbin\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":null,\"done\":false,\"replaced_by\":null}\n\

@@ -352,7 +352,7 @@ mod tests {
             let back = PlacementFile::decode(none.encode(), code_bytes, "p").unwrap();
             assert_eq!(back, none);
         }
-        // The last ids of all: the largest number is none, since inserts refuse it.
+        // The largest ids. The largest number is not an id, since inserts refuse it.
         let last = PlacementFile {
             ids: vec![(0, u64::MAX - 3), (u64::MAX - 2, 2)],
             ..none
@@ -431,7 +431,7 @@ mod tests {
                 "expected ids below 2^64 - 1",
             ),
             (|file| file.ids[0].1 = u64::MAX, "is 18446744073709551615"),
-            // A range behind the last id of all.
+            // A range beyond the largest id.
             (
                 |file| file.ids[1].1 = u64::MAX - 7,
                 "is 3 from 258 on, expected ascending ranges",
@@ -462,7 +462,7 @@ mod tests {
         for code_bytes in [0, 1, 3, usize::MAX] {
             PlacementFile::decode(bytes.clone(), code_bytes, "p").unwrap_err();
         }
-        // Counts of which nothing is there: refused before anything is allocated for them.
+        // Counts beyond the end of the bytes are refused before memory is allocated for them.
         for at in [20, 28, 36] {
             let mut bytes = bytes.clone();
             bytes[at..at + 4].fill(255);
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn added_pages_that_go_on_stand_at_the_end() {
-        // Nodes 3 and 4: the first goes on over a page, and the second ends on a page of its own.
+        // Nodes 3 and 4: the first one spans a page, and the second one ends on its own page.
         let with = |added: &[u32], runs: &[u32]| {
             let mut file = PlacementFile {
                 added: added.to_vec(),
@@ -524,7 +524,7 @@ mod tests {
         };
         let text = decode(&largest.encode()).unwrap_err().to_string();
         assert!(text.contains("first node of an added page"), "{text}");
-        // None of the bits, and bits behind the last page.
+        // No bits at all, and bits beyond the last page.
         let bytes = sample().encode();
         for bits in [0, 5] {
             let longer = [&bytes[..], &[bits]].concat();
@@ -587,7 +587,7 @@ mod tests {
             let _ = PlacementFile::decode(bytes, code_bytes, "p");
             let check = |close: &[u8]| {
                 if let Ok(file) = decode(close) {
-                    // What is accepted is written again as it was.
+                    // Accepted bytes are encoded again to the same bytes.
                     assert_eq!(file.encode(), close);
                     assert!(file.page_of.iter().all(|&page| page < file.pages));
                 }

@@ -246,7 +246,7 @@ mod tests {
     fn what_cannot_be_is_refused_with_its_place() {
         let bytes = sample().encode();
         assert_eq!(RecallFile::decode(&bytes, "r").unwrap(), sample());
-        // Without how the searches went it is of version 1.
+        // Without the kind of the searches the file has version 1.
         let first = bytes.len() - 8;
         for end in (0..bytes.len()).filter(|&end| end != first) {
             assert!(RecallFile::decode(&bytes[..end], "r").is_err(), "{end}");

@@ -226,7 +226,7 @@ mod tests {
                     _ => {}
                 }
                 assert_eq!(file.len(), right.len() as u64, "round {round}");
-                // Not always, so that dirty and clean pages are left in the page cache and not.
+                // Only now and then, so that the page cache has dirty pages, clean pages, and none.
                 if random.chance(0.3) {
                     assert!(volume.read("x").unwrap() == right, "round {round}");
                 }
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_later_goes_through_the_page_cache() {
-        // A file of the kernel's that refuses what is no number, with EINVAL.
+        // A file of the kernel that refuses all bytes but numbers, with EINVAL.
         let refuses = || OpenOptions::new().write(true).open("/proc/self/clear_refs");
         for root in places() {
             let Ok(refuses) = refuses() else { return };

@@ -456,7 +456,7 @@ impl Drop for Reactor {
     /// Waits until the device no longer uses any buffer.
     fn drop(&mut self) {
         if !self.is_here() {
-            return; // What comes in is the parent's, and goes to its buffers, which are not shared.
+            return; // Completions belong to the parent, whose buffers are not shared.
         }
         while self.in_flight() > 0 {
             if self.driver.borrow().is_none() {

@@ -264,7 +264,7 @@ mod tests {
         let layout = Layout::from_size_align(isize::MAX as usize & !7, 8).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // SAFETY: the layout's size is not zero, and what is given back is null.
+                // SAFETY: the layout's size is not zero, and the returned pointer is null.
                 let none = unsafe { allocator.alloc(layout) };
                 assert!(none.is_null());
                 assert_eq!(REFUSED.get(), layout.size());

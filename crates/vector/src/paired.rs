@@ -437,7 +437,7 @@ mod tests {
                     quantizer.low().decode(half, &mut decoded);
                     let expected = distance(metric, query, &decoded);
                     assert!(near(low.score_one(half), expected));
-                    // Who knows what the low part says needs the rest alone.
+                    // After the low part's estimate, only the residual part is needed.
                     let behind = rest.score_one(&code[bytes.div_ceil(2)..]);
                     assert!(near(low.score_one(half) + behind + correction, found));
                 }
@@ -463,7 +463,7 @@ mod tests {
             quantizer.decode(code, &mut decoded);
             let expected = distance(Metric::L2, query, &decoded);
             let correction = quantizer.correction(Metric::L2, code, &mut scratch);
-            // As small as the distances are: half of its bits are enough.
+            // The correction is as small as the distances, so half of its bits suffice.
             assert!(
                 correction.abs() < 20.0,
                 "{correction} where a distance is {expected}"

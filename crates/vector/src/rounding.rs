@@ -173,7 +173,7 @@ mod tests {
                 };
                 assert!((x - y).abs() <= 0.006 * scale, "{at}: {x} {y}");
             }
-            // What is rounded is rounded: again it is almost the same.
+            // Rounding a rounded query again changes almost nothing.
             let mut again = Vec::new();
             rounding.append(&vector, &mut again);
             let same = again.iter().zip(&bytes[1..]).skip(4);

@@ -36,7 +36,7 @@ pub enum ListCodec {
 /// The model of a file's lists: their usual number of ids, and the Huffman tables of [`gaps`].
 ///
 /// ```text
-/// offset  size  what (the model's bytes)
+/// offset  size  contents (model)
 ///      0     1  version, 1
 ///      1     4  nodes: ids are below it, or the code is longer
 ///      5     4  usual count of ids

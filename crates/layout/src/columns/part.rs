@@ -600,8 +600,8 @@ mod tests {
             (terms[2].nodes, terms[2].posting),
             (9, Posting::Apart(apart))
         );
-        // A set that does not stand in the payload, keys and nodes out of order, a key of no node,
-        // a cut.
+        // A set outside of the payload, keys and nodes out of order, a key without nodes, and a
+        // truncated payload.
         let last = |bytes: &[u8], payload| match Terms::new(bytes, span, payload, "f").last() {
             Some(term) => term.map(drop),
             None => Ok(()),

@@ -829,7 +829,7 @@ fn a_finished_page_takes_more_records() {
 #[test]
 fn nodes_that_contradict_each_other_are_refused() {
     for kind in [FileKind::Packed, FileKind::Adjacency] {
-        // Few, and more than fit the place for few.
+        // Few nodes, and more than fit the array for few nodes.
         for count in [3, 500] {
             let shape = shape(kind, 4);
             let nodes: Vec<Node> = (0..count).map(|id| node(kind, id, 0, 0)).collect();

@@ -116,7 +116,7 @@ pub use nodes::{Nodes, Scored};
 /// - 7: addresses in UCX are sealed; a description has the number of vectors that a search can
 ///   find.
 pub const VERSION: u8 = 7;
-/// Greetings have said so before the first frame comes.
+/// The greetings have compared this version before the first frame arrives.
 const _: () = assert!(Protocol::Memory.version() & 0xFFFF == VERSION as u32);
 /// Bytes of a frame's header.
 pub const HEADER: usize = 32;

@@ -1,11 +1,11 @@
 //! Folders for copies of an index's files, at a place that a user names.
 //!
 //! ```text
-//!   PLACE/                                   made for this user alone, if it is not there
+//!   PLACE/                                   made for this user alone, if missing
 //!   PLACE/stratann-OWNER-CONTENT/            copies of one index in one state, named by CONTENT
 //!   PLACE/stratann-OWNER-CONTENT/graph-000001
-//!   PLACE/stratann-OWNER-CONTENT/graph-000001.copy-PID-N       one that is being made
-//!   PLACE/stratann-OWNER-CONTENT/IN-USE      held by a shared lock by whoever has the folder open
+//!   PLACE/stratann-OWNER-CONTENT/graph-000001.copy-PID-N       a copy in progress
+//!   PLACE/stratann-OWNER-CONTENT/IN-USE      a shared lock for each process with the folder open
 //! ```
 //!
 //! **The name.** OWNER identifies the index (the engine uses a hash of the path of its folder).

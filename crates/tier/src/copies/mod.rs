@@ -362,7 +362,7 @@ mod tests {
     use super::*;
     use crate::directory::Directory;
 
-    /// A volume whose files are other ones with each opening.
+    /// A volume whose files change each time that they are opened.
     #[derive(Debug)]
     struct Restless {
         directory: Directory,
@@ -441,7 +441,7 @@ mod tests {
             "{error}"
         );
         assert!(error.place().starts_with(path.to_str().unwrap()), "{error}");
-        // Nothing is left of it.
+        // No part of the copy is left.
         let left: Vec<_> = std::fs::read_dir(path).unwrap().flatten().collect();
         assert_eq!(left.len(), 1, "{left:?}");
     }
@@ -458,7 +458,7 @@ mod tests {
 
         fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
             self.opened.fetch_add(1, Ordering::Relaxed);
-            // So long that the others come meanwhile.
+            // Long enough for the other threads to arrive.
             std::thread::sleep(std::time::Duration::from_millis(200));
             self.directory.open_reader(name)
         }

@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn figure_6_requests_that_are_no_multiple_of_a_page_slow_down_the_ssd_alone() {
-        // As the paper has them: what is read of graphs and clusters.
+        // The lengths of reads of graphs and clusters in the paper.
         for len in [5 << 10, (77 << 10) / 10, 21 << 10] {
             let ssd = bandwidth(DeviceKind::Ssd, &[(1000, len)]);
             assert!(ssd < 0.98 * 5.3, "{len}: {ssd}");
@@ -331,7 +331,7 @@ mod tests {
                 let found = bandwidth(kind, &[(1000, len)]);
                 assert!(found > 0.98 * full, "{kind} {len}: {found}");
             }
-            // It moves whole blocks of 256 bytes.
+            // NVM moves whole blocks of 256 bytes.
             let nvm = bandwidth(DeviceKind::Nvm, &[(1000, len)]);
             assert!(nvm > 0.97 * 60.0, "{len}: {nvm}");
         }
@@ -393,7 +393,7 @@ mod tests {
         let across = ssd.cost(100, 4096);
         assert_eq!(across.engine, 2 * ssd.engine_fixed + 9 * ssd.engine_block);
         assert_eq!(across.link, 9 * 512 * 1_000_000 / 5300);
-        // The largest read and the last byte are numbers like others.
+        // The largest read and the last byte are no special cases.
         assert!(ssd.cost(u64::MAX, u32::MAX).link > ssd.cost(0, 1 << 31).link);
     }
 

@@ -670,7 +670,7 @@ mod tests {
         let right = sent.clone();
         let echo = thread::spawn(move || {
             let mut all = vec![0; right.len()];
-            // In pieces that do not divide the ring.
+            // The length of a piece does not divide the length of the ring.
             for piece in all.chunks_mut(77_777) {
                 server.read_exact(piece).unwrap();
             }
@@ -682,7 +682,7 @@ mod tests {
         let mut back = vec![0; sent.len()];
         client.read_exact(&mut back).unwrap();
         assert!(back == sent);
-        // When one end goes, the other hears of it, and not before all that was sent.
+        // When one end is dropped, the other end notices, after it has read all bytes.
         let mut server = echo.join().unwrap();
         server.write_all(b"the end").unwrap();
         drop(server);
@@ -712,7 +712,7 @@ mod tests {
             let server = exchange(server);
             (client.join().unwrap(), server)
         });
-        // A ring that is full is waited for as long as it may, and the end of the other is an end.
+        // A write to a full ring waits up to its limit, and ends when the other end closes.
         let (_reader, mut writer) = client;
         writer.set_timeout(Some(Duration::from_millis(20)));
         let error = writer.write_all(&vec![1; RING + 1]).unwrap_err();
@@ -742,14 +742,14 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_millis(300));
         let spent = crate::process::thread_cpu_time() - cpu;
         assert!(spent < Duration::from_millis(100), "{spent:?}");
-        // A ring that is full, as well.
+        // A write to a full ring sleeps too.
         client.set_write_timeout(Some(Duration::from_millis(50)));
         let error = client.write_all(&vec![1; RING + 1]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         let mut all = vec![0; RING];
         server.read_exact(&mut all).unwrap();
         client.write_all(b"there is room again").unwrap();
-        // One that does not wait says so at once.
+        // An end that must not wait returns at once.
         server.set_waits(false);
         server.read_exact(&mut [0; 19]).unwrap();
         assert_eq!(
@@ -767,7 +767,7 @@ mod tests {
             (TAIL, u64::MAX / 2),
         ] {
             let (_root, mut client, server) = pair();
-            // As a client that means harm writes them, of both rings.
+            // A hostile client writes such numbers, in both rings.
             for ring in 0..2 {
                 server
                     .input
@@ -800,7 +800,8 @@ mod tests {
             "another server listens there"
         );
         let greet = || RingListener::greet(listener.accept().unwrap(), Duration::from_millis(100));
-        // One that says nothing, one that sends no descriptors, and one whose memory could be cut.
+        // A client that sends nothing, one without descriptors, and one whose memory can be
+        // truncated.
         let _mute = UnixStream::connect(&path).unwrap();
         assert!(greet().is_err());
         let mut other = UnixStream::connect(&path).unwrap();

@@ -742,7 +742,7 @@ mod tests {
             let (found, sum) = Frame::decode(header).unwrap();
             assert_eq!((found, body), (frame, &b"hello"[..]));
             assert!(sum.and(b"he").and(b"llo").is_right());
-            // Any bit that is another one is found.
+            // Every flipped bit is detected.
             for bit in 0..bytes.len() * 8 {
                 let mut wrong = bytes.clone();
                 wrong[bit / 8] ^= 1 << (bit % 8);

@@ -318,7 +318,7 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
     #[inline(always)]
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
         // SAFETY: every load is of elements below `dim`: blocks of 64 while 64 are left, then
-        // blocks of 16 while 16 are, then what is left.
+        // blocks of 16 while 16 are left, then the remaining elements.
         unsafe {
             let mut sums = [L::splat(0.0); 4];
             let mut i = 0;

@@ -247,7 +247,8 @@ impl Lane {
             match status {
                 api::IN_PROGRESS => at += 1,
                 api::OK => {
-                    // SAFETY: it is done, and nobody else frees it: it leaves `running` here.
+                    // SAFETY: the request is done, and no other code frees it, since it leaves
+                    // `running` here.
                     unsafe { (functions.ucp_request_free)(request) };
                     self.done.push(self.running.swap_remove(at).asked);
                 }

@@ -678,7 +678,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// Both ends of a stream; none where there is no library.
+    /// Both ends of a stream; `None` if there is no library.
     fn pair() -> Option<(UcxStream, UcxStream)> {
         let streams = match Streams::new(true) {
             Ok(streams) => streams,
@@ -778,7 +778,7 @@ mod tests {
         let right = sent.clone();
         let echo = thread::spawn(move || {
             let mut all = vec![0; right.len()];
-            // In pieces that do not divide what goes at once.
+            // The length of a piece does not divide the length of a transfer.
             for piece in all.chunks_mut(77_777) {
                 server.read_exact(piece).unwrap();
             }
@@ -790,7 +790,7 @@ mod tests {
         let mut back = vec![0; sent.len()];
         client.read_exact(&mut back).unwrap();
         assert!(back == sent);
-        // The end of its socket is that of the stream, on both sides.
+        // If the socket ends, the stream ends on both sides.
         let server = echo.join().unwrap();
         server.socket().shutdown(Shutdown::Both).unwrap();
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
@@ -837,7 +837,7 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_millis(300));
         let spent = crate::process::thread_cpu_time() - cpu;
         assert!(spent < Duration::from_millis(100), "{spent:?}");
-        // Nor does one that writes wait longer, whom nobody reads.
+        // A writer does not wait longer either, if the other side does not read.
         client.set_write_timeout(Some(Duration::from_millis(50)));
         let began = Instant::now();
         let error = client.write_all(&bytes(256 << 20)).unwrap_err();
@@ -853,7 +853,7 @@ mod tests {
         let Some((client, server)) = pair() else {
             return;
         };
-        // A wake that is lost shows as a read that ends with its time.
+        // A lost wake would let a read end at its time limit.
         let turns = |stream: UcxStream, begins: bool| {
             let (mut reader, mut writer) = stream.split();
             reader.set_timeout(Some(Duration::from_secs(20)));
