@@ -18,7 +18,7 @@
 //! │
 //! │   the vectors of a cluster index, read to the byte: [header block][bytes]..     (clusters)
 //! ├── replicated       all members of each cluster, with their vectors
-//! ├── grouped          the group of each cluster, and the numbers of its other members
+//! ├── grouped          the group of each cluster, and the numbers of other members
 //! ├── addressed        each vector once
 //! ├── postings         the numbers of the members of each cluster (with addressed)
 //! │

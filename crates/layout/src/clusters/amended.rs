@@ -35,16 +35,16 @@ use crate::payload::PayloadReader;
 /// Format version of this table. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// A segment of extents.
+/// A segment of posting lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtentSegment {
     /// The number in the role of its file.
     pub number: u32,
-    /// Its extents, in the order of the file.
+    /// Its posting lists, in the order of the file.
     pub extents: Vec<AmendedExtent>,
 }
 
-/// An extent of a segment.
+/// A posting list of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AmendedExtent {
     /// Its cluster.
@@ -70,14 +70,14 @@ pub struct MemberSegment {
 pub struct AmendedFile {
     /// The current number of clusters.
     pub clusters: u32,
-    /// Segments of extents.
+    /// Segments of posting lists.
     pub extents: Vec<ExtentSegment>,
     /// Files of members.
     pub members: Vec<MemberSegment>,
 }
 
 impl ExtentSegment {
-    /// The byte offset of each extent in its file, and the offset after the last one.
+    /// The byte offset of each posting list in its file, and the offset after the last one.
     pub fn offsets(&self, kind: ExtentKind) -> Vec<u64> {
         let mut at = BLOCK as u64;
         let mut offsets = Vec::with_capacity(self.extents.len() + 1);
@@ -122,8 +122,8 @@ impl AmendedFile {
     /// the name in errors.
     ///
     /// # Errors
-    /// If the length does not match the counts, there is no cluster, or an extent is too short or
-    /// its cluster does not exist. Also if segments are empty or their numbers do not ascend, or
+    /// If the length does not match the counts, there is no cluster, or a posting list is too short
+    /// or its cluster does not exist. Also if segments are empty or their numbers do not ascend, or
     /// the first vectors of files of members do not ascend from the end of the build.
     pub fn decode(
         payload: &[u8],

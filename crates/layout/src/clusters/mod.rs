@@ -5,7 +5,7 @@
 //! it. A vector may be a member of several clusters. The bytes that a probe of a cluster reads are
 //! contiguous. They are its posting list, called *extent* here:
 //!
-//! | layout | file of extents | contents of an extent |
+//! | layout | file of posting lists | contents of a posting list |
 //! |---|---|---|
 //! | replicated (SPANN) | `replicated-…` | all members with their vectors, on whole blocks |
 //! | addressed | `postings-…` | the numbers of all members |
@@ -18,14 +18,14 @@
 //! Vectors are numbered in the order in which they are stored. So a group is a range of numbers,
 //! and a number alone gives the position of a vector; there are no other addresses.
 //!
-//! - [`extent`]: extents, and files with them
+//! - [`extent`]: posting lists, and files with them
 //! - [`member`]: a vector that is stored, read and checked by itself
-//! - [`table`]: the length of each extent; it is kept in memory
+//! - [`table`]: the length of each posting list; it is kept in memory
 //! - [`amended`]: clusters that were rewritten since the build, and vectors that were inserted
 //!
 //! These files are read at byte granularity, from memory that is finer-grained than blocks. An
-//! extent has a checksum of its own, seeded with the number of its cluster. A vector that may be
-//! read alone has one too, seeded with its number. The bytes between them are zeros. Only the
+//! posting list has a checksum of its own, seeded with the number of its cluster. A vector that may
+//! be read alone has one too, seeded with its number. The bytes between them are zeros. Only the
 //! header is a block.
 //!
 //! All these files have the same fields in their header:
