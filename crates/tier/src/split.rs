@@ -27,7 +27,7 @@ use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
 /// Maps the name of a file to the number of its volume among the others. `None` means the primary
-/// volume volume, and so does a number out of range.
+/// volume, and so does a number out of range.
 pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
 /// The name of the file that holds a volume's mark. [`Volume::list`] omits it.
