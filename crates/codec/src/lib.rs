@@ -13,7 +13,7 @@
 //!   float_split  sign and mantissa unchanged, exponents Huffman-coded
 //!   classes      bytes: the vector's group and the byte's position choose one of a few tables
 //!   SegmentModel learned from a sample of a segment; chooses the codec by measurement
-//!   NestedModel  in two parts: one that ranks, and one that gives back every bit with it
+//!   NestedModel  in two parts: the first ranks, and both together restore every bit
 //! ```
 //!
 //! Lists and vectors are coded with a *model*. It is trained on a sample and stored once for each

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use crate::bits::window;
 
-    /// Optimal without a limit, by the textbook's two smallest.
+    /// The optimal length without a limit, by Huffman's algorithm.
     fn huffman_bits(counts: &[u64]) -> u64 {
         let mut heap: Vec<u64> = counts.iter().copied().filter(|&c| c > 0).collect();
         let mut bits = 0;

@@ -11,7 +11,7 @@
 //! intact.
 //!
 //! A page may be several consecutive blocks. Its first block has the checksums of all of them, so
-//! that the payload behind them is contiguous:
+//! that the payload after them is contiguous:
 //!
 //! ```text
 //! offset  size  contents (page of k blocks)

@@ -8,7 +8,7 @@
 //!
 //! A page is `k` consecutive 4 KiB blocks. If a record fits into one block, `k` is 1, and a page
 //! holds as many records as fit. Otherwise a page holds one record, and `k` is as small as
-//! possible. The checksums of all `k` blocks are at the front, so that the records behind them are
+//! possible. The checksums of all `k` blocks are at the front, so that the records after them are
 //! contiguous: a vector is one slice of the page, whatever its length.
 //!
 //! ```text
@@ -615,7 +615,7 @@ mod tests {
             (Element::U8, 128, 64, 10),
             (Element::F32, 384, 64, 2),
             (Element::F32, 1536, 64, 1),
-            // One less than another page holds.
+            // One record less than on a page of consecutive nodes.
             (Element::F16, 96, 32, 12),
             (Element::I8, 1, 1, 170),
             // The largest record of one block that leaves room for a number, and the next.
@@ -977,7 +977,7 @@ mod tests {
         );
     }
 
-    /// Reads all that a page, which may be damaged, has.
+    /// Reads all parts of a page that may be damaged.
     fn read_all(
         shape: &CoupledShape,
         view: &PageView<'_>,
@@ -994,7 +994,7 @@ mod tests {
             };
             let found = view.slot_of(number);
             if view.is_relocated() && !verify {
-                // The first of several.
+                // The first page of several.
                 prop_assert!(found.is_some_and(|found| found <= slot));
             } else {
                 prop_assert_eq!(found, Some(slot));

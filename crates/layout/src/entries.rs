@@ -38,12 +38,12 @@ impl EntryPoints {
         out
     }
 
-    /// Reads a payload; `nodes` is how many the index has and `code_bytes` the bytes of a code,
-    /// `file` names the file in errors.
+    /// Decodes a payload of an index with `nodes` nodes and codes of `code_bytes` bytes. `file` is
+    /// the name in errors.
     ///
     /// # Errors
-    /// No entry point, codes of another length, a node that there is not, or a length that does not
-    /// follow.
+    /// If there is no entry point, codes have another length, a node does not exist, or the payload
+    /// does not have the length that the counts give.
     pub fn decode(
         payload: &[u8],
         nodes: u64,

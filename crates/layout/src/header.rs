@@ -289,7 +289,7 @@ impl FieldsWriter {
         self
     }
 
-    /// Appends bytes as they are.
+    /// Appends bytes unchanged.
     #[must_use]
     pub fn bytes(mut self, value: &[u8]) -> FieldsWriter {
         self.bytes.extend_from_slice(value);

@@ -403,7 +403,7 @@ impl Store {
     /// The file with an id, if it has a name or a client has it open.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such file.
     pub fn find(&self, id: u64) -> Result<Arc<Stored>, StoreError> {
         match self.files().ids.get(&id).and_then(Weak::upgrade) {
             Some(file) => Ok(file),

@@ -457,7 +457,7 @@ impl Volume for Directory {
         let failed = |error| TierError::io("reserve space in", self.place(name), 0, bytes, error);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = self.open_with(name, flags).ok();
-        // A file with other names belongs to someone else too. A file that is not empty may have an
+        // A file with other names has other owners too. A file that is not empty may have an
         // unknown reservation.
         let is_ours = |file: &File| {
             let facts = fstat(file);

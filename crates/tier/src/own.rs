@@ -20,7 +20,7 @@ const UNFINISHED: &str = ".own";
 /// Bytes that are copied in one step.
 const PIECE: u64 = 1 << 20;
 
-/// The file whose unfinished copy has this name; `None` if it is no name of a copy.
+/// The file whose unfinished copy has this name; `None` if this is not the name of a copy.
 pub fn copy_of(name: &str) -> Option<&str> {
     name.strip_suffix(UNFINISHED)
 }

@@ -11,7 +11,7 @@
 //! own id 50, neighbours 20 47 49 53 90:  below, downwards 49 47 20, above 53 90
 //!   distances  1  2  27  3  37        places  0  1  4  1  5
 //!
-//! bits  below:  ids below the own one, in as many bits as the count of ids has
+//! bits  below:  number of ids below the own id, in as many bits as the count of ids needs
 //!       block:  words of the places of up to 64 distances, then the bits below each leading one
 //!       block.. until all ids are coded, then zeros up to a full byte
 //! ```

@@ -6,6 +6,7 @@
 //! determines how many bits are left. The leading part has the step numbers minus the dimension's
 //! median, Huffman-coded. A reader of the leading part alone takes each element to be in the middle
 //! of its step. The trailing part has the remaining bits of each element:
+//!
 //! ```text
 //!   element                       leading                 trailing
 //!   float, one step or more       step number, n bits     all but the first n - 1 bits of mantissa

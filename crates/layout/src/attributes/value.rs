@@ -13,7 +13,7 @@ pub enum ColumnType {
     Integer,
     /// A number of double precision.
     Float,
-    /// Text, compared as it is, byte by byte.
+    /// Text, compared byte by byte.
     String,
     /// A time, in microseconds since 1970 UTC.
     Timestamp,

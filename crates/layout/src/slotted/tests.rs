@@ -1214,7 +1214,7 @@ proptest! {
     }
 }
 
-/// Reads all that a page, which may be damaged, has.
+/// Reads all parts of a page that may be damaged.
 fn read_all(
     shape: &SlottedShape,
     bytes: &[u8],
@@ -1230,7 +1230,7 @@ fn read_all(
         if let Ok(number) = view.node(slot) {
             let found = view.slot_of(number);
             if view.is_relocated() && !verify {
-                // The first of several.
+                // The first page of several.
                 prop_assert!(found.is_some_and(|found| found <= slot));
             } else {
                 prop_assert_eq!(found, Some(slot));

@@ -286,7 +286,7 @@ impl Outbox {
         }
     }
 
-    /// Gives up the connection: it cannot be written any more.
+    /// Gives up the connection, since writing to it failed.
     fn give_up(&self, queue: &mut Queue) {
         queue.over = true;
         queue.bytes = Vec::new();

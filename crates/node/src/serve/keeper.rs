@@ -88,7 +88,7 @@ pub(super) trait Correspondent: Send + 'static {
     /// Something was received.
     fn read(&mut self, inbox: &mut Inbox) -> Result<(), Broken>;
 
-    /// There is no connection, yet or any more.
+    /// There is no connection yet, or the connection has ended.
     fn down(&mut self, lost: &Lost);
 }
 

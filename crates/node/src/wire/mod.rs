@@ -7,7 +7,7 @@
 //!
 //! | offset | | |
 //! |---|---|---|
-//! | 0 | u32 | bytes behind the header, at most [`MOST_BODY`] |
+//! | 0 | u32 | bytes after the header, at most [`MOST_BODY`] |
 //! | 4 | u8 | version of this format: [`VERSION`] |
 //! | 5 | u8 | kind (below) |
 //! | 6 | u16 | 0 |
@@ -120,9 +120,9 @@ pub const VERSION: u8 = 7;
 const _: () = assert!(Protocol::Memory.version() & 0xFFFF == VERSION as u32);
 /// Bytes of a frame's header.
 pub const HEADER: usize = 32;
-/// The most bytes behind a header.
+/// The most bytes after a header.
 pub const MOST_BODY: usize = 16 << 20;
-/// The most bytes behind the header of a request.
+/// The most bytes after the header of a request.
 pub const MOST_ASKED: usize = 2 << 20;
 /// The most bytes of a query's row.
 pub const MOST_ROW: usize = 1 << 20;

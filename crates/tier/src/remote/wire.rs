@@ -372,7 +372,7 @@ impl Greeting {
         bytes
     }
 
-    /// Decodes a greeting; `None` if the bytes are none.
+    /// Decodes a greeting; `None` if the bytes are not a valid one.
     pub fn decode(bytes: &[u8; GREETING]) -> Option<Greeting> {
         let flags = u32_at(bytes, 12);
         (bytes.starts_with(MAGIC) && flags <= 3).then(|| Greeting {
@@ -393,7 +393,7 @@ impl Reply {
         bytes
     }
 
-    /// Decodes a reply; `None` if the bytes are none.
+    /// Decodes a reply; `None` if the bytes are not a valid one.
     pub fn decode(bytes: &[u8; REPLY]) -> Option<Reply> {
         let flags = u32_at(bytes, 12);
         (bytes.starts_with(MAGIC) && flags <= 1).then(|| Reply {
@@ -413,7 +413,7 @@ impl Welcome {
         bytes
     }
 
-    /// Decodes a welcome; `None` if the bytes are none.
+    /// Decodes a welcome; `None` if the bytes are not a valid one.
     pub fn decode(bytes: &[u8; GREETING]) -> Option<Welcome> {
         let all = [
             Status::Welcome,

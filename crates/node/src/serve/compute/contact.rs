@@ -28,7 +28,7 @@ pub(super) struct Contact {
 struct Known {
     /// The connection, if there is one.
     outbox: Option<Arc<Outbox>>,
-    /// Since when there is one, or is none.
+    /// The time since which there is, or is not, a connection.
     since: Instant,
     /// Why there is or was none: the texts that were logged. Empty once the server has sent
     /// something.
@@ -70,7 +70,7 @@ pub(super) struct Standing {
     pub(super) up: bool,
     /// Why the server cannot be asked: the text after its name.
     pub(super) trouble: Option<String>,
-    /// Since when there is a connection, or is none.
+    /// The time since which there is, or is not, a connection.
     pub(super) since: Instant,
 }
 
