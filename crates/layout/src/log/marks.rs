@@ -11,7 +11,7 @@
 //!
 //! A writer writes a mark *after* a sync, over the older of the two marks, and does not sync the
 //! mark itself. The mark becomes durable with the next sync, or whenever the operating system
-//! writes it. After a killed process a reader still finds it. So a mark may lag after the durable
+//! writes it. After a killed process a reader still finds it. So a mark may lag behind the durable
 //! end, and never exceeds it. One of the two marks is always whole, because a mark is written only
 //! after a sync has made the other one durable. Each mark is within one sector, in a block of its
 //! own.
