@@ -1,4 +1,5 @@
-# What one does with this tree; `make` alone says so. Everything is built where CARGO_TARGET_DIR says, if it is set.
+# The targets of this tree; `make` without a target lists them. Builds go to CARGO_TARGET_DIR, if it
+# is set.
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTHON ?= python3
@@ -7,10 +8,12 @@ RAY_VENV ?= $(VENV)-ray
 INTEGRATIONS_VENV ?= $(VENV)-integrations
 DOCS_VENV ?= $(VENV)-docs
 MKDOCS := "mkdocs>=1.6,<2"
-# Packages of integrations/ that are installed, each with the other side's tests; and modules for benchmarks, which are files to be put in place.
+# Packages of integrations/ that are installed, each with the tests of its framework. Modules are files
+# that users copy into a benchmark.
 INTEGRATIONS := langchain-stratann haystack-stratann llama-index-stratann mteb-stratann
 INTEGRATED_MODULES := ann-benchmarks big-ann-benchmarks vectordbbench
-# Of what VectorDBBench depends on, what its client and its runner of searches need: all of it would be 1.3 GB.
+# The dependencies that the client and the search runner of VectorDBBench need. All of its
+# dependencies would be 1.3 GB.
 VECTORDBBENCH := vectordb-bench==2.0.0
 VECTORDBBENCH_NEEDS := click environs h5py hdrhistogram ir_datasets polars psutil "pydantic>=2" ujson
 RAY := "ray[data]>=2.60,<3"
@@ -20,7 +23,7 @@ WHEEL_PROFILE ?= release
 .DEFAULT_GOAL := help
 .PHONY: help build demo test test-rust test-python python-package test-slow test-ray test-integrations steady test-ucx check check-format check-lints check-docs check-rules bench bench-rivals docs docs-crates wheel test-wheel clean
 
-help: ## say what can be made
+help: ## list the targets
 	@echo "make TARGET, where TARGET is one of"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
@@ -28,10 +31,10 @@ build: ## the stratann command, optimised
 	cargo build --release --locked --package stratann-cli
 	@echo "built $(STRATANN)"
 
-demo: build ## build and search indexes of real data, beside brute force; needs only Rust
+demo: build ## build and search indexes of real data, compared with brute force; needs only Rust
 	@STRATANN="$(STRATANN)" sh demo.sh
 
-# Each part runs whatever failed before it, and one list at the end names every failure.
+# Each part runs even if one before it failed. One list at the end names every failure.
 test: ## everything that CI runs
 	VENV="$(VENV)" $(PYTHON) .ci/tests.py check rust python
 
@@ -41,8 +44,9 @@ test-rust: ## the tests of the Rust crates
 test-python: ## the tests of the Python package, installed into .venv as a user installs it
 	VENV="$(VENV)" $(PYTHON) .ci/tests.py python
 
-# A user's `pip install .` optimises all crates as one, which takes minutes; the tests want overflow checks instead,
-# and the features that the tests of Rust have (crates/python/Cargo.toml): what was compiled for those is taken as it is.
+# A user's `pip install .` optimises all crates as one unit, which takes minutes. The tests need
+# overflow checks instead, and the features of the tests of Rust (crates/python/Cargo.toml), so that
+# crates compiled for those are used again.
 install-package = MATURIN_PEP517_ARGS="--profile dev --features testing" PATH="$(abspath $(1))/bin:$$PATH" "$(1)/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
 
 # The package, and the command, which some of its tests start.
@@ -57,17 +61,19 @@ test-slow: ## the tests of Rust and Python, with those that take minutes (STRATA
 	$(MAKE) test-ray
 	$(MAKE) test-integrations
 
-steady: ## TESTS="NAME...": these twenty times beside two busy processes, on a disk whose syncs are slow
-	@test -n "$(TESTS)" || { echo 'error: say which: make steady TESTS="part_of_a_name test_build.py::test_x"' >&2; exit 2; }
+steady: ## TESTS="NAME...": run these tests twenty times, beside two busy processes and with slow syncs
+	@test -n "$(TESTS)" || { echo 'error: no tests are named. Use make steady TESTS="part_of_a_name test_build.py::test_x"' >&2; exit 2; }
 	VENV="$(VENV)" $(PYTHON) .ci/steady.py $(TESTS)
 
-# An environment of its own: Ray brings some hundred megabytes that no other test needs, and the package has to work without it.
+# This environment is separate: Ray has some hundred megabytes that no other test needs, and the
+# package must work without it.
 test-ray: $(RAY_VENV)/ready ## stratann.ray, on a Ray cluster of several nodes on this machine
 	$(call install-package,$(RAY_VENV))
 	"$(RAY_VENV)/bin/python" -m mypy --strict --package stratann.ray
 	"$(RAY_VENV)/bin/python" -m pytest crates/python/ray_tests
 
-# An environment of its own: the frameworks bring some hundred megabytes. Each package is tested by itself, as pytest is set up in each.
+# This environment is separate: the frameworks have some hundred megabytes. Each package is tested by
+# itself, since each has its own settings of pytest.
 test-integrations: $(INTEGRATIONS_VENV)/ready ## the packages of integrations/, with the tests of the frameworks that they are for
 	$(call install-package,$(INTEGRATIONS_VENV))
 	set -e; for package in $(INTEGRATIONS); do \
@@ -76,19 +82,21 @@ test-integrations: $(INTEGRATIONS_VENV)/ready ## the packages of integrations/, 
 	  (cd "integrations/$$module" && "$(abspath $(INTEGRATIONS_VENV))/bin/python" -m pytest); done
 	cd integrations && "$(abspath $(INTEGRATIONS_VENV))/bin/python" -m pytest tests
 
-# For every Python from 3.9 on. The tag is the oldest manylinux whose glibc has what this machine's linker took: release wheels are built where glibc is old.
+# For every Python from 3.9 on. The tag is the oldest manylinux whose glibc has the symbols that the
+# linker used here. So wheels of releases are built on a machine with an old glibc.
 wheel: $(VENV)/ready ## a wheel for Linux that pip installs without Rust, in dist/
 	rm -rf dist
 	"$(VENV)/bin/python" -m maturin build --locked --profile $(WHEEL_PROFILE) --auditwheel check --out dist
 	ls dist/stratann-*-cp39-abi3-manylinux_*.whl
 
-test-wheel: wheel ## installs the wheel into a fresh environment without Rust, and runs the page of recipes there
+test-wheel: wheel ## install the wheel into a fresh environment without Rust, and run the page of recipes there
 	rm -rf "$(VENV)-wheel"
 	$(PYTHON) -m venv "$(VENV)-wheel"
 	PATH=/usr/bin:/bin "$(VENV)-wheel/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: dist/stratann-*.whl "pytest>=7" pandas pyarrow
 	PATH=/usr/bin:/bin "$(VENV)-wheel/bin/python" -m pytest crates/python/tests/test_docs.py crates/python/tests/test_lookups.py crates/python/tests/test_async.py
 
-# Where the library is missing the tests say so and pass. Debian: apt-get install libucx0, and libucx-dev to compare our declarations with the header.
+# If the library is missing, the tests are skipped with a message. Debian: apt-get install libucx0, and
+# libucx-dev to compare the declarations of this tree with the header.
 test-ucx: ## memory servers and those of DistVS through UCX (RDMA), over its own TCP and shared memory
 	cargo clippy --locked --package stratann-node --features ucx --all-targets -- -D warnings
 	cargo test --locked --package stratann-tier --features ucx --lib -- remote::ucx
@@ -100,7 +108,7 @@ check-format:
 	cargo fmt --all --check
 	cargo fmt --manifest-path bench/kernels/Cargo.toml --check
 
-# The second line: as releases have it, without what only tests need.
+# The second line checks the crates as in releases, without the feature for tests.
 check-lints:
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --package stratann-tier --package stratann-python -- -D warnings
@@ -123,10 +131,10 @@ check-rules:
 bench: build ## measure on the fixtures, or JOB=bench/other.toml
 	"$(STRATANN)" bench $(or $(JOB),bench/fixture.toml)
 
-bench-rivals: build ## the same beside DiskANN's own program and an in-memory HNSW
+bench-rivals: build ## the same, compared with DiskANN's own program and an in-memory HNSW
 	$(MAKE) -C bench/rivals
 
-# No part of `check`: it downloads MkDocs, and .ci/links.py checks the same links.
+# `check` leaves this out, since it downloads MkDocs. In `check`, .ci/links.py checks the same links.
 docs: $(DOCS_VENV)/ready ## the pages of docs/ as a site; links and headings are checked
 	$(PYTHON) .ci/site.py "$(TARGET)/site-pages"
 	STRATANN_SITE="$(abspath $(TARGET))/site-pages" "$(DOCS_VENV)/bin/python" -m mkdocs build --strict --site-dir "$(abspath $(TARGET))/site"
@@ -136,17 +144,17 @@ docs-crates: ## the crates' documentation as HTML
 	cargo doc --locked --workspace --lib --no-deps --features stratann-tier/testing
 	@echo "open $(TARGET)/doc/stratann/index.html"
 
-clean: ## forget what was built
+clean: ## remove all build outputs
 	cargo clean
 	rm -rf "$(VENV)" "$(RAY_VENV)" "$(INTEGRATIONS_VENV)" "$(DOCS_VENV)" "$(VENV)-wheel" dist
 	rm -rf bench/kernels/target
 
-# Debian splits the module venv off Python: say what to install instead of what went wrong inside.
+# Debian has the module venv in a package of its own, so the error names that package.
 define make-venv
 	@rm -rf "$(1)"
 	@$(PYTHON) -m venv "$(1)" >/dev/null 2>&1 || { \
 	  rm -rf "$(1)"; \
-	  echo "error: $(PYTHON) cannot make a virtual environment: apt-get install python3-venv (or set PYTHON to one that can)" >&2; \
+	  echo "error: $(PYTHON) cannot make a virtual environment. Run apt-get install python3-venv, or set PYTHON to an interpreter with venv" >&2; \
 	  exit 1; }
 endef
 
@@ -159,7 +167,7 @@ endef
 $(VENV)/ready: pyproject.toml
 	$(call make-environment,$(VENV),"pytest-xdist>=3")
 
-# Only MkDocs: nothing of this tree is built or imported.
+# Only MkDocs is installed, since nothing of this tree is built or imported.
 $(DOCS_VENV)/ready:
 	$(call make-venv,$(DOCS_VENV))
 	"$(DOCS_VENV)/bin/python" -m pip install --quiet --disable-pip-version-check $(MKDOCS)
@@ -168,7 +176,7 @@ $(DOCS_VENV)/ready:
 $(RAY_VENV)/ready: pyproject.toml
 	$(call make-environment,$(RAY_VENV),$(RAY))
 
-# Only what the packages' own files ask for is added; stratann itself is built from this tree.
+# stratann is built from this tree. All else is installed as the files of the packages require it.
 $(INTEGRATIONS_VENV)/ready: pyproject.toml $(INTEGRATIONS:%=integrations/%/pyproject.toml)
 	$(call make-environment,$(INTEGRATIONS_VENV),hatchling)
 	@rm "$(INTEGRATIONS_VENV)/ready"

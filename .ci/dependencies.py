@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Dependencies between the crates point one way; this says so when one does not.
+"""Checks that the dependencies between the crates point one way.
 
-    python3 .ci/dependencies.py              reads `cargo metadata` of this workspace
-    python3 .ci/dependencies.py --self-test  proves that the check finds what it should
+    python3 .ci/dependencies.py              reads `cargo metadata` of this workspace.
+    python3 .ci/dependencies.py --self-test  tests the check itself.
 
     vector ─┐
     codec ──┼─> layout ─┐
@@ -18,7 +18,7 @@ import json
 import subprocess
 import sys
 
-# crate -> the crates of this workspace that it may depend on, for tests and build scripts as well
+# crate -> the crates of this workspace that it may depend on, also in tests and build scripts
 ENGINE = {"stratann"}
 ALLOWED = {
     "stratann-vector": set(),
@@ -33,7 +33,8 @@ ALLOWED = {
     "stratann-python": ENGINE | {"stratann-node"},
 }
 
-# Crates exist for forbidden dependencies: who alone may use these outside of tests, and why.
+# A reason for a crate is a dependency that other crates must not have. Each row has the crates that
+# may use a dependency outside of tests, and the reason.
 RESERVED = {
     "io-uring": ({"stratann-tier"}, "only a tier reads and writes"),
     "memmap2": ({"stratann-tier"}, "only a tier maps memory"),
@@ -42,36 +43,36 @@ RESERVED = {
     "pyo3": ({"stratann-python"}, "the engine knows nothing of Python"),
     "numpy": ({"stratann-python"}, "the engine knows nothing of Python"),
     "clap": ({"stratann-cli"}, "the engine and the benchmarks know nothing of command lines"),
-    "indicatif": ({"stratann-terminal"}, "what long work looks like is said once"),
+    "indicatif": ({"stratann-terminal"}, "one crate decides how progress is shown"),
 }
 
-# The feature that has what only tests need, such as volumes that crash: no release is built with it.
+# The feature for code that only tests need, such as volumes that crash. Releases are built without it.
 TESTING = "testing"
 
 
 def faults(packages):
-    """What is wrong, one line each. `packages`: name, and dependencies as (name, kind, features..)."""
+    """The faults, one line each. `packages`: name, and dependencies as (name, kind, features..)."""
     members = {name for name, _ in packages}
     found = []
     for name, dependencies in sorted(packages):
         if name not in ALLOWED:
-            found.append(f"crate {name} has no row in ALLOWED of .ci/dependencies.py: say what it may depend on")
+            found.append(f"crate {name} has no row in ALLOWED of .ci/dependencies.py. Add the crates that it may depend on")
             continue
         for other, kind, *features in sorted(dependencies):
             edge = f"crate {name} depends on {other}" + (f" ({kind})" if kind != "normal" else "")
             if TESTING in features and kind == "normal":
-                found.append(f"{edge} with the feature {TESTING}, which is for tests: ask for it in [dev-dependencies]")
+                found.append(f"{edge} with the feature {TESTING}, which is for tests. Move the feature to [dev-dependencies]")
             elif other in members and other != name and other not in ALLOWED[name]:
                 may = ", ".join(sorted(ALLOWED[name])) or "no crate of this workspace"
-                found.append(f"{edge}: it may depend on {may}")
+                found.append(f"{edge}; it may depend on {may}")
             elif other in RESERVED and kind == "normal" and name not in RESERVED[other][0]:
                 owners, why = RESERVED[other]
-                found.append(f"{edge}: {why}, so it belongs to {', '.join(sorted(owners))}")
+                found.append(f"{edge}; {why}. It belongs to {', '.join(sorted(owners))}")
     return found
 
 
 def turned_on(name, features):
-    """Edges to what only tests need, by a feature of a crate that is not for tests itself: as if its dependencies asked for it."""
+    """The uses of the feature `testing` by other features of a crate, as edges of its dependencies."""
     return {
         (entry.rpartition("/")[0].rstrip("?") or name, "normal", TESTING)
         for feature, entries in features.items()

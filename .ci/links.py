@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Every local link of the Markdown files leads somewhere; this says so when one does not.
+"""Checks that every local link of the Markdown files leads to a file or heading.
 
-    python3 .ci/links.py              checks the .md files that git tracks, or would track
-    python3 .ci/links.py --self-test  proves that the check finds what it should
+    python3 .ci/links.py              checks the .md files that git does not ignore.
+    python3 .ci/links.py --self-test  tests the check itself.
 
-A link is `[text](target)` or `![text](target)` outside of code. Files, folders and headings (`#like-this`, as
-GitHub spells them) are checked; addresses with a scheme are not, since a check must not need a network.
+A link is `[text](target)` or `![text](target)` outside of code. Files, folders and headings
+(`#like-this`, as GitHub spells them) are checked. Addresses with a scheme are not checked, since a
+check must not need a network.
 """
 
 import pathlib
@@ -39,7 +40,7 @@ def anchors(text):
 
 
 def faults(root, page):
-    """What is wrong in one page; both are absolute paths."""
+    """The broken links of one page. `root` and `page` are absolute paths."""
     text = page.read_text(encoding="utf-8")
     bare = CODE.sub("", FENCE.sub(blank, text))
     found = []
@@ -58,7 +59,7 @@ def faults(root, page):
 
 
 def pages(root):
-    """The .md files of the tree, without what git ignores; without git, all but built and hidden folders."""
+    """The .md files that git does not ignore. Without git: all, except in built and hidden folders."""
     git = subprocess.run(
         ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"],
         stdout=subprocess.PIPE,

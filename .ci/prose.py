@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""The rules of words in CONTRIBUTING.md, as far as a program can tell; this says where a text breaks them.
+"""Checks texts for the rules of words in CONTRIBUTING.md, as far as a program can check them.
 
-    python3 .ci/prose.py              checks the documents, and counts the faults of crates/
-    python3 .ci/prose.py crates/tier  lists the faults of these files or folders, one a line
-    python3 .ci/prose.py --update     writes the counts of crates/ to .ci/prose.json, where they fell
-    python3 .ci/prose.py --self-test  proves that the check finds what it should
+    python3 .ci/prose.py              checks the documents, and compares the counts of crates/.
+    python3 .ci/prose.py crates/tier  lists the faults of files or folders, one a line.
+    python3 .ci/prose.py --update     writes counts of crates/ that fell to .ci/prose.json.
+    python3 .ci/prose.py --self-test  tests the check itself.
 
-Documents have no faults. Sources had thousands when the rules came, so .ci/prose.json has a count for each crate
-and kind of fault, and a count may only fall. Doc comments, string literals of five words and more (errors, help)
-and Python's docstrings are read; strings of tests are not. Code, the targets of links and headings never count.
+Documents must have no faults. Sources are older than the rules, so .ci/prose.json has a count for each
+crate and kind of fault, and a count may only fall. Doc comments, string literals of five words and
+more (errors, help) and docstrings of Python are read, but not the strings of tests. Code, headings and
+the targets of links never count.
 """
 
 import json
@@ -38,7 +39,7 @@ TESTS = re.compile(r"^#\[cfg\(test\)\]\n(?:pub(?:\(crate\))? )?mod \w+ \{", re.M
 
 
 def blocks(lines):
-    """Paragraphs, list items and table cells of numbered Markdown lines, as (number of the first line, text)."""
+    """The paragraphs, list items and table cells of numbered lines, as (number of the first line, text)."""
     number, text, fence = 0, [], None
     for at, line in lines:
         bare = line.strip()
@@ -65,7 +66,7 @@ def blocks(lines):
 
 
 def sentences(lines):
-    """As (number of a line, the sentence without code and targets)."""
+    """The sentences, as (number of a line, sentence without code and targets)."""
     for number, text in blocks(lines):
         plain = LINK.sub(lambda link: link.group(1) or "", CODE.sub("`", text))
         for sentence in END.split(plain):
@@ -91,7 +92,7 @@ def judged(found):
 
 
 def document(text):
-    """The faults of a page, as (line, text). A page may say "what" now and then."""
+    """The faults of a page, as (line, text). A few uses of the word in `WHAT` are allowed."""
     lines = list(enumerate(text.split("\n"), 1))
     found = list(sentences(lines))
     faults = [fault for fault in judged(found) if fault[0] != "what"]
@@ -155,7 +156,7 @@ def files(folder):
 
 
 def counts():
-    """Of each crate, how many faults of each kind its files have."""
+    """The number of faults of each kind, for each crate."""
     found = {}
     for crate in sorted(path.parent for path in (ROOT / "crates").glob("*/Cargo.toml")):
         row = found.setdefault(crate.name, dict.fromkeys(KINDS, 0))
@@ -166,12 +167,12 @@ def counts():
 
 
 def compared(now, before):
-    """What to say of the counts, one line each."""
+    """The differences of the counts, as text, one line each."""
     for crate, row in now.items():
         for kind in KINDS:
             had = before.get(crate, {}).get(kind, 0)
             if row[kind] > had:
-                yield f"crates/{crate}: `{kind}` {row[kind]} times, and {had} before: .ci/prose.py crates/{crate} lists them"
+                yield f"crates/{crate}: `{kind}` {row[kind]} times, and {had} before. `.ci/prose.py crates/{crate}` lists them"
             elif row[kind] < had:
                 yield f"crates/{crate}: lower `{kind}` in .ci/prose.json from {had} to {row[kind]} (.ci/prose.py --update)"
 

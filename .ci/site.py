@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The pages of this tree as a folder that MkDocs makes a site of (`make docs`).
+"""Copies the pages of this tree to a folder, from which MkDocs builds the site (`make docs`).
 
-    python3 .ci/site.py FOLDER        makes FOLDER, or replaces one that it made
-    python3 .ci/site.py --self-test   proves that it takes the files that pages link to
+    python3 .ci/site.py FOLDER        makes FOLDER, or replaces one that it made before.
+    python3 .ci/site.py --self-test   tests that it copies the files that pages link to.
 
-Pages link to each other, and to files beside `docs/`, by their places in the tree. MkDocs knows only the files below one folder. So each
-page, and each file that a page links to, is copied to FOLDER under its own path, and every link stays as it is. A code block that
-begins with "```python NAME" loses the name: it says to tests which package the block needs.
+Pages link to each other, and to files outside `docs/`, by paths in the tree. MkDocs reads only files
+below one folder. So each page, and each file that a page links to, is copied to FOLDER under its own
+path, and the links stay unchanged. In a code block that begins with "```python NAME", the name tells
+tests which package the block needs. It is removed from the copy.
 """
 
 import pathlib
@@ -17,7 +18,7 @@ import tempfile
 
 import links
 
-# Names a folder that this made, which nothing else is removed for.
+# This file marks a folder that this program made. A folder without it is not replaced.
 MARK = ".pages-of-stratann"
 
 NEEDS = re.compile(r"^(```\w+) \w+$", re.MULTILINE)
@@ -37,7 +38,7 @@ def targets(root, page):
 def copy(root, folder):
     if folder.exists():
         if any(folder.iterdir()) and not (folder / MARK).exists():
-            sys.exit(f"error: {folder} holds other files; give a folder that is empty or does not exist yet")
+            sys.exit(f"error: {folder} has other files. Name a folder that is empty or does not exist")
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / MARK).touch()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs tests many times where a machine is at its worst: two processes burn the cores, and each sync takes 50 ms more.
+"""Runs tests many times on a slow machine: two processes keep cores busy, and each sync takes 50 ms more.
 
 usage: steady.py [--runs N] [--sync-ms N] NAME...
-A NAME is a part of a Rust test's name, or FILE.py::NAME of a Python test (as pytest has it, below crates/python/tests).
+A NAME is a part of the name of a Rust test, or FILE.py::NAME of a Python test below crates/python/tests.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import tempfile
 import tests
 
 BUSY = 2
-# Calls the real function after a while. Rust's standard library syncs through these.
+# These functions wait, then call the real ones. The standard library of Rust syncs through them.
 SLOW_SYNC = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,7 +29,7 @@ int fdatasync(int file) {{ wait_a_while(); return ((int (*)(int))dlsym(RTLD_NEXT
 
 
 def slow_sync(folder, milliseconds):
-    """Compiles the library that makes syncs slow; returns its path."""
+    """Compiles the library that makes syncs slow, and returns its path."""
     source, library = folder / "slow_sync.c", folder / "slow_sync.so"
     text = SLOW_SYNC.format(seconds=milliseconds // 1000, nanoseconds=milliseconds % 1000 * 1_000_000)
     source.write_text(text)
@@ -38,7 +38,7 @@ def slow_sync(folder, milliseconds):
 
 
 def commands(names):
-    """A command, a folder and a label for each program that has tests of these names. Ends the program where a name has none."""
+    """A command, a folder and a label for each program with tests of these names. Exits if a name has no test."""
     found, unknown = [], []
     rust = [name for name in names if ".py" not in name]
     if rust:
@@ -47,14 +47,14 @@ def commands(names):
         unknown += [name for name in rust if not any(name in test for _, listed in lists for test in listed)]
         for program, listed in lists:
             chosen = [test for test in listed if any(name in test for name in rust)]
-            # Those are to have nothing beside them.
+            # Nothing may run beside a test that measures time.
             for test in [test for test in chosen if "by_the_clock::" in test]:
-                print(f"left out, since it measures time: {test}")
+                print(f"skipped, since it measures time: {test}")
                 chosen.remove(test)
             if chosen:
                 found.append(([program.path, "--exact", *chosen], program.cwd, f"{program.label}: {' '.join(chosen)}"))
     if len(rust) < len(names):
-        # What is tested is the package of this tree, not the one that was installed some day.
+        # The package of this tree is tested, and not one that was installed before.
         subprocess.run(["make", "python-package"], cwd=tests.ROOT, check=True)
     for name in names:
         if ".py" in name:

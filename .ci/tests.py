@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs all checks and tests, whichever of them fail, and ends with one list: failed, unsteady, skipped and why.
+"""Runs all checks and tests, even if some fail. One list at the end has the failed, unsteady and skipped ones.
 
-A test that failed is run once more by itself. If it passes then, it is *unsteady*: its first output is in the list at
-the end, so that it is read, and the run passes with at most two of these. Tests in a module `by_the_clock` measure
-time: they run after all others, one at a time, with nothing beside them.
+A failed test is run once more by itself. If it passes then, it is *unsteady*, and its first output is
+in the list at the end. A run passes with at most two unsteady tests. Tests in a module `by_the_clock`
+measure time. They run after all others, one at a time, with nothing beside them.
 
 usage: tests.py [--release] PART...    PART is check, rust or python
-       tests.py [--release] --compile  the programs that the part rust runs, and no more
+       tests.py [--release] --compile  compiles the programs of the part rust, and runs none
        tests.py --self-test
 """
 
@@ -30,20 +30,20 @@ import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 UNSTEADY_AT_MOST = 2
-# A program of tests that says nothing for so long hangs. Tests that take minutes are in `make test-slow`.
+# A program of tests without output for this many seconds hangs. Tests that take minutes are slow tests.
 SILENT_AT_MOST = 3600 if os.environ.get("STRATANN_SLOW") else 600
-# With the features that `make python-package` has, so that what both need is compiled once. The package is tested by itself.
+# The features are those of `make python-package`, so that common crates are compiled once.
 PACKAGES = ["--workspace", "--features", "stratann/testing"]
-# Programs of tests that are not of libtest: their exit status is their outcome.
+# Programs of tests without libtest. Their exit status is their outcome.
 WITHOUT_A_LIST = ["fuzz"]
-# Of Rust: 1,240 when this was written.
+# Fewer passed tests of Rust mean that some were not run.
 TESTS_AT_LEAST = 1100
 CHECKS = ["check-format", "check-rules", "check-lints", "check-docs"]
 RESULT = re.compile(r"^test (.+?)(?: - should panic)? \.\.\. (?:.* )?(ok|FAILED|ignored(?:, .*)?)$")
 
 
 class Report:
-    """The outcome of everything that ran: a name for each, and texts for those that somebody must read."""
+    """The outcomes of all checks and tests: a name for each, and a text for each failed or unsteady one."""
 
     def __init__(self):
         self.passed = 0
@@ -56,41 +56,41 @@ class Report:
         self.took.append((time.monotonic() - began, name))
 
     def judged(self, name, text, again):
-        """A test failed and said `text`; `again` is whether it passed by itself."""
+        """Adds a test that failed with the output `text`. `again`: whether it passed by itself."""
         (self.unsteady if again else self.failed).append((name, text))
         if again:
             self.passed += 1
 
     def verdict(self):
         """Prints the list; returns the exit status."""
-        print("\n=== where the time went")
+        print("\n=== times")
         for seconds, name in sorted(self.took, reverse=True):
             if seconds >= 5:
                 print(f"{seconds:7.0f} s  {name}")
-        print("\n=== skipped, and why" if self.skipped else "\n=== nothing was skipped")
+        print("\n=== skipped, with reasons" if self.skipped else "\n=== nothing was skipped")
         for name, why in self.skipped:
             print(f"skipped {name}: {why}")
         for name, text in self.unsteady:
-            print(f"\n=== UNSTEADY {name}: it failed, and passed when it was run by itself. Repair it.\n{text}")
+            print(f"\n=== UNSTEADY {name}: it failed, and passed when run by itself. Repair it.\n{text}")
         for name, text in self.failed:
             print(f"\n=== FAILED {name}\n{text}")
         if self.failed or self.unsteady:
-            print("\n=== in short")
+            print("\n=== summary")
         for name, _ in self.unsteady:
             print(f"UNSTEADY {name}")
         for name, _ in self.failed:
             print(f"FAILED {name}")
         if self.failed or self.unsteady:
-            print('Again, on a bad machine: make steady TESTS="NAME", where NAME is the last word of such a line')
+            print('To repeat one on a slow machine: make steady TESTS="NAME", where NAME is the last word of its line')
         many = len(self.unsteady) > UNSTEADY_AT_MOST
         if many:
-            print(f"FAILED with {len(self.unsteady)} unsteady tests; at most {UNSTEADY_AT_MOST} may be")
+            print(f"FAILED with {len(self.unsteady)} unsteady tests; at most {UNSTEADY_AT_MOST} are allowed")
         print(f"\n{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped", flush=True)
         return 1 if self.failed or many else 0
 
 
 def run(command, cwd=ROOT, environment=None):
-    """Runs a command, its output shown as it comes; returns its status (negative: a signal) and its output."""
+    """Runs a command, and shows its output meanwhile. Returns its status (negative: a signal) and its output."""
     program = subprocess.Popen(
         [str(part) for part in command],
         cwd=cwd,
@@ -117,11 +117,11 @@ def run(command, cwd=ROOT, environment=None):
             try:
                 line = lines.get(timeout=1)
             except queue.Empty:
-                # A child that outlives its program holds the pipe, and says nothing any more.
+                # A child that outlives its program keeps the pipe open without writing to it.
                 if program.poll() is not None:
                     break
                 if time.monotonic() - heard > SILENT_AT_MOST:
-                    said.append(f"killed: it said nothing for {SILENT_AT_MOST} s (SILENT_AT_MOST in .ci/tests.py)\n")
+                    said.append(f"killed: no output for {SILENT_AT_MOST} s (SILENT_AT_MOST in .ci/tests.py)\n")
                     break
                 continue
             if line is None:
@@ -131,7 +131,7 @@ def run(command, cwd=ROOT, environment=None):
             sys.stdout.write(line)
             sys.stdout.flush()
     finally:
-        # Also where Ctrl-C ends this: what it started is in a session of its own, and would go on.
+        # Needed after Ctrl-C too: the program has a session of its own, so it would continue.
         if said and said[-1].startswith("killed: ") or sys.exc_info()[0] is not None or program.poll() is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(program.pid, signal.SIGKILL)
@@ -139,7 +139,7 @@ def run(command, cwd=ROOT, environment=None):
 
 
 def outcomes(output):
-    """Of what libtest printed: the outcome of each test by name, and the text of each that has one."""
+    """From the output of libtest: the outcome of each test by name, and the output of each test with one."""
     found, texts, current = {}, {}, None
     for line in output.splitlines():
         match = RESULT.match(line)
@@ -153,7 +153,7 @@ def outcomes(output):
             current = None
         elif current:
             texts[current].append(line)
-    # What a test writes past libtest can stand in the line of an outcome. The lists at the end say it again.
+    # A test can write into the line of an outcome, past libtest. The lists at the end repeat the outcomes.
     for heading, outcome in (("successes:", "ok"), ("failures:", "FAILED")):
         names = output.rpartition(f"\n{heading}\n")[2] if f"\n{heading}\n" in output else ""
         for line in itertools.takewhile(lambda line: line.startswith("    "), names.splitlines()):
@@ -162,19 +162,19 @@ def outcomes(output):
 
 
 def why_skipped(text):
-    """The reason that a test gave for skipping, or nothing."""
+    """The reason that a test gave for skipping, or `None`."""
     match = re.search(r"^skipped(?:: |, )(.+)$", text, re.MULTILINE)
     return match and match[1]
 
 
 class Program:
-    """A program of tests that cargo built: `label` for people, its file, and the folder where cargo would run it."""
+    """A program of tests that cargo built: a label for messages, its file, and the folder where cargo would run it."""
 
     def __init__(self, label, path, cwd):
         self.label, self.path, self.cwd = label, pathlib.Path(path), pathlib.Path(cwd)
 
     def tests(self):
-        """The names of its tests, or nothing where it cannot be listed."""
+        """The names of its tests; `None` if the program cannot list them."""
         listed = subprocess.run(
             [self.path, "--list", "--format", "terse"], cwd=self.cwd, capture_output=True, text=True
         )
@@ -186,7 +186,7 @@ class Program:
         return run([self.path, *arguments], self.cwd, {"CARGO_MANIFEST_DIR": str(self.cwd)})
 
     def test(self, report, names, one_at_a_time):
-        """Runs these of its tests, and those that failed once more by themselves."""
+        """Runs the named tests, and each failed one once more by itself."""
         began = time.monotonic()
         print(f"\n--- {self.label}: {len(names)} tests{', one at a time' if one_at_a_time else ''}", flush=True)
         which = ["by_the_clock::", "--test-threads=1"] if one_at_a_time else ["--skip=by_the_clock::"]
@@ -213,14 +213,15 @@ class Program:
             else:
                 explained = explained or again not in (0, 101)
                 report.judged(f"{self.label} {name}", texts.get(name) or said[-8000:], again == 0)
-        # libtest ends with 101 where a test failed. A program that ended otherwise died, and no single test did it if all pass alone.
+        # libtest exits with 101 if a test failed. With another status the program died. If all tests pass
+        # alone, no single test is the cause, and the whole program has failed.
         if (silent or status not in (0, 101) or (status and not suspects)) and not explained:
             text = f"exit status {status}; {len(silent)} tests had not ended\n{output[-8000:]}"
             report.failed.append((f"{self.label} (the whole program)", text))
         report.step(self.label, began)
 
     def test_whole(self, report):
-        """Runs a program that has no list of tests: its exit status is its outcome."""
+        """Runs a program without a list of tests. Its exit status is its outcome."""
         print(f"\n--- {self.label}", flush=True)
         began = time.monotonic()
         status, output = self.run()
@@ -235,7 +236,7 @@ class Program:
 
 
 def built(release):
-    """Compiles all programs of tests. Returns them, or nothing where that failed, and what the compiler said."""
+    """Compiles all programs of tests, and returns them; `None` if that failed."""
     command = ["cargo", "test", "--no-run", "--locked", *PACKAGES, "--message-format=json-render-diagnostics"]
     made = subprocess.run(
         command + (["--release"] if release else []), cwd=ROOT, stdout=subprocess.PIPE, stderr=None, text=True
@@ -258,7 +259,7 @@ def rust(report, release):
     programs = built(release)
     report.step("compiling the tests", began)
     if programs is None:
-        report.failed.append(("the tests do not compile", "the compiler's errors are above"))
+        report.failed.append(("the tests do not compile", "the errors of the compiler are above"))
         return
     timed = []
     for program in programs:
@@ -275,14 +276,14 @@ def rust(report, release):
         if others := [name for name in names if "by_the_clock::" not in name]:
             program.test(report, others, False)
     if report.passed < TESTS_AT_LEAST:
-        report.failed.append(("the tests of Rust", f"only {report.passed} passed: some were not run (TESTS_AT_LEAST)"))
+        report.failed.append(("the tests of Rust", f"only {report.passed} passed, so some were not run (TESTS_AT_LEAST)"))
     examples(report, release)
     for program, names in timed:
         program.test(report, names, True)
 
 
 def examples(report, release):
-    """The examples in the documentation, which only cargo can run."""
+    """Runs the examples in the documentation, which only cargo can run."""
     command = ["cargo", "test", "--doc", "--locked", *PACKAGES, *(["--release"] if release else [])]
     print("\n--- examples in the documentation", flush=True)
     began = time.monotonic()
@@ -298,7 +299,7 @@ def examples(report, release):
 
 
 def junit(path):
-    """Of a report of pytest: the texts of those that failed, of those that were skipped, and the names of those that passed."""
+    """From a report of pytest: the texts of failed tests, the texts of skipped ones, and the names of passed ones."""
     failed, skipped, passed = {}, {}, set()
     for case in xml.parse(path).getroot().iter("testcase"):
         file = case.get("classname", "").rpartition("tests.")[2]
@@ -314,12 +315,12 @@ def junit(path):
 
 
 def venv():
-    """The environment that has the package."""
+    """The virtual environment with the package."""
     return pathlib.Path(os.environ.get("VENV", ROOT / ".venv")).resolve()
 
 
 def python(report, release):
-    """Installs the package as a user does, and asks its tests."""
+    """Installs the package as a user does, and runs its tests."""
     began = time.monotonic()
     status, output = run(["make", "python-package"])
     report.step("the Python package", began)
@@ -345,7 +346,7 @@ def python(report, release):
             again = junit(second)[2] if second.exists() else set()
             for name, text in failed.items():
                 report.judged(name, text, name in again)
-        # pytest ends with 1 where tests failed, and otherwise where it broke off.
+        # pytest exits with 1 if tests failed, and with another number if it was cut short.
         if status not in (0, 1) or (status and not failed):
             report.failed.append(("pytest", f"exit status {status}\n{output[-8000:]}"))
         report.step("pytest", began)
@@ -363,7 +364,7 @@ def check(report, release):
 
 
 def seeded():
-    """The draws of the property tests follow the commit: one commit always fails or always passes. Slow tests draw anew."""
+    """Seeds the property tests by the commit, so that a commit always fails or always passes. Slow tests draw anew."""
     if "PROPTEST_RNG_SEED" in os.environ:
         return
     seed = secrets.randbits(60) if os.environ.get("STRATANN_SLOW") else commit_seed()
@@ -377,7 +378,7 @@ def commit_seed():
 
 
 def self_test():
-    """A program of tests that fails once, one that fails always, one that dies, one that skips: each is named."""
+    """Checks that tests which fail once, fail always, die or skip are each reported."""
     folder = pathlib.Path(tempfile.mkdtemp())
     source = folder / "sample.rs"
     source.write_text(
@@ -426,14 +427,14 @@ def self_test():
 
         assert "sample (the whole program)" not in [name for name, _ in report.failed], report.failed
 
-        # A program that dies takes the outcomes of others along; each of them passes alone, and the death is a failure.
+        # If a program dies, the outcomes of other tests are lost. Each passes alone, and the death is a failure.
         os.environ.pop("SAMPLE_DIES")
         os.environ["SAMPLE_DIES_OF_MANY"] = "1"
         report = Report()
         program.test(report, names, False)
         assert "sample (the whole program)" in [name for name, _ in report.failed], report.failed
 
-        # A child that outlives its program does not stop this one.
+        # A child that outlives its program does not block this one.
         began = time.monotonic()
         assert run(["sh", "-c", "sleep 60 & echo it goes on"]) == (0, "it goes on\n")
         assert time.monotonic() - began < 30
@@ -471,7 +472,7 @@ def main():
         for argument in arguments:
             parts[argument](report, release)
     except KeyboardInterrupt:
-        report.failed.append(("interrupted", "what was found until then is above"))
+        report.failed.append(("interrupted", "the outcomes until then are above"))
     sys.exit(report.verdict())
 
 

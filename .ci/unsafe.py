@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""`unsafe` lives in two crates, and the others forbid it; this says so when that is not so.
+"""Checks that only two crates use `unsafe`, and all others forbid it.
 
-    python3 .ci/unsafe.py              checks crates/* and fuzz
-    python3 .ci/unsafe.py --self-test  proves that the check finds what it should
+    python3 .ci/unsafe.py              checks crates/* and fuzz.
+    python3 .ci/unsafe.py --self-test  tests the check itself.
 
-`vector` needs it for SIMD, `tier` for io_uring, mapped memory and the buffers that the kernel fills. In every
-other crate each root (src/lib.rs, src/main.rs, src/bin/*) says `#![forbid(unsafe_code)]`, and no file, tests
-included, holds the keyword; nor does one of fuzz/, which is a test of the engine.
+`vector` needs `unsafe` for SIMD, `tier` for io_uring, mapped memory and buffers that the kernel fills.
+In every other crate each root (src/lib.rs, src/main.rs, src/bin/*) has `#![forbid(unsafe_code)]`, and
+no file has the keyword, tests included. The same holds for fuzz/, which is a test of the engine.
 """
 
 import pathlib
@@ -15,7 +15,7 @@ import sys
 
 MAY = {"vector", "tier"}
 
-# What may hide the word: comments, then raw, plain and byte strings, then characters (not lifetimes).
+# The word does not count in comments, in raw, plain and byte strings, and in characters (not lifetimes).
 QUIET = re.compile(
     r"//[^\n]*|/\*.*?\*/|b?r(#*)\".*?\"\1|b?\"(?:\\.|[^\"\\])*\"|b?'(?:\\.|[^'\\])'", re.DOTALL
 )
@@ -23,24 +23,24 @@ KEYWORD = re.compile(r"\bunsafe\b")
 
 
 def keyword_lines(text):
-    """The lines that hold the keyword `unsafe` outside of comments and strings."""
+    """The numbers of lines with the keyword `unsafe` outside of comments and strings."""
     bare = QUIET.sub(lambda m: "\n" * m.group().count("\n"), text)
     return [number for number, line in enumerate(bare.split("\n"), 1) if KEYWORD.search(line)]
 
 
 def is_root(path):
-    """`path` is relative to the crate."""
+    """Whether a file is a root of its crate; `path` is relative to the crate."""
     parts = path.parts
     return parts in (("src", "lib.rs"), ("src", "main.rs")) or parts[:2] == ("src", "bin")
 
 
 def faults(crate, path, text):
-    """What is wrong in one file of a crate; `path` is relative to the crate."""
+    """The faults of one file of a crate; `path` is relative to the crate."""
     if crate in MAY:
         return []
     where = f"crates/{crate}/{path}"
     found = [
-        f"{where}:{number}: `unsafe` belongs to {' and '.join(sorted(MAY))}: move it behind a safe interface there"
+        f"{where}:{number}: `unsafe` is allowed only in {' and '.join(sorted(MAY))}. Move the code behind a safe interface there"
         for number in keyword_lines(text)
     ]
     if is_root(path) and "#![forbid(unsafe_code)]" not in text:

@@ -1,16 +1,17 @@
-//! Files that were once found, or thought of: each hung, took gigabytes or panicked, and is to be refused or read.
+//! Damaged indexes that were found or thought of earlier. Each one hung a reader, took gigabytes or
+//! made it panic. Readers must refuse them or read them.
 
 use serde_json::Value;
 
 use crate::mutate::{Files, framed, parsed, payload_of, seal_page, sealed};
 
-/// Changes an index into what it is called; `false`: it has nothing to change so.
+/// Damages an index as the case is named. Returns false if the index has no such part.
 type Craft = fn(&mut Files) -> bool;
 
-/// All of them.
+/// All cases, by name.
 pub const CASES: [(&str, Craft); 9] = [
     ("a hundred thousand names in the MANIFEST", names),
-    ("names that lead elsewhere", elsewhere),
+    ("names of files outside of the index", elsewhere),
     ("2^32 - 1 pages in a placement", pages),
     ("vectors of 65,536 dimensions", |files| {
         number(files, "dimension", 65_536)
@@ -18,10 +19,10 @@ pub const CASES: [(&str, Craft); 9] = [
     ("2^32 - 2 vectors", |files| {
         number(files, "vectors", (1 << 32) - 2)
     }),
-    ("the last checkpoint of all", |files| {
+    ("the largest number of a checkpoint", |files| {
         number(files, "checkpoint", u64::MAX)
     }),
-    ("the last log of all", |files| {
+    ("the largest number of a log", |files| {
         manifest(files, |body| {
             body["log_from"]["number"] = u64::MAX.into();
             body["log_from"]["sequence"] = u64::MAX.into();
@@ -34,7 +35,7 @@ pub const CASES: [(&str, Craft); 9] = [
             }
         })
     }),
-    ("a record of a node that is not there", record),
+    ("a record of a node that does not exist", record),
 ];
 
 fn manifest(files: &mut Files, change: impl FnOnce(&mut Value)) -> bool {
@@ -94,8 +95,8 @@ fn pages(files: &mut Files) -> bool {
     })
 }
 
-/// Has page 0 of packed pages be a relocated one, with a record of a node behind all others: whom no table knows, which for
-/// such a node says page 0.
+/// Makes page 0 of packed pages a relocated one with a record of a node above all others. No table
+/// has this node, and a table returns page 0 for it.
 fn record(files: &mut Files) -> bool {
     let name = files.keys().find(|name| name.starts_with("packed"));
     let Some(bytes) = name.cloned().and_then(|name| files.get_mut(&name)) else {
@@ -107,7 +108,7 @@ fn record(files: &mut Files) -> bool {
     let Some(mut page) = pages.into_iter().find(relocated).map(<[u8]>::to_vec) else {
         return false;
     };
-    // With the number of the least node, so that it still is.
+    // The record of the least node is kept, so that the least node of the page stays right.
     let least = page[8..12].to_vec();
     let nodes = page[28..].chunks_exact(4).take(2);
     let Some(other) = nodes.into_iter().position(|node| node != least) else {

@@ -1,15 +1,16 @@
-//! Files with right checksums and wrong contents: nothing that reads them may panic, hang, or take memory beyond what they
-//! are worth. The reader is free to refuse, to call it damage, or to answer.
+//! Files with valid checksums and invalid contents. A reader must not panic, hang, or take much
+//! more memory than the files have bytes. It may refuse them, report damage, or answer.
 //!
 //! ```text
 //! STRATANN_SLOW=1 cargo test -p stratann --test fuzz                    five minutes
 //! cargo test --release -p stratann --test fuzz -- --seconds 3600        an hour
-//! cargo test -p stratann --test fuzz -- --seed 7 --from 1234 --inputs 1 one input again, which a failure names
+//! cargo test -p stratann --test fuzz -- --seed 7 --from 1234 --inputs 1 one input
 //! ```
 //!
-//! An input is an index of `fixtures/`, or a small one that was built for it, with one to three things changed and sealed again
-//! (`mutate.rs`). It is opened, searched and verified; many are then changed, merged and repaired. Other inputs are payloads for
-//! one decoder alone. All follow from the seed and the number of the input.
+//! An input is an index of `fixtures/`, or a small index that is built here, with one to three
+//! changes under valid checksums (`mutate.rs`). The index is opened, searched and verified. Many
+//! are then changed, merged and repaired. Other inputs are payloads for one decoder. The seed and
+//! the number of an input determine it.
 #![forbid(unsafe_code)]
 
 mod crafted;
@@ -38,13 +39,13 @@ use self::mutate::{Files, Random, mutate, payload_of, scramble_all};
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Bytes of memory that are allowed for each byte of an index, and beyond these.
+/// Bytes of memory that are allowed for each byte of an index, and in addition.
 const A_BYTE: usize = 24;
 const BASE: usize = 96 << 20;
-/// The same for one decoder.
+/// The same limits, for one decoder.
 const DECODER_A_BYTE: usize = 64;
 const DECODER_BASE: usize = 1 << 20;
-/// An input that takes longer hangs, on a machine with other work as well.
+/// An input that takes longer counts as hanging, even on a busy machine.
 const HANGS: Duration = Duration::from_secs(120);
 
 const USAGE: &str = "--seed N, --from N, --inputs N, --seconds N";
@@ -56,10 +57,10 @@ struct Options {
     time: Duration,
 }
 
-/// `None`: something else is to be tested.
+/// The options of the command line. `None` if no fuzzing is requested.
 fn options() -> Option<Options> {
     if std::env::var_os("STRATANN_SLOW").is_none() && std::env::args().len() == 1 {
-        eprintln!("skipped: takes minutes; set STRATANN_SLOW=1, or say how long ({USAGE})");
+        eprintln!("skipped: takes minutes; set STRATANN_SLOW=1, or pass a limit ({USAGE})");
         return None;
     }
     let mut options = Options {
@@ -72,7 +73,7 @@ fn options() -> Option<Options> {
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let number = arguments.next().and_then(|text| text.parse().ok());
-            number.unwrap_or_else(|| panic!("{argument} needs a number: {USAGE}"))
+            number.unwrap_or_else(|| panic!("{argument} needs a number. Usage: {USAGE}"))
         };
         match argument.as_str() {
             "--seed" => options.seed = number(),
@@ -85,7 +86,7 @@ fn options() -> Option<Options> {
                 options.time = Duration::from_secs(number());
                 options.inputs = u64::MAX;
             }
-            // The name of a test, as cargo hands it to all.
+            // The name of a test: cargo passes it to all programs of tests.
             other if !other.starts_with('-') && !"fuzz".contains(other) => return None,
             "--list" => return None,
             _ => {}
@@ -94,19 +95,19 @@ fn options() -> Option<Options> {
     Some(options)
 }
 
-/// What an input did that it must not.
+/// The faults that inputs caused.
 #[derive(Default)]
 struct Findings {
-    /// Where and why, the number of the first input, and how many.
+    /// By target and message: the number of the first input, and the count.
     panics: BTreeMap<String, (u64, usize)>,
     memory: BTreeMap<String, (u64, usize)>,
     inputs: BTreeMap<&'static str, u64>,
-    /// How many of a target were not refused.
+    /// Inputs of a target that were not refused.
     read: BTreeMap<&'static str, u64>,
     most: BTreeMap<&'static str, usize>,
 }
 
-/// What threads said that panicked.
+/// The messages of panics, of all threads.
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn said() -> Vec<String> {
@@ -116,7 +117,8 @@ fn said() -> Vec<String> {
 }
 
 impl Findings {
-    /// Has something done, and notes what must not be. Says whether `work` did.
+    /// Runs `work` on an input, and records a panic or too much memory. `work` returns whether the
+    /// input was read.
     fn note(&mut self, target: &'static str, input: u64, most: usize, work: impl FnOnce() -> bool) {
         MEMORY.reset_peak_usage();
         let before = MEMORY.current_usage();
@@ -128,7 +130,7 @@ impl Findings {
         *peak = taken.max(*peak);
         let mut panics = said();
         if outcome.is_err() && panics.is_empty() {
-            panics.push("a panic without a place".into());
+            panics.push("a panic without a message".into());
         }
         for panic in panics {
             let panic = format!("{target}: {panic}");
@@ -145,7 +147,7 @@ fn fixtures() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
 
-/// Rows of a fixture of so many dimensions; those of photographs where there is none.
+/// Rows of a fixture with `dim` dimensions, or of photographs if there is no such fixture.
 fn rows_of(dim: usize, from: usize, count: usize) -> Matrix {
     let name = match dim {
         384 => "package-text-2k.base.fbin",
@@ -197,7 +199,7 @@ fn writing(update: Option<Update>) -> WriteOptions {
     }
 }
 
-/// A small index of each layout, with direct inserts or with changes that are in the log only.
+/// A small index in a layout, with direct inserts, or with changes that only the log has.
 fn small(layout: Layout, update: Update) -> Result<Files, Error> {
     let folder = tempfile::tempdir().expect("a folder");
     let index = folder.path().join("index");
@@ -212,7 +214,7 @@ fn small(layout: Layout, update: Update) -> Result<Files, Error> {
         build_list: 20,
         code_bytes: Some(8),
         threads: 1,
-        // Of some, ids are no row numbers.
+        // Some indexes have ids that differ from row numbers.
         ids: (update == Update::Merge).then(|| (0..149).chain([1_000]).collect()),
         ..BuildOptions::default()
     };
@@ -249,7 +251,7 @@ fn frozen() -> Vec<(String, Files)> {
         .collect()
 }
 
-/// Opens an index, searches it and verifies it. Says whether it opened.
+/// Opens an index, searches it and verifies it. Returns whether it could be opened.
 fn reads(folder: &Path) -> bool {
     let opened = Index::open(folder, &OpenOptions::default());
     let is_open = opened.is_ok();
@@ -271,7 +273,7 @@ fn reads(folder: &Path) -> bool {
     is_open
 }
 
-/// Changes and merges an index, and says whether that went well.
+/// Changes and merges an index. Returns whether all of this succeeded.
 fn merges(folder: &Path) -> bool {
     let Ok(live) = LiveIndex::open(folder, &OpenOptions::default(), &writing(None)) else {
         return false;
@@ -291,7 +293,7 @@ fn repairs(folder: &Path) -> bool {
     stratann::repair(folder, &options, &Silent).is_ok()
 }
 
-/// One decoder, with a payload that was changed and numbers that may fit it.
+/// Runs one decoder on a changed payload, with numbers that may fit it.
 fn decodes(
     random: &mut Random,
     payloads: &[(FileKind, Vec<u8>)],
@@ -335,7 +337,7 @@ fn decodes(
         FileKind::Pending => PendingFile::decode(&payload, nodes as u32, 128, "f").is_ok(),
         FileKind::Journal => JournalFile::decode(payload, page_bytes, "f").is_ok(),
         FileKind::Ids => {
-            // Pairs, or nodes alone: so many that the payload is as long.
+            // Pairs of id and node, or only nodes, as many as fill the payload.
             let bits = 8 * payload.len() as u64;
             let alone = (1..=bits.min(1 << 16)).map(IdsFile::nodes_alone);
             let mut alone = alone.filter(|file| file.payload_bytes() == payload.len() as u64);
@@ -352,7 +354,7 @@ fn decodes(
         }
         FileKind::Log => LogHeader::decode(&payload, 1, "f").is_ok(),
         _ => {
-            // Of other kinds the bytes are whatever they are: they are tried as all that has a beginning of its own.
+            // Bytes of other kinds are passed to every decoder that needs no other file.
             let model = SegmentModel::from_bytes(&payload).is_ok()
                 || NestedModel::from_bytes(&payload).is_ok();
             let lists = ListModel::from_bytes(&payload).is_ok();
@@ -362,7 +364,7 @@ fn decodes(
     });
 }
 
-/// What is being tried, and since when.
+/// The start time and the number of the current input.
 type Now = Arc<Mutex<(Instant, u64)>>;
 
 fn watch(now: &Now, seed: u64) {
@@ -392,7 +394,7 @@ fn main() {
         (Layout::Packed, Update::Accumulate),
         (Layout::Decoupled, Update::Accumulate),
         (Layout::Inline, Update::InPlace),
-        // Whatever is asked: its vectors are in the log.
+        // In this layout, vectors are in the log for each kind of update.
         (Layout::Layered, Update::Accumulate),
     ] {
         for update in [direct, Update::Merge] {
@@ -431,7 +433,7 @@ fn main() {
             *now = (Instant::now(), input);
         }
         let mut random = Random(options.seed ^ input.wrapping_mul(0xd134_2543_de82_ef95));
-        // Decoders alone are a hundred times faster.
+        // A decoder alone is a hundred times faster than an index.
         for _ in 0..20 {
             decodes(&mut random, &payloads, &mut findings, input);
         }
@@ -458,9 +460,9 @@ fn main() {
     }
 }
 
-/// What was found before, in some of the small indexes; in all of them where tests may be slow.
+/// Runs the known cases on some of the small indexes, or on all of them in slow tests.
 fn known(sources: &[Files], findings: &mut Findings, now: &Now) {
-    // Of a hundred thousand names each problem is told: one index is enough of that.
+    // A hundred thousand names give as many reports of problems, so one index is enough for them.
     let most = std::env::var_os("STRATANN_SLOW").map_or(2, |_| sources.len());
     for (at, (what, craft)) in crafted::CASES.into_iter().enumerate() {
         let (mut times, indexes) = (0, if at == 0 { 1 } else { most });
@@ -481,7 +483,10 @@ fn known(sources: &[Files], findings: &mut Findings, now: &Now) {
             findings.note(what, 0, most, || merges(changed.path()));
             findings.note(what, 0, most, || repairs(read.path()));
         }
-        assert!(times > 0, "{what}: in no index");
+        assert!(
+            times > 0,
+            "{what}: no index has the part that the case changes"
+        );
     }
 }
 
@@ -489,7 +494,7 @@ fn report(findings: &Findings, seed: u64, time: Duration) {
     println!("fuzz: seed {seed}, {:.0} s", time.as_secs_f64());
     for (target, inputs) in &findings.inputs {
         let (read, most) = (findings.read[target], findings.most[target] >> 10);
-        println!("  {target}: {inputs} inputs, {read} of them read; {most} KiB at most");
+        println!("  {target}: {inputs} inputs, {read} of them read; at most {most} KiB of memory");
     }
     for (what, (input, times)) in findings.panics.iter().chain(&findings.memory) {
         println!("  {times} x {what}\n    --seed {seed} --from {input} --inputs 1");

@@ -1,7 +1,7 @@
-//! Wrong contents under right checksums: files are taken apart, changed, and sealed again.
+//! Invalid contents under valid checksums: files are decoded, changed, and get new checksums.
 //!
-//! What seals is written here once more, from the byte tables, and not taken from `stratann_layout`: a checksum that a reader
-//! forgets to check would else never be missed.
+//! The checksums are computed here from the byte tables, and not by `stratann_layout`. Otherwise no
+//! input would show that a reader forgets to verify one.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use stratann_layout::{StreamReader, stream};
 /// The files of an index by name.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// Pseudo-random numbers that a seed says (SplitMix64).
+/// Pseudo-random numbers from a seed (SplitMix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -24,12 +24,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 if that is 0.
+    /// A number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// Where something is to be changed: often near the beginning, where counts stand.
+    /// A position to change: often near the beginning, where counts are.
     fn place(&mut self, len: usize) -> usize {
         match self.below(3) {
             0 => self.below(len.min(64)),
@@ -37,7 +37,7 @@ impl Random {
         }
     }
 
-    /// A number at which things break.
+    /// A number at a limit, at which code often fails.
     fn special(&mut self, old: u64) -> u64 {
         match self.below(14) {
             0 => 0,
@@ -71,7 +71,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     four.map_or(0, u32::from_le_bytes)
 }
 
-/// Changes bytes: a bit, an integer, a run that is copied or cleared.
+/// Changes a bit or an integer, or copies or clears a run of bytes.
 pub fn scramble(random: &mut Random, bytes: &mut [u8]) {
     if bytes.is_empty() {
         return;
@@ -81,7 +81,7 @@ pub fn scramble(random: &mut Random, bytes: &mut [u8]) {
         0 => bytes[at] ^= 1 << random.below(8),
         1 => bytes[at] = random.next() as u8,
         2 | 3 => {
-            // Fields stand at multiples of four.
+            // Fields are at multiples of four.
             let at = at - at % 4;
             let len = [2, 4, 4, 8][random.below(4)];
             let Some(field) = bytes.get_mut(at..at + len) else {
@@ -104,7 +104,7 @@ pub fn scramble(random: &mut Random, bytes: &mut [u8]) {
     }
 }
 
-/// The same where the length may change as well.
+/// As [`scramble`], and may change the length too.
 pub fn scramble_all(random: &mut Random, bytes: &mut Vec<u8>) {
     match random.below(8) {
         0 => bytes.truncate(random.below(bytes.len() + 1)),
@@ -122,7 +122,7 @@ pub fn scramble_all(random: &mut Random, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Changes one to three things of an index, and seals what was changed. Says what.
+/// Makes one to three changes to an index, and corrects the checksums. Returns a description.
 pub fn mutate(random: &mut Random, files: &mut Files, others: &[Files]) -> String {
     let mut said = Vec::new();
     for _ in 0..1 + random.below(3) {
@@ -146,7 +146,7 @@ pub fn mutate(random: &mut Random, files: &mut Files, others: &[Files]) -> Strin
     said.join(", ")
 }
 
-/// A file of another index for the same purpose.
+/// The file with the same role in another index.
 fn other(random: &mut Random, name: &str, others: &[Files]) -> Option<Vec<u8>> {
     let files = &others[random.below(others.len())];
     let kind = name.split('-').next()?;
@@ -154,7 +154,7 @@ fn other(random: &mut Random, name: &str, others: &[Files]) -> Option<Vec<u8>> {
     found.map(|(_, bytes)| bytes.clone())
 }
 
-/// Has the MANIFEST say length and checksum of a file as they are.
+/// Updates the length and the checksum of a file in the MANIFEST.
 fn named_right(files: &mut Files, name: &str) {
     let bytes = &files[name];
     let (length, sum) = (bytes.len() as u64, u32_at(bytes, BLOCK - 4));
@@ -171,7 +171,7 @@ fn named_right(files: &mut Files, name: &str) {
     files.insert("MANIFEST".into(), framed(&version, &body));
 }
 
-/// The version of a MANIFEST, and its body.
+/// The version and the body of a MANIFEST.
 pub fn parsed(text: &[u8]) -> Option<(String, Value)> {
     let end = text.iter().position(|&byte| byte == b'\n')?;
     let line = std::str::from_utf8(&text[..end]).ok()?;
@@ -179,7 +179,7 @@ pub fn parsed(text: &[u8]) -> Option<(String, Value)> {
     Some((version, serde_json::from_slice(&text[end + 1..]).ok()?))
 }
 
-/// A MANIFEST of this body.
+/// A MANIFEST with this body.
 pub fn framed(version: &str, body: &Value) -> Vec<u8> {
     let body = format!("{body:#}\n").into_bytes();
     let sum = crc32c::crc32c(&body);
@@ -199,7 +199,8 @@ fn manifest(random: &mut Random, text: &[u8]) -> Vec<u8> {
     framed(&version, &body)
 }
 
-/// Walks through all values but the outermost, has `change` take the one of number `chosen`, and says how many there are.
+/// Visits all values except the outermost, and calls `change` with number `chosen`. Returns the
+/// count.
 fn values(value: &mut Value, chosen: usize, change: &mut dyn FnMut(&mut Value)) -> usize {
     fn walk(
         value: &mut Value,
@@ -250,7 +251,7 @@ fn change(random: &mut Random, value: &mut Value) {
                 1 => all.push(all[at].clone()),
                 2 => all.swap(0, at),
                 _ => {
-                    // Many, each with a name of its own.
+                    // Many entries, each with its own name.
                     for number in 0..2_000 {
                         let mut copy = all[at].clone();
                         for key in ["name", "role"] {
@@ -269,7 +270,7 @@ fn change(random: &mut Random, value: &mut Value) {
     };
 }
 
-/// Changes a file and seals it.
+/// Changes a file, and corrects its checksums.
 fn file(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
     let Ok(header) = FileHeader::decode(&bytes, "fuzz") else {
         scramble_all(random, &mut bytes);
@@ -309,7 +310,7 @@ fn seal_header(bytes: &mut [u8]) {
     }
 }
 
-/// The payload of a byte string.
+/// The payload of a stream file.
 pub fn payload_of(kind: FileKind, bytes: &[u8]) -> Option<Vec<u8>> {
     stream::decode(kind, bytes, "fuzz")
         .ok()
@@ -324,14 +325,14 @@ fn byte_string(random: &mut Random, kind: FileKind, bytes: Vec<u8>) -> Vec<u8> {
     sealed(kind, &bytes, &payload)
 }
 
-/// A byte string with another payload.
+/// A stream file with another payload.
 pub fn sealed(kind: FileKind, before: &[u8], payload: &[u8]) -> Vec<u8> {
     let Ok(reader) = StreamReader::open(kind, before, "fuzz") else {
         return before.to_vec();
     };
     let fields = reader.fields().rest().to_vec();
     let mut bytes = stream::encode(kind, payload, &fields);
-    // As old as it was.
+    // The format version stays the same.
     bytes[12..16].copy_from_slice(&before[12..16]);
     seal_header(&mut bytes);
     bytes
@@ -364,7 +365,7 @@ fn pages(random: &mut Random, header: &FileHeader, mut bytes: Vec<u8>) -> Vec<u8
     bytes
 }
 
-/// Puts the checksums of a page right that begins with this block of its file.
+/// Corrects the checksums of a page. `first`: the number of its first block in the file.
 pub fn seal_page(page: &mut [u8], first: usize) {
     for block in 1..page.len() / BLOCK {
         let part = &page[block * BLOCK..(block + 1) * BLOCK];
@@ -401,7 +402,8 @@ fn log(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
         let (at, len) = starts[random.below(starts.len())];
         scramble(random, &mut bytes[at + 4..at + len.min(40)]);
     }
-    // As they are now: a kind or a length that changed moves what is behind.
+    // Positions are computed after the change, since another kind or length moves all later
+    // records.
     for (at, len) in records(&bytes, first) {
         let sum = crc(&[number, at as u64], &bytes[at + 4..at + len]);
         bytes[at..at + 4].copy_from_slice(&sum);
@@ -409,7 +411,7 @@ fn log(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Where records begin by their lengths, and how long they are.
+/// The offset and the length of each record, by the lengths in the records.
 fn records(bytes: &[u8], mut at: usize) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     while at + 28 <= bytes.len() {

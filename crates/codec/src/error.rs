@@ -6,7 +6,9 @@
 #[non_exhaustive]
 pub enum CodecError {
     /// The bytes end before the code does.
-    #[error("{what}: the code goes on after its {found} bytes; the bytes are cut or damaged")]
+    #[error(
+        "{what}: the code continues after its {found} bytes; the bytes are truncated or damaged"
+    )]
     Truncated {
         /// The item that was being decoded.
         what: &'static str,
@@ -15,7 +17,7 @@ pub enum CodecError {
     },
     /// A field has a value that no encoder writes.
     #[error(
-        "{what}: {found} found, {expected} expected; the bytes are damaged or of another model"
+        "{what}: {found} found, {expected} expected; the bytes are damaged, or were coded with another model"
     )]
     Malformed {
         /// The field.
@@ -27,7 +29,7 @@ pub enum CodecError {
     },
     /// A slice does not have the length that the model requires.
     #[error(
-        "{what}: {found} bytes found, {expected} expected; this is the model of another collection"
+        "{what}: {found} bytes found, {expected} expected; the model belongs to another collection"
     )]
     Length {
         /// The contents of the slice.
@@ -38,7 +40,7 @@ pub enum CodecError {
         expected: usize,
     },
     /// The model has a version that this build does not support.
-    #[error("{what}: version {found} found, this build reads {expected}; use a newer StratANN")]
+    #[error("{what}: version {found} found; this build reads {expected}. Use a newer StratANN")]
     Version {
         /// The kind of model.
         what: &'static str,
@@ -49,13 +51,13 @@ pub enum CodecError {
     },
     /// The ids to be coded are not strictly ascending.
     #[error(
-        "adjacency list: the id at position {position} is not above the one before; sort the ids and drop duplicates"
+        "adjacency list: the id at position {position} is not above the id before it. Sort the ids, and drop duplicates"
     )]
     NotAscending {
         /// The position of the first wrong id.
         position: usize,
     },
     /// A base vector was given to a codec without one, or is missing for a codec that needs it.
-    #[error("vector: {0}; encode and decode with the same model and base")]
+    #[error("vector: {0}. Encode and decode with the same model and base")]
     Base(&'static str),
 }

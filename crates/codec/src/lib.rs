@@ -3,17 +3,17 @@
 //!
 //! ```text
 //! lists      a node's neighbours, a set of u32 ids
-//!   elias_fano   the paper's: within 2R + R*ceil(log2(N/R)) bits whatever the ids; fixed-size cache slots
-//!   gaps         differences outward from the node's own id, bit lengths Huffman-coded: for locality order
-//!   ListModel    learned from a sample of lists; picks the smaller code for each list, one tag byte
+//!   elias_fano   of the paper: at most 2R + R*ceil(log2(N/R)) bits, for cache slots of one size
+//!   gaps     differences outward from the node's own id, Huffman-coded lengths: for locality order
+//!   ListModel    learned from a sample; picks the smaller code for each list, one tag byte
 //!
 //! vectors    one vector at a time, each decodable alone
 //!   huffman      one table a segment over all bytes; with xor_delta it is the paper's codec
 //!   xor_delta    the most frequent byte of each position in a chunk, removed by XOR if that helps
-//!   float_split  sign and mantissa as they are, exponents Huffman-coded
+//!   float_split  sign and mantissa unchanged, exponents Huffman-coded
 //!   classes      bytes: the vector's group and the byte's position choose one of a few tables
 //!   SegmentModel learned from a sample of a segment; chooses the codec by measurement
-//!   NestedModel  in two parts: one that ranks, and one that gives back every bit with it
+//!   NestedModel  in two parts: the first ranks, and both together restore every bit
 //! ```
 //!
 //! Lists and vectors are coded with a *model*. It is trained on a sample and stored once for each

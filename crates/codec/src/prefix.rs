@@ -5,7 +5,7 @@
 //! bits decode, so a decoder needs no check for invalid words.
 //!
 //! ```text
-//! bytes of a code over n symbols: one nibble a symbol, lower nibble first: its word's length, 0 = has no word
+//! bytes of a code over n symbols: a nibble a symbol, lower nibble first: length of its word, or 0
 //! ```
 //!
 //! In a code over bytes, symbol 256 is the *escape*: its word is followed by an unchanged byte.
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use crate::bits::window;
 
-    /// Optimal without a limit, by the textbook's two smallest.
+    /// The optimal length without a limit, by Huffman's algorithm.
     fn huffman_bits(counts: &[u64]) -> u64 {
         let mut heap: Vec<u64> = counts.iter().copied().filter(|&c| c > 0).collect();
         let mut bits = 0;
@@ -325,7 +325,7 @@ mod tests {
             let code = PrefixCode::from_counts(counts, MAX_LENGTH);
             assert_eq!(bits(&code, counts), huffman_bits(counts));
         }
-        // Fibonacci's numbers want words of 29 bits.
+        // Frequencies that are Fibonacci numbers give words of 29 bits.
         let mut deep = vec![1u64, 1];
         while deep.len() < 30 {
             deep.push(deep[deep.len() - 1] + deep[deep.len() - 2]);
@@ -386,8 +386,8 @@ mod tests {
 
     #[test]
     fn a_code_without_an_escape_must_know_every_byte() {
-        // 255 bytes of 8 bits, and the last word given to nobody's symbol would be fine; here byte
-        // 0 has none and byte 1 has two words' room.
+        // 255 bytes with words of 8 bits would be valid if the last word were unused. Here byte 0
+        // has no word, and byte 1 has the space of two.
         let mut lengths = [8u8; BYTE_SYMBOLS];
         lengths[0] = 0;
         lengths[1] = 7;

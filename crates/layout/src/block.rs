@@ -11,7 +11,7 @@
 //! intact.
 //!
 //! A page may be several consecutive blocks. Its first block has the checksums of all of them, so
-//! that the payload behind them is contiguous:
+//! that the payload after them is contiguous:
 //!
 //! ```text
 //! offset  size  contents (page of k blocks)
@@ -205,13 +205,13 @@ mod tests {
         for bit in 0..page.len() * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
             let error = check_page(&page, 7, "f").unwrap_err();
-            // The error names the block; the checksums of the others stand in the first.
+            // The error names the block. The first block has the checksums of all.
             let block = 7 + (bit / 8 / BLOCK) as u64;
             assert_eq!(error.offset(), Some(block * BLOCK as u64), "bit {bit}");
             page[bit / 8] ^= 1 << (bit % 8);
         }
         check_page(&page, 8, "f").unwrap_err();
-        // Blocks of the same bytes are not each other.
+        // Blocks with equal bytes have different checksums, since their numbers differ.
         let (second, third) = (page[4..8].to_vec(), page[8..12].to_vec());
         assert_ne!(second, third);
 

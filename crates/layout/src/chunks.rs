@@ -11,9 +11,9 @@
 //! the numbers from the time of their writing.
 //!
 //! ```text
-//!   page, as it was written    | 300 301 302 303 | 304 305 306 | 307 308 |      first node 300
-//!   its dead slots                    1   2          0   1   2                   302 was deleted in another merge
-//!   nodes now, from 100 on     | 100         101 |             | 102 103 |      boundaries 101, 101, 103
+//!   page as it was written   | 300 301 302 303 | 304 305 306 | 307 308 |  first node 300
+//!   its dead slots                  1   2          0   1   2               302: an earlier merge
+//!   nodes now, from 100 on   | 100         101 |             | 102 103 |  boundaries 101, 101, 103
 //! ```
 //!
 //! Payload of a [stream](crate::stream) of kind `Chunks`, little-endian; `m` bytes of a model, `n`
@@ -33,12 +33,15 @@
 //! |---|---|---|
 //! | 0 | 4 | number of its first page in the segment's file |
 //! | 4 | 4 | `p`, 1 or more |
-//! | 8 | 4 | bits: 1 if it has a base vector, 2 if it has garbage, 4 if records run on |
-//! | 12 | 4 p | for each page, the last node that starts on it or before it, ascending; if the first page is all garbage, the segment's first node - 1, modulo 2^32 |
+//! | 8 | 4 | bits: 1 if it has a base vector, 2 if it has garbage, 4 if records span pages |
+//! | 12 | 4 p | for each page, the last node that starts on it or before it, ascending |
 //! | 12 + 4 p | V | the base vector, if it has one |
-//! | … | 2 p | if it has garbage: the dead slots of each page, how many |
-//! | … | 2 g | and all the dead slots, page by page, ascending |
-//! | … | ⌈p / 8⌉ | if records span pages: a bit for each page, set if its last record continues on the next page ([`RunsOn`]); 0 for the last page |
+//! | … | 2 p | if it has garbage: the number of dead slots of each page |
+//! | … | 2 g | if it has garbage: all dead slots, page by page, ascending |
+//! | … | ⌈p / 8⌉ | if records span pages: a bit for each page ([`RunsOn`]) |
+//!
+//! If the first page is all garbage, its last node is the segment's first node - 1, modulo 2^32.
+//! The bit of a page is set if its last record continues on the next page, and 0 for the last page.
 //!
 //! Without garbage a chunk takes `4 p + 12 + V` bytes, plus one bit a page if records span pages.
 //! The paper's formula for the size of a chunk is based on this ([`chunk_bytes_for`]). A page on
@@ -312,7 +315,7 @@ impl NextChunk {
         let at = reader.at();
         let first_page = reader.u32("first page of a chunk")?;
         let pages = reader.u32("pages of a chunk")?;
-        let bits = reader.u32("what a chunk has")?;
+        let bits = reader.u32("parts of a chunk")?;
         if u64::from(first_page) != self.next_page {
             return Err(reader.wrong(at, "first page of a chunk", first_page, self.next_page));
         }
@@ -320,7 +323,7 @@ impl NextChunk {
             return Err(reader.wrong(at + 4, "pages of a chunk", pages, "1 or more"));
         }
         if bits > BASE | GARBAGE | RUNS_ON {
-            return Err(reader.wrong(at + 8, "what a chunk has", bits, "0 to 7"));
+            return Err(reader.wrong(at + 8, "parts of a chunk", bits, "0 to 7"));
         }
         let boundaries_at = reader.at();
         let boundaries = reader.u32s(u64::from(pages), "boundaries of a chunk")?;
@@ -369,7 +372,7 @@ impl NextChunk {
         first_page: u32,
         pages: u32,
     ) -> Result<(), LayoutError> {
-        let (at, what) = (reader.at(), "pages of a chunk that go on");
+        let (at, what) = (reader.at(), "spanning pages of a chunk");
         let bytes = reader.bytes(byte_count(pages) as u64, what)?;
         let mut runs = RunsOn::default();
         runs.add(bytes, 0, pages);
@@ -438,7 +441,7 @@ impl Garbage {
             if all == 0 {
                 return Err(reader.wrong(
                     at,
-                    "dead slots of a chunk that has some",
+                    "dead slots of a chunk with dead slots",
                     0,
                     "1 or more",
                 ));

@@ -8,7 +8,7 @@
 //!
 //! A page is `k` consecutive 4 KiB blocks. If a record fits into one block, `k` is 1, and a page
 //! holds as many records as fit. Otherwise a page holds one record, and `k` is as small as
-//! possible. The checksums of all `k` blocks are at the front, so that the records behind them are
+//! possible. The checksums of all `k` blocks are at the front, so that the records after them are
 //! contiguous: a vector is one slice of the page, whatever its length.
 //!
 //! ```text
@@ -231,7 +231,7 @@ impl PageBuilder {
     pub fn finish(&mut self, page: u64) -> &[u8] {
         assert!(
             !self.relocated || !self.is_empty(),
-            "a relocated page holds a record or more"
+            "a relocated page has one record or more"
         );
         self.records.finish(page)
     }
@@ -310,7 +310,7 @@ impl<'a> PageView<'a> {
     #[cold]
     fn behind_the_build(&self) -> LayoutError {
         let at = 4 * self.shape.blocks_per_page() + 2;
-        let expected = "1, a relocated page: it is behind the pages of the build";
+        let expected = "1, a relocated page, since it is after the pages of the build";
         self.records.wrong(at, "kind of a page", 0, expected)
     }
 
@@ -514,7 +514,7 @@ mod tests {
         builder.finish(page).to_vec()
     }
 
-    /// Which node stands where, both ways round.
+    /// Checks the node of each slot, and the slot of each node.
     fn assert_nodes(view: &PageView<'_>, numbers: &[u32]) {
         assert_eq!(view.len(), numbers.len());
         for (slot, &number) in numbers.iter().enumerate() {
@@ -564,7 +564,7 @@ mod tests {
         let text = CoupledShape::new(Element::F32, 0, 64)
             .unwrap_err()
             .to_string();
-        assert_eq!(text, "the dimension is 0, the format holds 1 to 65536");
+        assert_eq!(text, "the dimension is 0, the format allows 1 to 65536");
     }
 
     #[test]
@@ -615,7 +615,7 @@ mod tests {
             (Element::U8, 128, 64, 10),
             (Element::F32, 384, 64, 2),
             (Element::F32, 1536, 64, 1),
-            // One less than another page holds.
+            // One record less than on a page of consecutive nodes.
             (Element::F16, 96, 32, 12),
             (Element::I8, 1, 1, 170),
             // The largest record of one block that leaves room for a number, and the next.
@@ -657,7 +657,7 @@ mod tests {
         assert_eq!(page[40..46], [4, 3, 2, 1, 2, 1]);
         assert_eq!(page[76..80], [255; 4]);
         assert!(page[80..].iter().all(|&byte| byte == 0));
-        // Whatever a page of a build would have there.
+        // The expected count of a page of the build does not matter.
         for expected in [None, Some(0), Some(2), Some(77)] {
             let view = PageView::open(&shape, &page, 0, expected, true, "g").unwrap();
             assert!(view.is_relocated());
@@ -677,7 +677,7 @@ mod tests {
             let first = shape.first_node(page) as u32;
             assert_nodes(&view, &(first..=first + 5).collect::<Vec<_>>());
         }
-        // The page behind that of the largest number.
+        // The page after the page with the largest number.
         for page in [429_496_730, u64::MAX] {
             let bytes = build(shape, page, &nodes);
             let view = PageView::open(&shape, &bytes, page, Some(6), true, "g").unwrap();
@@ -733,7 +733,7 @@ mod tests {
                 assert!(text.contains("reserved byte"), "{text}");
             }
         }
-        // The second record's node is the first one's.
+        // The second record has the node of the first one.
         let (first, record) = (most as u8 - 1, shape.record_bytes() + 4);
         assert_eq!(refused(4 + 2 * record, &[first], false), Ok(most));
         let text = refused(4 + 2 * record, &[first], true).unwrap_err();
@@ -741,7 +741,7 @@ mod tests {
         let expected = format!("g: node of a record at offset {at} is {first}, twice, expected");
         assert!(text.starts_with(&expected), "{text}");
 
-        // A shape without such pages.
+        // A shape without relocated pages.
         assert_eq!(tight.relocated_per_page(), 0);
         let mut page = build(tight, 0, &nodes(&tight, 1, 3));
         page[6] = 1;
@@ -757,7 +757,7 @@ mod tests {
         let nodes = nodes(&shape, most + 1, 8);
         let numbers: Vec<u32> = (0..most as u32 + 1).map(|slot| 1000 - 9 * slot).collect();
         let mut builder = PageBuilder::new(shape);
-        // What an earlier page had is gone.
+        // Nothing of an earlier page is left.
         builder.push(7, &[255; 128], &[u32::MAX; 64]);
         builder.start_relocated();
         assert!(builder.is_empty());
@@ -769,7 +769,7 @@ mod tests {
             assert_eq!(builder.finish(3), so_far);
             assert_eq!(builder.is_full(), builder.len() == most);
         }
-        // And the other way round.
+        // The same in the opposite order.
         builder.clear();
         for (at, (id, vector, neighbours)) in nodes[..2].iter().enumerate() {
             builder.push(*id, vector, neighbours);
@@ -784,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a relocated page holds a record or more")]
+    #[should_panic(expected = "a relocated page has one record or more")]
     fn no_relocated_page_is_empty() {
         let mut builder = PageBuilder::new(shape(Element::U8, 1, 1));
         builder.start_relocated();
@@ -827,7 +827,8 @@ mod tests {
             &PageView::open(&shape, &page, 11, Some(1), true, "g").unwrap(),
             &nodes,
         );
-        // The second block's checksum carries the second block's number in the file: 1 + 2 * 11 + 1.
+        // The second block's checksum carries the second block's number in the file: 1 + 2 * 11 +
+        // 1.
         assert_eq!(page[4..8], block::checksum(24, &page[4096..]).to_le_bytes());
     }
 
@@ -976,7 +977,7 @@ mod tests {
         );
     }
 
-    /// Reads all that a page, which may be damaged, has.
+    /// Reads all parts of a page that may be damaged.
     fn read_all(
         shape: &CoupledShape,
         view: &PageView<'_>,
@@ -993,7 +994,7 @@ mod tests {
             };
             let found = view.slot_of(number);
             if view.is_relocated() && !verify {
-                // The first of several.
+                // The first page of several.
                 prop_assert!(found.is_some_and(|found| found <= slot));
             } else {
                 prop_assert_eq!(found, Some(slot));

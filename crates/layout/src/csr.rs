@@ -8,18 +8,21 @@
 //! needs.
 //!
 //! ```text
-//! file = [header block][row 0][row 1]..[row n-1][zeros up to a multiple of 4096]       row i starts at byte 4096 + i * row_bytes
+//! file = [header block][row 0][row 1]..[row n-1][zeros up to a multiple of 4096]
+//!        row i starts at byte 4096 + i * row_bytes
 //! ```
 //!
 //! The header's fields: element code u32, dimension u32, degree R u32, nodes u64.
 //!
 //! ```text
-//! offset        size  contents (row); V = dimension * element size, B = bits of the number nodes - 1, at least 1
+//! offset        size  contents (row)
 //!      0           4  crc32c of (node as u64, then the row's other bytes)
 //!      4           8  external id u64
 //!     12           V  the vector
 //!   12+V           2  degree u16: links in use
-//!   14+V  ceil(RB/8)  links of B bits each, the lowest bits of the first byte first; unused bits are zero
+//!   14+V  ceil(RB/8)  links of B bits each, lowest bits first; unused bits are zero
+//!
+//! V = dimension * element size; B = bits of the number nodes - 1, at least 1
 //! ```
 //!
 //! The checksum covers a row and not a block, because a row is the unit of reads. A device that
@@ -215,7 +218,7 @@ impl CsrShape {
         assert_eq!(vector.len(), self.vector_bytes, "bytes of the vector");
         assert!(
             neighbours.len() <= self.degree,
-            "{} neighbours, the format has room for {}",
+            "{} neighbours, the format allows {}",
             neighbours.len(),
             self.degree
         );
@@ -412,7 +415,7 @@ mod tests {
             let mut links = vec![9];
             shape.links(row.list, node.into(), "f", &mut links).unwrap();
             prop_assert_eq!(links, list);
-            // It is the row of no other node, and of no other bytes.
+            // The row is valid for no other node, and with no other bytes.
             CsrRow::open(&shape, bytes, u64::from(node) + 1, true, "f").unwrap_err();
             let mut flipped = bytes.to_vec();
             flipped[(id % bytes.len() as u64) as usize] ^= 1 << (id % 8);

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | 0 | 4 | `p`, the pages |
 //! | 4 | 4 | `m`, bytes of the model of the lists |
-//! | 8 | 4 | the nodes of each model of the vectors (the last may have fewer); 0 if there are no models |
+//! | 8 | 4 | the nodes of each model of the vectors (of the last at most); 0 without models |
 //! | 12 | 4 | `s`, the models of the vectors |
 //! | 16 | 4 s | bytes of each of them |
 //! | … | m | the model of the lists |
@@ -304,7 +304,7 @@ mod tests {
         DirectoryFile::decode(payload, 10, 3, "directory")
     }
 
-    /// Every answer of a directory, against the counts themselves.
+    /// Compares every answer of a directory with the counts.
     fn assert_right(directory: &PageDirectory, first: u32, counts: &[u16]) {
         let nodes: u64 = counts.iter().map(|&count| u64::from(count)).sum();
         assert_eq!(directory.nodes(), nodes);
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(directory.first_of(counts.len() as u64), None);
         assert_eq!(directory.first_of(u64::MAX), None);
         assert!(!directory.holds(counts.len() as u64) && !directory.holds(u64::MAX));
-        // Nodes that are not in the file.
+        // Nodes that the file does not have.
         let in_use = |page: Option<usize>| page.unwrap_or(0) as u64;
         let last = in_use(counts.iter().rposition(|&count| count > 0));
         assert_eq!(directory.page_of(node.max(1)), last);
@@ -343,7 +343,7 @@ mod tests {
             &[1],
             &[1, 1],
             &[u16::MAX, 1, u16::MAX],
-            // Around the ends of words and of ranks.
+            // Counts near the ends of words and of blocks of ranks.
             &[64, 64, 1],
             &[63, 1, 64],
             &[512, 512],
@@ -352,7 +352,7 @@ mod tests {
             &[1; 512],
             &[1; 1025],
             &varied,
-            // Pages that hold no node.
+            // Pages without a node.
             &[0],
             &[0, 0, 3],
             &[3, 0],
@@ -363,7 +363,7 @@ mod tests {
                 assert_right(&directory, first, counts);
             }
         }
-        // The last node of all.
+        // The largest node number.
         let directory = PageDirectory::from_counts(u32::MAX - 9, [5, 5]);
         assert_right(&directory, u32::MAX - 9, &[5, 5]);
     }
@@ -444,7 +444,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(text.contains("payload length"), "{text}");
-        // Lengths of which nothing is there: refused before anything is allocated for them.
+        // Lengths beyond the end of the bytes are refused before memory is allocated for them.
         for at in [4, 16, 20, 24] {
             let mut bytes = bytes.clone();
             bytes[at..at + 4].fill(255);
@@ -494,7 +494,7 @@ mod tests {
                 0 => 0,
                 models => nodes.div_ceil(models) as u32,
             };
-            // So many segments may be one too many for nodes that are few.
+            // With few nodes this may be one segment too many.
             prop_assume!(segment_vectors == 0 || nodes.div_ceil(u64::from(segment_vectors)) == vector_models.len() as u64);
             let file = DirectoryFile { list_model, segment_vectors, vector_models, counts };
             let pages = file.counts.len() as u64;

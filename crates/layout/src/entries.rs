@@ -38,12 +38,12 @@ impl EntryPoints {
         out
     }
 
-    /// Reads a payload; `nodes` is how many the index has and `code_bytes` the bytes of a code,
-    /// `file` names the file in errors.
+    /// Decodes a payload of an index with `nodes` nodes and codes of `code_bytes` bytes. `file` is
+    /// the name in errors.
     ///
     /// # Errors
-    /// No entry point, codes of another length, a node that there is not, or a length that does not
-    /// follow.
+    /// If there is no entry point, codes have another length, a node does not exist, or the payload
+    /// does not have the length that the counts give.
     pub fn decode(
         payload: &[u8],
         nodes: u64,
@@ -53,7 +53,7 @@ impl EntryPoints {
         let mut reader = PayloadReader::new(payload, file);
         let count = u64::from(reader.u32("number of entry points")?);
         if count == 0 || count > nodes {
-            let expected = format!("1 to {nodes}, the nodes");
+            let expected = format!("1 to {nodes}, the number of nodes");
             return Err(reader.wrong(0, "number of entry points", count, expected));
         }
         let found = reader.u32("bytes of a code")?;

@@ -8,8 +8,8 @@
 pub enum LayoutError {
     /// The file, or the piece of it that was passed, ends too early.
     #[error(
-        "{file}: truncated at offset {offset}: {expected} bytes expected, {found} found; \
-         restore the file from a copy or build the index again"
+        "{file}: truncated at offset {offset}; {expected} bytes expected, {found} found. \
+         Restore the file from a copy, or build the index again"
     )]
     Truncated {
         /// The file.
@@ -23,8 +23,8 @@ pub enum LayoutError {
     },
     /// The file is longer or shorter than its header or manifest says.
     #[error(
-        "{file}: the file has {found} bytes, {expected} expected ({by}); \
-         restore the file from a copy or build the index again"
+        "{file}: the file has {found} bytes; {expected} expected ({by}). \
+         Restore the file from a copy, or build the index again"
     )]
     Length {
         /// The file.
@@ -38,8 +38,8 @@ pub enum LayoutError {
     },
     /// The file is not a file of StratANN.
     #[error(
-        "{file}: wrong magic at offset {offset}: found {found:?}, expected {expected:?}; \
-         this is not a StratANN file"
+        "{file}: wrong magic {found:?} at offset {offset}; expected {expected:?}, so this is not \
+         a StratANN file"
     )]
     Magic {
         /// The file.
@@ -54,7 +54,7 @@ pub enum LayoutError {
     /// The stored checksum does not match the bytes.
     #[error(
         "{file}: checksum mismatch in the block at offset {offset}: {stored:#010x} stored, \
-         {computed:#010x} computed; the bytes are damaged or misplaced: restore the file from a copy or \
+         {computed:#010x} computed; the bytes are damaged or misplaced. Restore the file from a copy, or \
          build the index again"
     )]
     Checksum {
@@ -69,8 +69,8 @@ pub enum LayoutError {
     },
     /// A kind of file that this version does not support.
     #[error(
-        "{file}: unknown file kind {found} at offset {offset}; it was written by a newer StratANN: \
-         use that version to read it"
+        "{file}: unknown file kind {found} at offset {offset}; a newer StratANN wrote the file. \
+         Read it with that version"
     )]
     UnknownKind {
         /// The file.
@@ -82,8 +82,8 @@ pub enum LayoutError {
     },
     /// A kind of index that this version does not support.
     #[error(
-        "{file}: an index of kind {found:?} at offset {offset}, which this version does not know; it was written by a newer \
-         StratANN: use that version to read it"
+        "{file}: unknown kind of index {found:?} at offset {offset}; a newer StratANN wrote the index. \
+         Read it with that version"
     )]
     UnknownIndexKind {
         /// The manifest.
@@ -95,7 +95,7 @@ pub enum LayoutError {
     },
     /// A file of one kind where another is needed.
     #[error(
-        "{file}: file kind at offset {offset} is {found}, {expected} expected; the files of the index were mixed up"
+        "{file}: file kind at offset {offset} is {found}; {expected} expected, so files of the index were swapped. Restore the right file"
     )]
     WrongKind {
         /// The file.
@@ -109,8 +109,8 @@ pub enum LayoutError {
     },
     /// A format version that this build does not read.
     #[error(
-        "{file}: unknown format version {found} at offset {offset} ({expected} is the newest that this \
-         build reads); use the StratANN that wrote it, or build the index again"
+        "{file}: unknown format version {found} at offset {offset}; {expected} is the newest that this \
+         build reads. Use the StratANN that wrote the file, or build the index again"
     )]
     UnknownVersion {
         /// The file.
@@ -124,8 +124,8 @@ pub enum LayoutError {
     },
     /// An unknown feature bit.
     #[error(
-        "{file}: unknown {whom} feature bit {bit} at offset {offset}; the file needs a newer StratANN \
-         to {whom_does} it"
+        "{file}: unknown {whom} feature bit {bit} at offset {offset}; this build cannot {whom_does} \
+         the file. Use a newer StratANN"
     , whom_does = if *whom == "reader" { "read" } else { "write to" })]
     UnknownFeature {
         /// The file.
@@ -139,8 +139,8 @@ pub enum LayoutError {
     },
     /// Bytes that must be zero are not.
     #[error(
-        "{file}: reserved byte at offset {offset} is {found:#04x}, zero expected; the file is damaged or was \
-         written by a program that does not follow the format"
+        "{file}: reserved byte at offset {offset} is {found:#04x}; zero expected, so the file is damaged, or another \
+         program wrote it. Restore the file from a copy, or build the index again"
     )]
     Reserved {
         /// The file.
@@ -152,7 +152,7 @@ pub enum LayoutError {
     },
     /// A field with an impossible value.
     #[error(
-        "{file}: {what} at offset {offset} is {found}, expected {expected}; restore the file from a copy or build the index again"
+        "{file}: {what} at offset {offset} is {found}, expected {expected}. Restore the file from a copy, or build the index again"
     )]
     Field {
         /// The file.
@@ -177,7 +177,7 @@ pub enum LayoutError {
         expected: String,
     },
     /// A shape (dimension, degree) that the format does not support. No file is involved yet.
-    #[error("{what} is {found}, the format holds {expected}")]
+    #[error("{what} is {found}, the format allows {expected}")]
     Shape {
         /// The parameter's name.
         what: &'static str,

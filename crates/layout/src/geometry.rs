@@ -1,9 +1,9 @@
 //! The positions of pages in a file, and of the parts of a record, for records of one length.
 //!
 //! [Coupled](crate::coupled) and [inline](crate::inline) pages have a common layout. A record
-//! begins with external id, vector and adjacency list, and only the bytes behind the list differ.
+//! begins with external id, vector and adjacency list, and only the bytes after the list differ.
 //! All positions follow from the element type, the dimension, the degree bound and the number of
-//! bytes behind the list. Those modules have the byte tables; [`records`](crate::records) reads and
+//! bytes after the list. Those modules have the byte tables; [`records`](crate::records) reads and
 //! writes the pages.
 
 use crate::block::{BLOCK, PAYLOAD};
@@ -16,7 +16,7 @@ pub const MAX_DIMENSION: usize = 65_536;
 /// The largest degree (neighbours of a node) that the format supports.
 pub const MAX_DEGREE: usize = 4096;
 
-/// Bytes of a record besides its vector, its neighbours and the bytes behind them: the id, the
+/// Bytes of a record besides its vector, its neighbours and the bytes after them: the id, the
 /// degree and two zero bytes.
 const RECORD_FIXED: usize = 12;
 
@@ -38,7 +38,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Computes the geometry of records with `behind` bytes behind their lists.
+    /// Computes the geometry of records with `behind` bytes after their lists.
     ///
     /// Refuses a dimension of zero or above [`MAX_DIMENSION`], and a degree of zero or above
     /// [`MAX_DEGREE`].
@@ -120,7 +120,7 @@ impl Geometry {
         self.degree_at + 4
     }
 
-    /// Offset in a record of the bytes behind its list.
+    /// Offset in a record of the bytes after its list.
     #[inline]
     pub(crate) fn behind_at(&self) -> usize {
         self.list_at() + 4 * self.degree
@@ -218,7 +218,7 @@ impl Geometry {
     }
 }
 
-/// Bytes of a record with `behind` bytes behind its list. Saturates for large arguments.
+/// Bytes of a record with `behind` bytes after its list. Saturates for large arguments.
 pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: usize) -> usize {
     dim.saturating_mul(element.size())
         .checked_next_multiple_of(4)

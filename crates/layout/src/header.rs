@@ -6,9 +6,9 @@
 //!      8     2  file kind (u16)
 //!     10     2  zero
 //!     12     4  format version of this kind (u32)
-//!     16     8  reader feature bits: who does not know one of them must not read the file
-//!     24     8  writer feature bits: who does not know one of them must not change the file
-//!     32     8  length of the whole file in bytes, this block included; of a file that grows, its least
+//!     16     8  reader feature bits: a program that lacks one of them must not read the file
+//!     24     8  writer feature bits: a program that lacks one of them must not change the file
+//!     32     8  length of the whole file in bytes, with this block; of a growing file the least
 //!     40     2  length F of the kind-specific fields
 //!     42     6  zero
 //!     48     F  fields of the kind (F <= 4044)
@@ -80,7 +80,7 @@ impl FileHeader {
     pub fn encode(&self) -> [u8; BLOCK] {
         assert!(
             self.fields.len() <= MAX_FIELDS,
-            "the fields of a header have at most {MAX_FIELDS} bytes, these have {}",
+            "the fields of a header have at most {MAX_FIELDS} bytes, and these have {}",
             self.fields.len()
         );
         let mut block = [0; BLOCK];
@@ -209,7 +209,7 @@ impl FileHeader {
             file: file.to_owned(),
             expected: self.length,
             found: actual,
-            by: "its header says so",
+            by: "as its header says",
         })
     }
 
@@ -289,7 +289,7 @@ impl FieldsWriter {
         self
     }
 
-    /// Appends bytes as they are.
+    /// Appends bytes unchanged.
     #[must_use]
     pub fn bytes(mut self, value: &[u8]) -> FieldsWriter {
         self.bytes.extend_from_slice(value);
@@ -444,10 +444,7 @@ mod tests {
         let error = FileHeader::decode(b"\x7fELF", "a.idx/graph")
             .unwrap_err()
             .to_string();
-        assert!(
-            error.starts_with("a.idx/graph: wrong magic at offset 0: found"),
-            "{error}"
-        );
+        assert!(error.starts_with("a.idx/graph: wrong magic"), "{error}");
         assert!(error.contains("expected \"STRATANN\""), "{error}");
     }
 
@@ -459,7 +456,7 @@ mod tests {
         assert_eq!(error.offset(), Some(12));
         let text = error.to_string();
         assert!(
-            text.starts_with("codes: unknown format version 9 at offset 12 (1 is the newest"),
+            text.starts_with("codes: unknown format version 9 at offset 12; 1 is the newest"),
             "{text}"
         );
         header.version = 0;
@@ -477,7 +474,9 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            text.starts_with("codes: unknown reader feature bit 5 at offset 16; the file needs a newer StratANN to read it"),
+            text.starts_with(
+                "codes: unknown reader feature bit 5 at offset 16; this build cannot read the file"
+            ),
             "{text}"
         );
         header.reader_features = 0;

@@ -312,7 +312,7 @@ impl IdsBlock<'_> {
     }
 
     /// The number of entries.
-    #[expect(clippy::len_without_is_empty, reason = "a block has an entry or more")]
+    #[expect(clippy::len_without_is_empty, reason = "a block has one entry or more")]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -401,7 +401,7 @@ mod tests {
         &bytes[at..at + BLOCK]
     }
 
-    /// Ids with gaps, on nodes the other way round.
+    /// Ids with gaps, on nodes in descending order.
     fn sample(count: u32) -> Vec<(u64, u32)> {
         (0..count)
             .map(|i| (7 + 3 * u64::from(i), count - 1 - i))
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!((view.len(), view.ends()), (5, (7, 19)));
     }
 
-    /// A file of these nodes, alone.
+    /// A file of these nodes, without ids.
     fn encode_nodes(nodes: &[u32]) -> Vec<u8> {
         let file = IdsFile::nodes_alone(nodes.len() as u64);
         let mut payload = Vec::new();
@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn nodes_alone_take_as_many_bits_as_their_number_and_are_found_by_their_ids() {
-        // Bits and entries of a block, from the first number of entries on that takes them.
+        // Bits and entries of a block, with the least number of entries that needs them.
         for (count, bits, per_block) in [
             (1, 1, 32_736),
             (2, 1, 32_736),
@@ -485,7 +485,7 @@ mod tests {
                 let (least, largest) = view.ends();
                 assert_eq!(view.find(largest + 1), Err(view.len()));
                 assert!((least..=largest).contains(&id));
-                // Another node changes the byte that is said to be its first, or one behind it.
+                // Another node changes its first byte, as `offset` gives it, or a byte after it.
                 let mut others = nodes.clone();
                 others[id as usize] ^= 1;
                 if u64::from(others[id as usize]) < file.entries() {
@@ -515,7 +515,7 @@ mod tests {
             let error = file.block(block_of(&bytes, 0), 0, "ids").unwrap_err();
             error.to_string()
         };
-        // Of five nodes three bits each.
+        // Each of five nodes takes three bits.
         let nodes = [4, 3, 2, 1, 0];
         for (text, expected) in [
             (

@@ -92,7 +92,7 @@ impl InlineShape {
             return Err(LayoutError::Shape {
                 what: "the bytes of a record",
                 found: geometry.record_bytes as u64,
-                expected: "what fits a page of 256 blocks, about a million",
+                expected: "about a million at most, the bytes of a page of 256 blocks",
             });
         }
         Ok(InlineShape {

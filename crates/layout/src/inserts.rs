@@ -2,8 +2,11 @@
 //! be resumed after an interruption.
 //!
 //! ```text
-//! STRATANN INSERTS <format version> <crc32c of the version, as it stands here, and the body; 8 hex digits>\n
-//! {"file": .., "rows": .., "first_id": .., "content": .., "beside": .., "done": .., "replaced_by": ..}\n      the body: an insert a line, as JSON
+//! STRATANN INSERTS <format version> <checksum, 8 hex digits>\n
+//! {"file": .., "rows": .., "first_id": .., "content": .., "beside": .., "done": .., ..}\n
+//!
+//! checksum: crc32c of the version, in the digits above, and of the body
+//! body: a line of JSON for each insert; the last key is "replaced_by"
 //! ```
 //!
 //! A rename replaces the file as a whole. A damaged file is ignored, because no vector depends on
@@ -127,8 +130,8 @@ mod tests {
         [one, other]
     }
 
-    /// Texts of the file as programs wrote them. Version 1 knew no attributes apart, so that
-    /// nothing could be told by them.
+    /// Texts of the file as earlier programs wrote them. Version 1 does not record attributes
+    /// separately.
     #[test]
     fn texts_that_were_written_are_read_as_they_were() {
         let lines = "{\"file\":\"a \\\"strange\\\"\\nname.fbin\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":null,\"done\":false,\"replaced_by\":null}\n\

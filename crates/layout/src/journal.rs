@@ -12,7 +12,7 @@
 //! | 0 | 4 | `c`: pages |
 //! | 4 | 4 | `b`: bytes of a page |
 //! | 8 | 4 c | their numbers, ascending |
-//! | 8 + 4 c | b c | the pages, as they are in their file, checksums and all |
+//! | 8 + 4 c | b c | the pages as in their file, with their checksums |
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;

@@ -10,7 +10,7 @@
 //! ├── INSERTS          text: inserts that can be resumed                            (inserts)
 //! │
 //! │   the nodes of a graph index, in one of its layouts: [header block][page][page]..
-//! ├── graph            coupled: vector and list side by side, as they are           (coupled)
+//! ├── graph            coupled: vector and list side by side, uncompressed          (coupled)
 //! ├── packed           packed: the same, encoded                                    (slotted)
 //! ├── adjacency        decoupled: the encoded lists                                 (slotted)
 //! ├── vectors-0 ..     decoupled: the encoded vectors, a file for each segment      (slotted)
@@ -18,22 +18,22 @@
 //! │
 //! │   the vectors of a cluster index, read to the byte: [header block][bytes]..     (clusters)
 //! ├── replicated       all members of each cluster, with their vectors
-//! ├── grouped          the group of each cluster, and the numbers of its others
-//! ├── addressed        each vector once, and
-//! ├── postings         the numbers of the members of each cluster
+//! ├── grouped          the group of each cluster, and the numbers of other members
+//! ├── addressed        each vector once
+//! ├── postings         the numbers of the members of each cluster (with addressed)
 //! │
 //! │   byte strings: [header block][block][block]..                                  (stream)
-//! ├── codes            of all nodes; where these are in the nodes:
-//! ├── entries          those of the entry points                                    (entries)
+//! ├── codes            the codes of all nodes, if they are not in the nodes
+//! ├── entries          the codes of the entry points, if they are                   (entries)
 //! ├── codebook
 //! ├── navigation       a graph over a sample of the nodes                           (navigation)
 //! ├── clusters         the length of each posting list                              (clusters)
 //! ├── amended          clusters that were rewritten since the build                 (clusters)
 //! ├── directory        the page of each node in packed or adjacency                 (directory)
-//! ├── chunks-0 ..      the same of a segment, and what its vectors differ from      (chunks)
+//! ├── chunks-0 ..      the same of a segment, and its base vectors                  (chunks)
 //! ├── ids              the external id of each node, unless these are 0, 1, ..      (ids)
 //! ├── rows-0 ..        attributes and payloads of vectors, a file for each segment  (columns)
-//! ├── columns-0 ..     the nodes that have a value, for each segment too            (columns)
+//! ├── columns-0 ..     the nodes of each value, a file for each segment             (columns)
 //! ├── heat             how often a sample of queries read each page                 (heat)
 //! ├── recall           the recall of searches by list size                          (recall)
 //! ├── placement        the pages of nodes that were rewritten                       (placement)
@@ -46,8 +46,8 @@
 //! All integers are little-endian. Each 4 KiB block of each file has its own crc32c checksum,
 //! seeded with the block's number in its file. So a block at a wrong place is found as surely as a
 //! flipped bit. Structures that are no blocks have checksums of their own: each record of a log,
-//! and each cluster and each vector of a cluster index. Each byte table stands once, in the module
-//! that reads it.
+//! and each cluster and each vector of a cluster index. Each byte table is documented once, in the
+//! module that reads it.
 
 #![forbid(unsafe_code)]
 

@@ -16,18 +16,19 @@
 //!  12288     .  record, record, ..
 //!
 //! a record, at a multiple of 8
-//!      0     4  crc32c of (number of the log u64, offset of the record in the file u64, then bytes 4..end)
-//!      4     1  kind: 1 insert, 2 delete, 3 replace; 4 insert and 5 replace with a row after the vector; 6 a row alone
+//!      0     4  crc32c of (number of the log u64, offset of the record u64, then bytes 4..end)
+//!      4     1  kind: 1 insert, 2 delete, 3 replace; with a row after the vector: 4 insert,
+//!               5 replace; 6 only a row
 //!      5     3  zero
-//!      8     4  bytes P of the payload (u32): the vector's, plus the row's if there is a row; 0 for a delete
+//!      8     4  bytes P of the payload (u32): vector, plus the row if there is one; 0 for a delete
 //!     12     8  sequence number (u64): one more than that of the record before it, over all logs
 //!     20     8  external id (u64)
 //!     28     P  the vector's elements, and the row (`attributes`)
 //!   28+P     .  zero up to a multiple of 8
 //! ```
 //!
-//! In format version 1 a log has no marks, and its records begin at 4096. Kinds 4 to 6 need version 3.
-//! A log without them has version 2, so that readers of that version can read an index whose
+//! In format version 1 a log has no marks, and its records begin at 4096. Kinds 4 to 6 need version
+//! 3. A log without them has version 2, so that readers of that version can read an index whose
 //! vectors have no rows.
 //!
 //! **Rows.** A record has the vector of an id and its row (attributes and payload) together. So
@@ -250,7 +251,7 @@ impl LogHeader {
                 file: file.to_owned(),
                 expected,
                 found: header.length,
-                by: "a log's header counts only what is in front of the records",
+                by: "the header of a log counts only the bytes before the records",
             });
         }
         let wrong = |offset, what, found: u64, expected: String| LayoutError::Field {
@@ -495,13 +496,16 @@ impl fmt::Display for EndReason {
         match self {
             EndReason::Clean => write!(f, "the log ends there"),
             EndReason::Short { needs, found } => {
-                write!(f, "the record needs {needs} bytes, {found} are left")
+                write!(f, "the record needs {needs} bytes, and {found} are left")
             }
-            EndReason::Kind(kind) => write!(f, "there is no kind {kind} of records"),
+            EndReason::Kind(kind) => write!(f, "unknown kind {kind} of record"),
             EndReason::Length { found, expected } => {
-                write!(f, "the payload's length is {found}, {expected} expected")
+                write!(
+                    f,
+                    "the length of the payload is {found}; {expected} expected"
+                )
             }
-            EndReason::Reserved => write!(f, "bytes that should be zero are not"),
+            EndReason::Reserved => write!(f, "reserved bytes are not zero"),
             EndReason::Checksum { stored, computed } => {
                 write!(
                     f,
@@ -509,7 +513,7 @@ impl fmt::Display for EndReason {
                 )
             }
             EndReason::Sequence { found, expected } => {
-                write!(f, "sequence number {found}, {expected} expected")
+                write!(f, "sequence number {found}; {expected} expected")
             }
         }
     }

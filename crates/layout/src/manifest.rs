@@ -2,15 +2,15 @@
 //! their contents.
 //!
 //! ```text
-//! STRATANN MANIFEST <format version> <crc32c of the body, 8 hex digits> <length of the body in bytes>\n
+//! STRATANN MANIFEST <format version> <crc32c of the body, 8 hex digits> <bytes of the body>\n
 //! { ...the body: JSON, indented, ends with a newline... }
 //! ```
 //!
 //! The manifest is text because people look at it first. The first line has exactly one spelling,
 //! and the checksum covers every byte of the body, so that any damage is found.
 //!
-//! Keys are in the order of `text.rs`, which is the order in which versions added them. So facts of
-//! one kind of index stand among facts of all kinds.
+//! Keys are in the order of `text.rs`, which is the order in which versions added them. So keys of
+//! one kind of index are among keys of all kinds.
 //!
 //! Later versions add these keys and files:
 //!

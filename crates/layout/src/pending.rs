@@ -11,8 +11,8 @@
 //! |---|---|---|
 //! | 0 | 4 | `c`: changes |
 //! | 4 | 4 | `r`: new nodes |
-//! | 8 | 12 c | changes: the node of the list u32, the node that is added u32, the node that is dropped u32 or 4294967295 for none |
-//! | 8 + 12 c | … | new nodes: node u32, external id u64, links `l` u32, the vector in `v` bytes, `l` links u32 |
+//! | 8 | 12 c | changes: node of the list u32, node to add u32, node to drop u32 (2^32 - 1: none) |
+//! | 8 + 12 c | … | new nodes: node u32, external id u64, links `l` u32, vector, `l` links u32 |
 //!
 //! The [placement](crate::placement) gives the page that a new node belongs to.
 

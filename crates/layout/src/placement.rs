@@ -24,15 +24,20 @@
 //! | 12 | 8 | bytes of all codes: `n - b` times the bytes of one code |
 //! | 20 | 8 | `r`: ranges of ids |
 //! | 28 | 8 | `d`: deleted ids |
-//! | 36 | 4 | `v`: pages of vectors that were added after the last segment, if vectors have their own files; otherwise 0 |
+//! | 36 | 4 | `v`: pages of vectors that were added after the last segment; 0 without segments |
 //! | 40 | 4 | `t`: nodes in the table: all `n`, or 0 if a node's page follows from its number |
 //! | 44 | 4 t | the page of each node, below the number of pages |
-//! | 44 + 4 t | 4 v | the first node of each added page of vectors: ascending from `b` on, below `n`; if no record starts on the page, that of the next page |
-//! | … | 16 r | ranges of external ids that were inserted after the build: the first id u64, their number u64, 1 or more; ascending, with at least one id between two ranges |
-//! | … | 12 d | deleted ids, ascending: the id u64, and the node u32 below which its records are dead: at most `n`, or 4294967295 for all nodes |
+//! | 44 + 4 t | 4 v | the first node of each added page of vectors: ascending, in `b..n` |
+//! | … | 16 r | ranges of external ids inserted after the build: first id u64, number u64 |
+//! | … | 12 d | deleted ids, ascending: id u64, and node u32 below which its records are dead |
 //! | … | … | codes of nodes `b..n`, one after another |
-//! | … | n - b | for each of nodes `b..n` how many lists lead to it: 0 is not known, 255 that or more |
-//! | … | ⌈v / 8⌉ | a bit for each added page of vectors, set if its last record continues on the next page ([`RunsOn`]); absent if none does |
+//! | … | n - b | for each of nodes `b..n` the number of lists with it: 0 unknown, 255 or more |
+//! | … | ⌈v / 8⌉ | a bit for each added page of vectors ([`RunsOn`]); absent if all are 0 |
+//!
+//! - If no record starts on an added page of vectors, its first node is the one of the next page.
+//!   The bit of a page is set if its last record continues on the next page.
+//! - Ranges of ids ascend, with at least one id between two of them. Each has 1 id or more.
+//! - The node of a deleted id is at most `n`, or 4294967295 for all nodes.
 
 use std::ops::Range;
 
@@ -154,11 +159,11 @@ impl PlacementFile {
         let added = reader.u32("number of added pages of vectors")?;
         let table = reader.u32("number of nodes in the table")?;
         if table != 0 && table != nodes {
-            let expected = format!("0 or {nodes}, the nodes");
+            let expected = format!("0 or {nodes}, the number of nodes");
             return Err(reader.wrong(40, "number of nodes in the table", table, expected));
         }
         if built > nodes {
-            let expected = format!("at most {nodes}, the nodes");
+            let expected = format!("at most {nodes}, the number of nodes");
             return Err(reader.wrong(4, "number of nodes of the build", built, expected));
         }
         let later = u64::from(nodes - built);
@@ -211,7 +216,10 @@ fn read_runs(
     length: usize,
     pages: u32,
 ) -> Result<RunsOn, LayoutError> {
-    let (at, what) = (reader.at(), "added pages of vectors that go on");
+    let (at, what) = (
+        reader.at(),
+        "spanning pages among the added pages of vectors",
+    );
     let mut runs = RunsOn::default();
     if pages == 0 || length - at != byte_count(pages) {
         return Ok(runs);
@@ -270,7 +278,7 @@ fn read_ids(reader: &mut PayloadReader<'_>, count: u64) -> Result<Vec<(u64, u64)
         let (first, count) = (u64_at(range, 0), u64_at(range, 8));
         let found = || format!("{count} from {first} on");
         if least.is_none_or(|least| first < least) {
-            let expected = "ascending ranges that do not touch";
+            let expected = "ascending ranges with gaps between them";
             return Err(reader.wrong(at, what, found(), expected));
         }
         let Some(end) = first.checked_add(count) else {
@@ -301,7 +309,7 @@ fn read_deleted(
             return Err(reader.wrong(at, "deleted id", id, format!("above {last}")));
         }
         if bound > nodes && bound != u32::MAX {
-            let expected = format!("at most {nodes}, the nodes, or {}", u32::MAX);
+            let expected = format!("at most {nodes}, the number of nodes, or {}", u32::MAX);
             return Err(reader.wrong(at + 8, "bound of a deleted id", bound, expected));
         }
         deleted.push((id, bound));
@@ -344,7 +352,7 @@ mod tests {
             let back = PlacementFile::decode(none.encode(), code_bytes, "p").unwrap();
             assert_eq!(back, none);
         }
-        // The last ids of all: the largest number is none, since inserts refuse it.
+        // The largest ids. The largest number is not an id, since inserts refuse it.
         let last = PlacementFile {
             ids: vec![(0, u64::MAX - 3), (u64::MAX - 2, 2)],
             ..none
@@ -397,7 +405,7 @@ mod tests {
             ),
             (
                 |file| file.page_of.truncate(4),
-                "number of nodes in the table at offset 4140 is 4, expected 0 or 5, the nodes",
+                "number of nodes in the table at offset 4140 is 4, expected 0 or 5, the number of nodes",
             ),
             (|file| file.added[0] = 4, "is 4, expected 3"),
             (
@@ -423,7 +431,7 @@ mod tests {
                 "expected ids below 2^64 - 1",
             ),
             (|file| file.ids[0].1 = u64::MAX, "is 18446744073709551615"),
-            // A range behind the last id of all.
+            // A range beyond the largest id.
             (
                 |file| file.ids[1].1 = u64::MAX - 7,
                 "is 3 from 258 on, expected ascending ranges",
@@ -435,7 +443,7 @@ mod tests {
             (|file| file.deleted.swap(0, 2), "deleted id"),
             (
                 |file| file.deleted[1].1 = 6,
-                "bound of a deleted id at offset 4240 is 6, expected at most 5, the nodes, or",
+                "bound of a deleted id at offset 4240 is 6, expected at most 5, the number of nodes, or",
             ),
             (|file| file.deleted[0].1 = u32::MAX - 1, "bound"),
         ] {
@@ -454,7 +462,7 @@ mod tests {
         for code_bytes in [0, 1, 3, usize::MAX] {
             PlacementFile::decode(bytes.clone(), code_bytes, "p").unwrap_err();
         }
-        // Counts of which nothing is there: refused before anything is allocated for them.
+        // Counts beyond the end of the bytes are refused before memory is allocated for them.
         for at in [20, 28, 36] {
             let mut bytes = bytes.clone();
             bytes[at..at + 4].fill(255);
@@ -471,7 +479,7 @@ mod tests {
 
     #[test]
     fn added_pages_that_go_on_stand_at_the_end() {
-        // Nodes 3 and 4: the first goes on over a page, and the second ends on a page of its own.
+        // Nodes 3 and 4: the first one spans a page, and the second one ends on its own page.
         let with = |added: &[u32], runs: &[u32]| {
             let mut file = PlacementFile {
                 added: added.to_vec(),
@@ -516,12 +524,15 @@ mod tests {
         };
         let text = decode(&largest.encode()).unwrap_err().to_string();
         assert!(text.contains("first node of an added page"), "{text}");
-        // None of the bits, and bits behind the last page.
+        // No bits at all, and bits beyond the last page.
         let bytes = sample().encode();
         for bits in [0, 5] {
             let longer = [&bytes[..], &[bits]].concat();
             let text = decode(&longer).unwrap_err().to_string();
-            assert!(text.contains("added pages of vectors that go on"), "{text}");
+            assert!(
+                text.contains("spanning pages among the added pages of vectors"),
+                "{text}"
+            );
         }
     }
 
@@ -576,7 +587,7 @@ mod tests {
             let _ = PlacementFile::decode(bytes, code_bytes, "p");
             let check = |close: &[u8]| {
                 if let Ok(file) = decode(close) {
-                    // What is accepted is written again as it was.
+                    // Accepted bytes are encoded again to the same bytes.
                     assert_eq!(file.encode(), close);
                     assert!(file.page_of.iter().all(|&page| page < file.pages));
                 }

@@ -12,17 +12,22 @@
 //! | 8 | 4 | `t`, 1 to 64 |
 //! | 12 | 4 l | the list sizes, rising |
 //! | 12 + 4 l | .. | the tables, by rising k |
-//! | end − 8 | 4 | how the searches went: 0 a walk of the graph, 1 PRESS, 2 probes of clusters (version 2; missing before, and 0 then) |
-//! | end − 4 | 4 | 1 if the queries are rows of the index, 0 if a user gave them (version 2; missing before, and 1 then) |
+//! | end − 8 | 4 | kind of the searches: 0 walks of the graph, 1 PRESS, 2 probes of clusters |
+//! | end − 4 | 4 | 1 if the queries are rows of the index, 0 if a user gave them |
 //!
-//! A table, of `b` bands of queries:
+//! Version 1 does not have the last two fields. They count as 0 and 1 then.
+//!
+//! A table. Queries are grouped into `b` buckets by distance (*bands* in code):
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | k, 1 to the largest list size |
 //! | 4 | 4 | `b`, 1 to 64 |
-//! | 8 | 4 b | the distance (f32) of the query in the middle of each band, not falling: to its k-th nearest; of clusters to the nearest head |
-//! | 8 + 4 b | 4 b l | recall@k (f32, 0 to 1) of each band with each list size, band after band |
+//! | 8 | 4 b | the distance (f32) of the median query of each bucket, not falling |
+//! | 8 + 4 b | 4 b l | recall@k (f32, 0 to 1) of each bucket and list size, bucket after bucket |
+//!
+//! The distance is the one to the k-th nearest vector. In a cluster index, it is the one to the
+//! nearest head.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -134,16 +139,16 @@ impl RecallFile {
                 return Err(reader.wrong(at, "k of a table", k, expected));
             }
             last = k;
-            let b = count(&mut reader, "number of bands")?;
+            let b = count(&mut reader, "number of distance buckets")?;
             let at = reader.at();
-            let distances = reader.u32s(b as u64, "distances of bands")?;
+            let distances = reader.u32s(b as u64, "distances of buckets")?;
             let distances: Vec<f32> = distances.into_iter().map(f32::from_bits).collect();
             let ordered = distances.windows(2).all(|two| two[0] <= two[1]);
             if !ordered || distances.iter().any(|distance| !distance.is_finite()) {
                 let found = format!("{distances:?}");
                 return Err(reader.wrong(
                     at,
-                    "distances of bands",
+                    "distances of buckets",
                     found,
                     "numbers that do not fall",
                 ));
@@ -168,17 +173,18 @@ impl RecallFile {
             true => (Searched::Walk, true),
             false => {
                 let at = reader.at();
-                let number = reader.u32("way of the searches")?;
+                let number = reader.u32("filter strategy of the searches")?;
                 let known = Searched::ALL.get(number as usize).copied();
-                let searched = known
-                    .ok_or_else(|| reader.wrong(at, "way of the searches", number, "0 to 2"))?;
+                let searched = known.ok_or_else(|| {
+                    reader.wrong(at, "filter strategy of the searches", number, "0 to 2")
+                })?;
                 let at = reader.at();
-                let are_rows = match reader.u32("whether the queries are rows")? {
+                let are_rows = match reader.u32("flag for queries that are rows of the index")? {
                     number @ (0 | 1) => number == 1,
                     number => {
                         return Err(reader.wrong(
                             at,
-                            "whether the queries are rows",
+                            "flag for queries that are rows of the index",
                             number,
                             "0 or 1",
                         ));
@@ -240,7 +246,7 @@ mod tests {
     fn what_cannot_be_is_refused_with_its_place() {
         let bytes = sample().encode();
         assert_eq!(RecallFile::decode(&bytes, "r").unwrap(), sample());
-        // Without how the searches went it is of version 1.
+        // Without the kind of the searches the file has version 1.
         let first = bytes.len() - 8;
         for end in (0..bytes.len()).filter(|&end| end != first) {
             assert!(RecallFile::decode(&bytes[..end], "r").is_err(), "{end}");
@@ -257,15 +263,15 @@ mod tests {
             (12, 20, "list sizes"),
             (20, 0, "k of a table"),
             (20, 21, "k of a table"),
-            (24, 0, "number of bands"),
-            (28, f32::NAN.to_bits(), "distances of bands"),
+            (24, 0, "number of distance buckets"),
+            (28, f32::NAN.to_bits(), "distances of buckets"),
             (32, 1.5f32.to_bits(), "recall"),
             (32, f32::NAN.to_bits(), "recall"),
             // The second table.
             (40, 1, "k of a table"),
-            (48, 1f32.to_bits(), "distances of bands"),
-            (72, 3, "way of the searches"),
-            (76, 2, "whether the queries are rows"),
+            (48, 1f32.to_bits(), "distances of buckets"),
+            (72, 3, "filter strategy of the searches"),
+            (76, 2, "flag for queries that are rows of the index"),
         ] {
             let mut wrong = bytes.clone();
             wrong[at..at + 4].copy_from_slice(&value.to_le_bytes());

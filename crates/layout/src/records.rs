@@ -1,6 +1,6 @@
 //! Reads and writes the pages of a [geometry](crate::geometry): the count of records, and the id,
-//! vector and list of each record. The bytes behind a list are passed as they are. The two bytes
-//! behind a page's count are a mark. Its meaning depends on the kind of file; it is zero for nearly
+//! vector and list of each record. The bytes after a list are passed as they are. The two bytes
+//! after a page's count are a mark. Its meaning depends on the kind of file; it is zero for nearly
 //! all kinds.
 
 use crate::block::{self, u16_at, u64_at};
@@ -33,7 +33,7 @@ impl RecordsBuilder {
         self.count = 0;
     }
 
-    /// Empties the page. Its records will have this geometry, and the two bytes behind its count
+    /// Empties the page. Its records will have this geometry, and the two bytes after its count
     /// will be `mark`.
     pub(crate) fn start(&mut self, geometry: Geometry, mark: u16) {
         self.clear();
@@ -52,7 +52,7 @@ impl RecordsBuilder {
         self.count == self.geometry.nodes_per_page
     }
 
-    /// Appends a record and returns its bytes behind the list, which are zero.
+    /// Appends a record and returns its bytes after the list, which are zero.
     ///
     /// # Panics
     /// If the page is full, the vector has the wrong length, or there are more than R neighbours.
@@ -62,7 +62,7 @@ impl RecordsBuilder {
         assert_eq!(vector.len(), geometry.vector_bytes, "bytes of the vector");
         assert!(
             neighbours.len() <= geometry.degree,
-            "{} neighbours, the format has room for {}",
+            "{} neighbours, the format allows {}",
             neighbours.len(),
             geometry.degree
         );
@@ -111,7 +111,7 @@ pub(crate) struct RecordView<'a> {
     pub(crate) vector: &'a [u8],
     /// The used part of the list, four bytes for each neighbour.
     pub(crate) list: &'a [u8],
-    /// All bytes behind the list.
+    /// All bytes after the list.
     pub(crate) behind: &'a [u8],
 }
 
@@ -180,7 +180,7 @@ impl<'a> RecordsView<'a> {
         self.page
     }
 
-    /// The bytes behind the list of the record in slot `slot`. The caller ensures that the slot
+    /// The bytes after the list of the record in slot `slot`. The caller ensures that the slot
     /// exists.
     #[inline]
     pub(crate) fn behind(&self, slot: usize) -> &'a [u8] {
@@ -249,7 +249,7 @@ impl<'a> RecordsView<'a> {
     }
 }
 
-/// The two bytes behind a page's count of records; `None` if `bytes` ends before them.
+/// The two bytes after a page's count of records; `None` if `bytes` ends before them.
 #[inline]
 pub(crate) fn mark(geometry: &Geometry, bytes: &[u8]) -> Option<u16> {
     let at = 4 * geometry.blocks + 2;

@@ -104,7 +104,7 @@ mod tests {
             pages.map(|page| runs.pages(page, |page| page == starts))
         };
         assert_eq!(pages(0), [1, 2, 1, 4, 3, 2, 1]);
-        // What begins on page 63 ends where another one starts.
+        // The record that begins on page 63 ends on a page where another one starts.
         assert_eq!(pages(64), [1, 2, 1, 2, 3, 2, 1]);
         assert_eq!(pages(65), [1, 2, 1, 3, 2, 2, 1]);
         assert_eq!(runs.pages(u64::MAX, |_| false), 1);
@@ -116,7 +116,7 @@ mod tests {
         back.add(&[0b1000], 0, 4);
         back.add(&[1], 200, 1);
         assert_eq!(back, runs);
-        // Bits behind the last page, and bytes that are not there.
+        // Bits beyond the last page, and missing bytes.
         back.add(&[255], 0, 0);
         back.add(&[], 0, 9);
         assert_eq!(back, runs);

@@ -300,7 +300,7 @@ impl StreamReader {
                 offset: 32,
                 what: "file length",
                 found: header.length.to_string(),
-                expected: format!("{} for a payload of {payload} bytes", file_length(payload)),
+                expected: format!("{}, for a payload of {payload} bytes", file_length(payload)),
             });
         }
         Ok(StreamReader {
@@ -364,7 +364,7 @@ impl StreamReader {
                     file: self.file.clone(),
                     expected: self.header.length,
                     found: (self.number + 1) * BLOCK as u64,
-                    by: "its header says so",
+                    by: "as its header says",
                 });
             }
             block::check(bytes, self.number, &self.file)?;

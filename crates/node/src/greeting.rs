@@ -21,7 +21,7 @@ const FIRST: usize = 4;
 /// The answer to a browser that connects to a server's port.
 fn elsewhere(protocol: Protocol) -> String {
     let text = format!(
-        "this is the port of {protocol} of StratANN, for its clients: it tells health and metrics over HTTP where its option --http says\n"
+        "this is the port of {protocol} of StratANN, for its clients. Health and metrics are at the HTTP address that its option --http sets\n"
     );
     format!(
         "\r\nHTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
@@ -124,12 +124,13 @@ pub(crate) fn greet(
         // The browser gets this after the greeting, which it cannot interpret.
         stream.write_all(elsewhere(protocol).as_bytes())?;
         stream.flush()?;
-        return Err(nonsense("a request over HTTP"));
+        return Err(nonsense("an HTTP request to a port for clients"));
     }
     receive(stream, rest, until)?;
-    let reply = Reply::decode(&bytes).ok_or_else(|| nonsense("no greeting"))?;
+    let reply =
+        Reply::decode(&bytes).ok_or_else(|| nonsense("the greeting of a client is not valid"))?;
     if reply.ucx && !ucx {
-        return Err(nonsense("UCX, which was not offered"));
+        return Err(nonsense("a request for UCX, which was not offered"));
     }
     let (nonces, channel) = ([&greeting.nonce, &reply.nonce], stream.channel()?);
     let shown =
@@ -154,7 +155,7 @@ pub(crate) fn greet(
     stream.write_all(&Welcome { status, proof }.encode())?;
     stream.flush()?;
     if status != Status::Welcome {
-        return Err(nonsense("refused"));
+        return Err(nonsense("the client was refused"));
     }
     let secret = secret.filter(|_| reply.ucx);
     Ok(secret.map(|secret| secret.seal(nonces)))

@@ -59,7 +59,7 @@ impl TryFrom<Collection> for press::Collection {
     fn try_from(of: Collection) -> Result<press::Collection, HalfError> {
         let unknown = |what, code| {
             HalfError(format!(
-                "{what} {code} is not known here: use the same version on all servers"
+                "{what} {code} is not known here. Use the same version of StratANN on all servers"
             ))
         };
         let collection = press::Collection {
@@ -258,7 +258,7 @@ impl Ranker for Full {
 
     fn change(&self, upserts: (&[u64], &[u8]), deletes: &[u64]) -> Result<Changed, NotChanged> {
         if self.index().is_none() {
-            let text = "it takes no changes: start it (or `stratann cluster up`) with --changes, in Python with changes=True";
+            let text = "this server takes no changes. Start it (or `stratann cluster up`) with --changes, in Python with changes=True";
             return Err(NotChanged::Invalid(text.to_owned()));
         }
         let (ids, rows) = upserts;

@@ -303,7 +303,7 @@ impl Door {
             return Err(ErrorKind::ConnectionRefused.into());
         }
         if callers.clients.len() >= shared.options.most_clients {
-            return Err(io::Error::other("it has as many clients as it may have"));
+            return Err(io::Error::other("it has as many clients as it allows"));
         }
         let closer = Caller::Local(theirs.closer());
         let serving = shared.clone();
@@ -333,7 +333,7 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
         let caller = match accepted {
             Ok(caller) => caller,
             Err(error) => {
-                tracing::warn!("a connection could not be taken: {error}");
+                tracing::warn!("a connection could not be accepted: {error}");
                 // Usually the process is out of file descriptors, and other connections have to
                 // close first.
                 thread::sleep(Duration::from_millis(100));
@@ -344,7 +344,7 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
         match caller.try_clone() {
             Ok(known) => shared.let_in(number, known),
             Err(error) => {
-                tracing::warn!("a connection could not be taken: {error}");
+                tracing::warn!("a connection could not be accepted: {error}");
                 continue;
             }
         }
@@ -360,7 +360,7 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
                 threads.push(thread);
             }
             Err(error) => {
-                tracing::warn!("no thread for a client: {error}");
+                tracing::warn!("no thread could be started for a client: {error}");
                 shared.callers().greeting.remove(&number);
             }
         }
@@ -459,7 +459,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
             Stream::Ucx(Box::new(stream.inspect_err(|error| {
                 // A client that cannot be reached tries again each second.
                 if !known {
-                    tracing::warn!("client {number} is not reached through UCX: {error}");
+                    tracing::warn!("client {number} cannot be reached through UCX: {error}");
                 }
             })?))
         }

@@ -20,7 +20,7 @@ use crate::store::StoreError;
 pub enum NodeError {
     /// The address is not available.
     #[error(
-        "cannot listen on {address}: {}; choose another address, as HOST:PORT, such as 127.0.0.1:7700",
+        "cannot listen on {address}; {}. Choose another address, as HOST:PORT, such as 127.0.0.1:7700",
         taken(source)
     )]
     Listen {
@@ -31,7 +31,7 @@ pub enum NodeError {
     },
     /// The addresses of HTTP and of the server are the same.
     #[error(
-        "health and metrics cannot be told at {http}, since the server listens at {server}: name another port for them (--http)"
+        "cannot serve health and metrics at {http}; the server itself listens at {server}. Name another port with --http"
     )]
     HttpAtServer {
         /// The address for HTTP.
@@ -40,7 +40,7 @@ pub enum NodeError {
         server: String,
     },
     /// The socket for rings cannot be made.
-    #[error("cannot make the socket {}: {source}; name another path, in a folder that is there and that you can write to", path.display())]
+    #[error("cannot make the socket {}; {source}. Name a path in a folder that exists and that you can write to", path.display())]
     Ring {
         /// The path as given.
         path: PathBuf,
@@ -49,7 +49,7 @@ pub enum NodeError {
     },
     /// The address is reachable from other machines, and there is no secret.
     #[error(
-        "{address} can be reached from other machines: a server listens there only with a secret. Put one into a file that only you can \
+        "{address} can be reached from other machines; a server listens there only with a secret. Put one into a file that only you can \
          read (`umask 077; head -c 32 /dev/urandom | base64 > secret`) and set STRATANN_SECRET_FILE to it, here and for clients; or listen on 127.0.0.1"
     )]
     Open {
@@ -57,7 +57,7 @@ pub enum NodeError {
         address: String,
     },
     /// The certificate cannot be used.
-    #[error("the certificate in {} and the key in {} cannot be used: {reason}", certificate.display(), key.display())]
+    #[error("cannot use the certificate in {} with the key in {}; {reason}", certificate.display(), key.display())]
     Certificate {
         /// The file of the certificate.
         certificate: PathBuf,
@@ -70,13 +70,11 @@ pub enum NodeError {
     #[error(transparent)]
     Ucx(TierError),
     /// UCX is combined with a certificate.
-    #[error(
-        "UCX (--ucx) and a certificate; what goes through UCX is not encrypted. Leave one of both out"
-    )]
+    #[error("UCX (--ucx) and a certificate; UCX does not encrypt. Leave one of them out")]
     UcxWithTls,
     /// UCX without a secret.
     #[error(
-        "UCX (--ucx) and no secret; UCX believes what comes, and only a secret tells clients from strangers. Put one into a file that only you can \
+        "UCX (--ucx) without a secret; UCX does not authenticate clients. Put a secret into a file that only you can \
          read (`umask 077; head -c 32 /dev/urandom | base64 > secret`) and set STRATANN_SECRET_FILE to it, here and for clients; or leave UCX out"
     )]
     UcxWithoutSecret,
@@ -87,10 +85,10 @@ pub enum NodeError {
     #[error(transparent)]
     Server(TierError),
     /// None of several servers can be reached.
-    #[error("none of the servers can be asked: {}", said(.0))]
+    #[error("none of the servers can be reached: {}", said(.0))]
     Servers(Vec<TierError>),
     /// The system has no random numbers.
-    #[error("the system gives no random numbers: {0}")]
+    #[error("the system has no random numbers: {0}")]
     Random(io::Error),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
@@ -100,7 +98,7 @@ pub enum NodeError {
 /// Why an address is not available.
 fn taken(source: &io::Error) -> String {
     match source.kind() {
-        ErrorKind::AddrInUse => "another program, or another server, listens there".to_owned(),
+        ErrorKind::AddrInUse => "another program or server listens there".to_owned(),
         _ => source.to_string(),
     }
 }
@@ -112,7 +110,7 @@ fn said(errors: &[TierError]) -> String {
 }
 
 impl NodeError {
-    /// The error if none of several servers can be reached, each of which would suffice.
+    /// The error if a client needs one of several servers, and none can be reached.
     pub(crate) fn of_servers(mut errors: Vec<TierError>) -> NodeError {
         match (errors.pop(), errors.is_empty()) {
             (Some(alone), true) => NodeError::Server(alone),
@@ -236,7 +234,7 @@ impl Options {
             (true, None, None) => Err(NodeError::UcxWithoutSecret),
             (true, None, Some(_)) => ucx::available().map_err(|reason| {
                 NodeError::Ucx(TierError::Unsupported {
-                    what: "a server that is reached through UCX".to_owned(),
+                    what: "a server for UCX".to_owned(),
                     reason,
                 })
             }),

@@ -117,24 +117,25 @@ impl<'a> Session<'a> {
         let Some((header, rest)) = input.split_first_chunk::<HEADER>() else {
             return Ok(None);
         };
-        let (frame, sum) = Frame::decode(header).ok_or_else(|| nonsense("no request"))?;
+        let (frame, sum) = Frame::decode(header)
+            .ok_or_else(|| nonsense("the header of a request is not valid"))?;
         let most = match frame.kind {
             Some(Kind::Open | Kind::Begin) => MOST_NAME,
             Some(Kind::Write) => MOST_WRITTEN as usize,
             Some(Kind::Commit) => blake3::OUT_LEN,
             Some(Kind::Sweep | Kind::List) => 2 * MOST_NAME + 1,
             Some(Kind::Read | Kind::Room | Kind::Reach | Kind::Hash) => 0,
-            None => return Err(nonsense("an answer in place of a request")),
+            None => return Err(nonsense("an answer instead of a request")),
         };
         let len = frame.len as usize;
         if len > most {
-            return Err(nonsense("a request without end"));
+            return Err(nonsense("the body of a request is too long"));
         }
         let Some(body) = rest.get(..len) else {
             return Ok(None);
         };
         if !sum.and(body).is_right() {
-            return Err(nonsense("a checksum that is not that of the request"));
+            return Err(nonsense("the checksum of a request is wrong"));
         }
         if let Err(error) = self.answer(&frame, body, out) {
             let (why, text) = match error {
@@ -162,7 +163,10 @@ impl<'a> Session<'a> {
         match kind {
             Kind::Read => {
                 if frame.count > MOST_READ {
-                    return refused(Refusal::Range, "more bytes than one read may have");
+                    return refused(
+                        Refusal::Range,
+                        "the read is longer than one request may read",
+                    );
                 }
                 let file = self.file(frame.file)?;
                 answer.append(&file.bytes(frame.offset, frame.count)?, out);
@@ -176,7 +180,10 @@ impl<'a> Session<'a> {
             }
             Kind::Begin => {
                 if self.begun.len() >= MOST_BEGUN {
-                    return refused(Refusal::Full, "as many files are begun as may be at once");
+                    return refused(
+                        Refusal::Full,
+                        "this client writes as many files at once as the server allows",
+                    );
                 }
                 let name = std::str::from_utf8(body).unwrap_or_default();
                 let begun = self.store.begin(name, frame.offset)?;
@@ -186,14 +193,14 @@ impl<'a> Session<'a> {
             }
             Kind::Write => match self.begun.get_mut(&frame.file) {
                 Some(begun) => begun.write(frame.offset, body)?,
-                None => return refused(Refusal::Missing, "no such file was begun"),
+                None => return refused(Refusal::Missing, "this client has not begun such a file"),
             },
             Kind::Commit => {
                 let Some(begun) = self.begun.remove(&frame.file) else {
-                    return refused(Refusal::Missing, "no such file was begun");
+                    return refused(Refusal::Missing, "this client has not begun such a file");
                 };
                 let Ok(hash) = body.try_into().map(blake3::Hash::from_bytes) else {
-                    return refused(Refusal::Damaged, "no hash");
+                    return refused(Refusal::Damaged, "the hash of the file has a wrong length");
                 };
                 let file = self.store.commit(begun, hash)?;
                 self.keep(&file)?;
@@ -205,14 +212,14 @@ impl<'a> Session<'a> {
                     .split_once('\0')
                     .filter(|(prefix, _)| !prefix.is_empty())
                 else {
-                    return refused(Refusal::Name, "no prefixes");
+                    return refused(Refusal::Name, "the request has no prefix of names");
                 };
                 self.store.sweep(prefix, stays)?;
             }
             Kind::List => {
                 let text = std::str::from_utf8(body).unwrap_or_default();
                 let Some((prefix, after)) = text.split_once('\0') else {
-                    return refused(Refusal::Name, "no prefix");
+                    return refused(Refusal::Name, "the request has no prefix of names");
                 };
                 answer.append(&self.store.list(prefix, after), out);
                 return Ok(());
@@ -252,7 +259,7 @@ impl<'a> Session<'a> {
         if self.open.len() >= MOST_OPEN {
             return Err(StoreError::Refused {
                 why: Refusal::Full,
-                text: "as many files are open as may be".to_owned(),
+                text: "this client has as many files open as the server allows".to_owned(),
             });
         }
         self.open.insert(file.id(), file.clone());

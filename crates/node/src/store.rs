@@ -145,7 +145,10 @@ impl Stored {
     pub fn bytes(&self, offset: u64, count: u32) -> Result<Cow<'_, [u8]>, StoreError> {
         let end = offset.checked_add(count.into());
         let Some(end) = end.filter(|&end| end <= self.len) else {
-            let text = format!("{count} bytes at {offset} of {}", self.len);
+            let text = format!(
+                "{count} bytes at byte {offset}; the file has {} bytes",
+                self.len
+            );
             return refuse(Refusal::Range, text);
         };
         match &self.content {
@@ -203,7 +206,7 @@ impl Begun {
         let end = offset.checked_add(bytes.len() as u64);
         if offset != self.written || end.is_none_or(|end| end > self.len) {
             let text = format!(
-                "{} bytes at {offset} are not the next of {}",
+                "{} bytes at byte {offset} do not follow the last write, or exceed the {} bytes of the file",
                 bytes.len(),
                 self.len
             );
@@ -297,7 +300,7 @@ impl Store {
                 return refuse(
                     Refusal::Name,
                     format!(
-                        "{} has {name:?}, which no server has put there",
+                        "{} has a file {name:?} that no server has written there",
                         path.display()
                     ),
                 );
@@ -307,7 +310,10 @@ impl Store {
             let Some(taken) = store.room.take(len) else {
                 return refuse(
                     Refusal::Full,
-                    format!("{} has more than {limit} bytes", path.display()),
+                    format!(
+                        "the files in {} have more than {limit} bytes",
+                        path.display()
+                    ),
                 );
             };
             let mut hasher = blake3::Hasher::new();
@@ -344,7 +350,7 @@ impl Store {
         if self.folder.is_some() {
             return refuse(
                 Refusal::Other,
-                "files in a folder cannot be read through UCX: leave out the folder (--folder), or UCX (--ucx)",
+                "files in a folder cannot be read through UCX. Leave out the folder (--folder), or UCX (--ucx)",
             );
         }
         self.ucx = Some(ucx::Target::start(loopback)?);
@@ -360,7 +366,7 @@ impl Store {
             (Some(ucx), Content::Memory(Memory::Region(region))) => Ok(ucx.reach(region)?),
             _ => refuse(
                 Refusal::Other,
-                "this server has no files to be read through UCX: start it with --ucx, or name it without `ucx:`",
+                "this server has no files that can be read through UCX. Start it with --ucx, or name it without `ucx:`",
             ),
         }
     }
@@ -390,20 +396,20 @@ impl Store {
     pub fn open(&self, name: &str) -> Result<Arc<Stored>, StoreError> {
         match self.files().names.get(name) {
             Some(file) => Ok(file.clone()),
-            None => refuse(Refusal::Missing, "there is no file of this name"),
+            None => refuse(Refusal::Missing, "there is no file with this name"),
         }
     }
 
     /// The file with an id, if it has a name or a client has it open.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such file.
     pub fn find(&self, id: u64) -> Result<Arc<Stored>, StoreError> {
         match self.files().ids.get(&id).and_then(Weak::upgrade) {
             Some(file) => Ok(file),
             None => refuse(
                 Refusal::Missing,
-                "the file is not here any more, because the server was restarted or another state of the index has taken its place: open the index again",
+                "the file is not here any more, since the server was restarted, or another state of the index replaced it. Now open the index again",
             ),
         }
     }
@@ -416,12 +422,12 @@ impl Store {
         if !is_name(name) || name.contains(UNFINISHED) {
             return refuse(
                 Refusal::Name,
-                "a name has letters, digits, dots, hyphens and underscores, and is no path",
+                "a name may have letters, digits, dots, hyphens and underscores, and no folder",
             );
         }
         let Some(taken) = self.room.take(len) else {
             let text = format!(
-                "{len} bytes are to be put here, and {} of {} are free",
+                "{len} bytes are needed here; {} of {} are free",
                 self.free(),
                 self.room.limit
             );
@@ -459,11 +465,14 @@ impl Store {
     /// The file is incomplete, or has another hash.
     pub fn commit(&self, begun: Begun, hash: blake3::Hash) -> Result<Arc<Stored>, StoreError> {
         if begun.written != begun.len {
-            let text = format!("it has {} of {} bytes", begun.written, begun.len);
+            let text = format!("only {} of {} bytes were sent", begun.written, begun.len);
             return refuse(Refusal::Damaged, text);
         }
         if begun.hasher.finalize() != hash {
-            return refuse(Refusal::Damaged, "its bytes are not those that were sent");
+            return refuse(
+                Refusal::Damaged,
+                "the bytes that arrived differ from the bytes that were sent",
+            );
         }
         let Begun {
             name,

@@ -214,7 +214,7 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
     let plain = start(Options::default());
     let server = Server::new(&plain.address().to_string(), None, Some(tls)).unwrap();
     let fault = believed(&server);
-    assert!(fault.to_string().contains("speaks no TLS"), "{fault}");
+    assert!(fault.to_string().contains("does not use TLS"), "{fault}");
 }
 
 #[test]

@@ -150,7 +150,7 @@ def test_a_change_that_is_interrupted_does_not_say_that_it_was_made(what, folder
                     until(lambda: asked() > before + 100_000)
                     process.send_signal(signal.SIGINT)
                     said = process.stdout.readline()
-            assert said.startswith("False 0 50000 it was interrupted; "), said
+            assert said.startswith("False 0 50000 the change was interrupted; "), said
         finally:
             storage.kill()
 

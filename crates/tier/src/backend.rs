@@ -42,7 +42,7 @@ impl FromStr for IoMode {
             "uring" | "io_uring" => Ok(IoMode::Uring),
             "pread" => Ok(IoMode::Pread),
             _ => Err(format!(
-                "`{text}` is no way to read files; use auto, uring or pread"
+                "`{text}` is not a way to read files. Use auto, uring or pread"
             )),
         }
     }

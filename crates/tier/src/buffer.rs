@@ -113,7 +113,7 @@ fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     let refused = || TierError::NoMemory {
         what: "the buffer of a read".into(),
         bytes: bytes as u64,
-        instead: "ask for fewer threads, or fewer queries in flight",
+        instead: "use fewer threads, or fewer queries in flight",
     };
     if start == libc::MAP_FAILED {
         return Err(refused());
@@ -142,7 +142,8 @@ pub(crate) fn would_map(bytes: usize) -> bool {
     let blocks = bytes.div_ceil(BLOCK).max(1);
     match map(blocks) {
         Ok(start) => {
-            // SAFETY: the mapping was just made with these blocks, and nobody else knows it.
+            // SAFETY: the mapping was just made with these blocks, and no other code has its
+            // address.
             unsafe { unmap(start, blocks) };
             true
         }
@@ -304,11 +305,11 @@ impl Deref for Block {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the owner keeps initialised bytes at `pointer` alive as long as the block (arenas
-        // and own allocations are zeroed when made; `shared`'s caller promised): as many as the
-        // block was made with, of which `part` lets `skip..skip + len` be no more than what was
-        // there before. While a device writes to the buffer the block sits in the slab of pending
-        // reads, where nobody derefs it.
+        // SAFETY: the owner keeps the initialised bytes at `pointer` alive as long as the block:
+        // arenas and own allocations are zeroed when made, and the caller of `shared` promised it.
+        // The block was made with at least `skip + len` bytes, since `part` only shrinks the range.
+        // While a device writes to the buffer, the block is in the slab of pending reads, where no
+        // code dereferences it.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().add(self.skip), self.len) }
     }
 }
@@ -422,8 +423,8 @@ impl HugeBytes {
         };
         let mapped = total - slack;
         let (head, tail) = (aligned - start, start + total - (aligned + mapped));
-        // SAFETY: head and tail are page-aligned parts of the mapping just made, which nobody uses;
-        // the rest, [aligned, aligned + mapped), stays. The advice is for a part of that, and
+        // SAFETY: head and tail are page-aligned parts of the mapping just made, and no code uses
+        // them. The rest, [aligned, aligned + mapped), stays. The advice is for a part of that, and
         // changes no contents.
         unsafe {
             if head > 0 {

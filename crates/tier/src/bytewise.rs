@@ -2,8 +2,8 @@
 //! reads the blocks around the requested bytes.
 //!
 //! ```text
-//!   asked for          |--- 272 bytes ---|
-//!   read      [ block           ][ block           ]      handed out: the part of them that was asked for, not copied
+//!   requested          |--- 272 bytes ---|
+//!   read      [ block           ][ block           ]    the requested part is returned, not copied
 //! ```
 //!
 //! Structures that are laid out for memory (rows of a CSR graph, groups of clusters) start at any

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   path ──once──> descriptor ──openat, renameat, unlinkat, statat──> files
-//!                     └── LOCK, while it is written to ── still the file of that name? ── before every change
+//!                     └── LOCK, while open for changes ── before each change: still the same file?
 //! ```
 //!
 //! **A handle stays with the directory that was opened.** If another directory takes its path,
@@ -289,7 +289,10 @@ impl Directory {
         let said = self.open_with(LOCK_FILE, flags);
         // A full disk must not block operations that need no space, so a failure is only logged.
         if let Err(error) = said.and_then(|file| holder.write(file)) {
-            tracing::debug!("{}: cannot say who has it: {error}", self.place(LOCK_FILE));
+            tracing::debug!(
+                "{}: cannot record the lock owner: {error}",
+                self.place(LOCK_FILE)
+            );
         }
     }
 
@@ -436,9 +439,9 @@ impl Volume for Directory {
             Err(error) if is_no_sync(&error) => {
                 if !self.inner.said.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
-                        "{}: its file system does not sync directories ({error}): when the machine loses power, the last changes of an index may \
-                         be lost there, though they were acknowledged, and after a merge the whole index; a process that is killed loses nothing. \
-                         Put the index on a local disk, or keep a copy of it",
+                        "{}: its file system does not sync directories ({error}). If the machine loses power, the last acknowledged changes of an \
+                         index may be lost, and after a merge the whole index. A killed process loses nothing. Put the index on a local disk, or \
+                         keep a copy of it",
                         self.name()
                     );
                 }
@@ -451,10 +454,10 @@ impl Volume for Directory {
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         check_name(&self.name(), name)?;
         self.check_held()?;
-        let failed = |error| TierError::io("keep room in", self.place(name), 0, bytes, error);
+        let failed = |error| TierError::io("reserve space in", self.place(name), 0, bytes, error);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = self.open_with(name, flags).ok();
-        // A file with other names belongs to someone else too. A file that is not empty may have an
+        // A file with other names has other owners too. A file that is not empty may have an
         // unknown reservation.
         let is_ours = |file: &File| {
             let facts = fstat(file);
@@ -489,11 +492,11 @@ impl Volume for Directory {
     fn lock(&self) -> Result<LockGuard, TierError> {
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(error) if is_without_locks(error) => TierError::Unsupported {
-                what: format!("a lock of {}", self.place(LOCK_FILE)),
+                what: format!("a lock on {}", self.place(LOCK_FILE)),
                 reason: format!(
-                    "its file system has none ({source}), and nothing would keep two processes from changing the index at once. Put the index on a \
-                     local disk, or have locks there (NFS: version 4, or rpc.statd on both sides, or the mount option local_lock=flock for a single \
-                     machine); where one process at a time changes the index, set {LOCK}=none: no other process is kept out then"
+                    "its file system has no locks ({source}), so two processes could change the index at once. Put the index on a local disk, or turn \
+                     locks on (NFS: version 4, or rpc.statd on both sides, or the mount option local_lock=flock for a single machine). If you make \
+                     sure that one process at a time changes the index, set {LOCK}=none; then no other process is kept out"
                 ),
             },
             _ => self.failed("lock", LOCK_FILE, source),
@@ -545,7 +548,7 @@ impl Volume for Directory {
             self.say_holder(&Holder::here());
             return Ok(LockGuard::new(Unlock(self.clone(), Home::here())));
         }
-        Err(self.replaced("its lock file is removed again and again"))
+        Err(self.replaced("another process removes its lock file again and again"))
     }
 
     fn held_as(&self, what: &str, remedy: &str) {
@@ -569,7 +572,7 @@ impl Volume for Directory {
         }
         match self.facts(LOCK_FILE, false) {
             Ok(now) if identity(&now) == held.file => Ok(()),
-            Ok(_) => Err(self.replaced("its lock file is another one than when it was opened")),
+            Ok(_) => Err(self.replaced("its lock file was replaced since it was opened")),
             Err(Errno::NOENT) => Err(self.replaced("it was removed, or its lock file was")),
             Err(error) => Err(self.failed("look for", LOCK_FILE, error)),
         }

@@ -35,7 +35,7 @@ pub enum TierError {
         source: io::Error,
     },
     /// The device is full.
-    #[error("{place}: no space left on the device, or in this user's quota{}: free space there; the whole work needs more than this one write", while_writing(*offset, *len))]
+    #[error("{place}: no space left on the device, or in this user's quota{}. Free space there, and more than this one write needs", while_writing(*offset, *len))]
     NoSpace {
         /// The file's path.
         place: String,
@@ -47,7 +47,7 @@ pub enum TierError {
     /// A file has other names, so it must be copied before it is written to, and the device has no
     /// space for the copy.
     #[error(
-        "{place}: its {len} bytes have other names (hard links, as a backup by `cp -al` gives them); a copy is made before vectors are written to it, and no space is left for that on the device, or in this user's quota. Free {len} bytes there, or remove the backup, then insert again; searches go on, and so do deletes while some kB are free for their log"
+        "{place}: no space left for a copy of its {len} bytes, on the device or in this user's quota; the file has other names (hard links, as after a backup by `cp -al`), so inserts write to a copy. Free {len} bytes there, or remove the backup, and then insert again. Meanwhile searches work, and so do deletes if the log has some kB of free space"
     )]
     NoSpaceForCopy {
         /// The file's path.
@@ -57,7 +57,7 @@ pub enum TierError {
     },
     /// The process has no permission for the operation.
     #[error(
-        "{place}: permission denied to {action}: give this user access to it (chmod, chown, or a volume mounted with write access)"
+        "{place}: permission denied to {action}. Give this user access to it (chmod, chown, or a volume mounted with write access)"
     )]
     Denied {
         /// The operation.
@@ -66,7 +66,7 @@ pub enum TierError {
         place: String,
     },
     /// There is no such file or directory.
-    #[error("{place}: cannot {action}: no such file or directory; check the path")]
+    #[error("{place}: cannot {action}; no such file or directory. Check the path")]
     Missing {
         /// The operation.
         action: &'static str,
@@ -75,7 +75,7 @@ pub enum TierError {
     },
     /// A read returned fewer bytes than the place had when it was opened.
     #[error(
-        "{place}: a read of {wanted} bytes at byte {offset} brought {got}: the file was truncated after it was opened, or the device failed; restore it or build it again"
+        "{place}: a read of {wanted} bytes at byte {offset} returned {got}; the file was truncated after it was opened, or the device failed. Restore the file, or rebuild the index"
     )]
     Short {
         /// The file's path, or the region's name.
@@ -88,7 +88,7 @@ pub enum TierError {
         got: u64,
     },
     /// A read reaches beyond the end of the place.
-    #[error("{place}: bytes {offset}..{} were asked for, but it has {size}: it is truncated, or what points there is damaged", u128::from(*offset) + u128::from(*len))]
+    #[error("{place}: bytes {offset}..{} were requested; it has {size} bytes, so it is truncated, or the reference to these bytes is damaged", u128::from(*offset) + u128::from(*len))]
     OutOfRange {
         /// The file's path, or the region's name.
         place: String,
@@ -101,7 +101,7 @@ pub enum TierError {
     },
     /// The offset or length of a read violates the alignment of the place.
     #[error(
-        "{place}: {len} bytes at byte {offset} were asked for, but offset and length must be multiples of {alignment}, and the length not zero"
+        "{place}: {len} bytes at byte {offset} were requested; offset and length must be multiples of {alignment}, and the length above zero"
     )]
     Misaligned {
         /// The file's path, or the region's name.
@@ -115,7 +115,7 @@ pub enum TierError {
     },
     /// The process has reached its limit of open files.
     #[error(
-        "{place}: cannot {action}: too many open files: this process may have {limit}; raise the limit (`ulimit -n 65536` in the shell that starts it, LimitNOFILE in systemd, --ulimit nofile in docker), or open fewer indexes at once"
+        "{place}: cannot {action}; too many open files (the limit of this process: {limit}). Raise the limit (`ulimit -n 65536` in the shell that starts it, LimitNOFILE in systemd, --ulimit nofile in docker), or open fewer indexes at once"
     )]
     TooManyFiles {
         /// The operation.
@@ -127,7 +127,7 @@ pub enum TierError {
     },
     /// The file is not of a kind that may be read or written here.
     #[error(
-        "{place}: cannot {action} it: it is {found}; what belongs to an index is a regular file of its own in the index's directory: put it there, or copy the index with `cp -rL`"
+        "{place}: cannot {action} {found}; each file of an index must be a regular file of its own in the directory of the index. Put it there, or copy the index with `cp -rL`"
     )]
     NotPlain {
         /// The operation.
@@ -139,7 +139,7 @@ pub enum TierError {
     },
     /// The place now holds something other than the object that was opened.
     #[error(
-        "{place}: {what}; nothing more is written through this handle: close it, then open the index again"
+        "{place}: {what}; this handle writes nothing more. Close it, then open the index again"
     )]
     Replaced {
         /// The directory's path.
@@ -149,7 +149,7 @@ pub enum TierError {
     },
     /// This process was forked from another one, which had opened the place for changes.
     #[error(
-        "{place}: it was opened for changes in process {opener}, and this is process {here}, forked from it: nothing more is written through this handle; open it again here when that process has closed it, or use spawn instead of fork"
+        "{place}: opened for changes in process {opener}; process {here} was forked from that one, so its handle writes nothing. When the first process has closed it, open it again here, or use spawn instead of fork"
     )]
     Forked {
         /// The file's or the directory's path.
@@ -161,7 +161,7 @@ pub enum TierError {
     },
     /// Another lock owner writes here.
     #[error(
-        "{place} is in use: {holder} (lock file {lock}, which ends with its holder; removing it only breaks the other's changes). {}. Searching needs no lock and works meanwhile",
+        "{place} is in use; {holder}. {}. The lock ends with that process: do not remove {lock}. Searches need no lock",
         holder.remedy()
     )]
     InUse {
@@ -173,7 +173,7 @@ pub enum TierError {
         holder: Holder,
     },
     /// Waiting for a socket failed.
-    #[error("{place}: cannot wait until it is {what}: {source}")]
+    #[error("{place}: cannot wait until it is {what}; {source}")]
     Socket {
         /// The descriptor of the socket.
         place: String,
@@ -184,7 +184,7 @@ pub enum TierError {
     },
     /// A volume that should belong to an index belongs to something else.
     #[error(
-        "{place}: {what}; an index needs volumes of its own: give the ones that it was built on, or empty ones"
+        "{place}: {what}; an index needs volumes of its own. Pass the volumes that it was built on, or empty ones"
     )]
     Taken {
         /// The volume's path.
@@ -194,7 +194,7 @@ pub enum TierError {
     },
     /// The place has less free space than the new files need.
     #[error(
-        "{place}: {len} bytes are to be put there, and {free} are free: free space there, or choose another place"
+        "{place}: {len} bytes are needed there; {free} are free. Free space there, or choose another place"
     )]
     NoRoom {
         /// The folder's path, or the server's name.
@@ -206,7 +206,7 @@ pub enum TierError {
     },
     /// A folder that other users can read or change, or that another user owns.
     #[error(
-        "{place}: {what}; copies of an index stand in folders of this user alone: give a folder of your own, such as one below it"
+        "{place}: {what}; copies of an index are stored in a folder that only this user can access. Name a folder of your own, for instance one below it"
     )]
     NotPrivate {
         /// The folder's path.
@@ -216,7 +216,7 @@ pub enum TierError {
     },
     /// A copy differs from its original.
     #[error(
-        "{copy}: it is not what {original} is: at byte {offset} they differ, in each of {tries} copies: the original is being changed, or the device of one of them is broken; try again when nobody inserts, and `stratann verify` the index"
+        "{copy}: differs from {original} at byte {offset}, after each of {tries} attempts to copy; the original is being changed, or a device is broken. Try again while no process inserts, and run `stratann verify`"
     )]
     Differs {
         /// The copy's path.
@@ -252,7 +252,7 @@ pub enum TierError {
     },
     /// The system refused to start another thread.
     #[error(
-        "cannot start a thread for {what}: {source}; ask for fewer threads, or raise the limit of this user (`ulimit -u`) or of the container (pids.max of its cgroup, --pids-limit in docker)"
+        "cannot start a thread for {what}; {source}. Use fewer threads, or raise the limit of this user (`ulimit -u`) or of the container (pids.max of its cgroup, --pids-limit in docker)"
     )]
     NoThread {
         /// The purpose of the thread.
@@ -261,7 +261,7 @@ pub enum TierError {
         source: io::Error,
     },
     /// The machine, the kernel or this build does not support the request.
-    #[error("{what} is not available here: {reason}")]
+    #[error("{what} is not available here; {reason}")]
     Unsupported {
         /// The request.
         what: String,
@@ -367,7 +367,7 @@ mod tests {
         assert!(full(4096).contains("while writing 4096 bytes at byte 8"));
         assert!(full(0).contains("no space left") && !full(0).contains("bytes"));
         for len in [0, 4096] {
-            assert!(full(len).contains("free space there") && !full(len).contains("at least"));
+            assert!(full(len).contains("Free space there") && !full(len).contains("at least"));
         }
     }
 }

@@ -337,7 +337,7 @@ mod tests {
         });
         thread.run_all(vec![task(), waits]);
         assert_eq!(count(), 0);
-        // Another one panics while two wait for their turns.
+        // Another task panics while two wait to be polled.
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let aside = || {
                 Box::pin(async {

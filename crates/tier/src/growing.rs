@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   0             len               capacity
-//!   ├ published ──┼ not yet touched ──┤   len grows, with release, once the bytes below it are in place;
-//!   └ never written again             ┘   readers load it, with acquire, and see the bytes below it
+//!   ├ published ──┼ not yet touched ──┤  len grows (release) after the bytes below it are written;
+//!   └ never written again             ┘  readers load it (acquire), and see the bytes below it
 //! ```
 
 use std::fmt;
@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn what_is_not_written_takes_no_memory() {
-        // A bit more than a huge page, and much room: a second huge page would be nearly all for
-        // nothing.
+        // A little more than a huge page, with a large capacity. A second huge page would be almost
+        // unused.
         let (len, capacity) = ((2 << 20) + 5_000, 16 << 20);
         let bytes = GrowingBytes::filled::<TierError>(len, capacity, |bytes| {
             bytes.fill(1);
@@ -257,7 +257,7 @@ mod tests {
         const THREADS: usize = 4;
         const EACH: usize = if cfg!(miri) { 20 } else { 5_000 };
         const RECORD: usize = 5;
-        // Room for all but one.
+        // The capacity is one too small.
         let bytes = zeros(0, (THREADS * EACH - 1) * RECORD);
         let (shared, refused) = (&bytes, &AtomicUsize::new(0));
         thread::scope(|scope| {

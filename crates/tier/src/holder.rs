@@ -2,9 +2,9 @@
 //! locked.
 //!
 //! ```text
-//!   4711 build-7                                                the process id, in decimal, and its host or container
-//!   a storage server                                            its description, if it has set one
-//!   change the index through it: stratann cluster upsert ...    advice to others meanwhile
+//!   4711 build-7                              the process id, and its host or container
+//!   a storage server                          its description, if it has set one
+//!   change the index through it: stratann ..  advice to other processes meanwhile
 //! ```
 //!
 //! This text is advice only; the lock itself belongs to the operating system (`lock.rs`). A line
@@ -22,7 +22,7 @@ use std::io::{self, Read, Write};
 const MOST: u64 = 1024;
 /// The remedy in messages if the lock file gives none.
 const REMEDY: &str =
-    "Close that handle (in Python index.close(), or let its with-block end), or wait";
+    "Close that handle (in Python index.close(), or the end of its with block), or wait";
 
 /// The owner of a lock, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,10 +116,10 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_this = self.process == Some(std::process::id()) && self.host == host_here();
         match (self.process, &self.host) {
-            (None, _) => f.write_str("another process, or another handle of this one,")?,
+            (None, _) => f.write_str("another process, or another handle of this process,")?,
             (Some(id), _) if is_this => write!(
                 f,
-                "another handle of this process ({id}), or a process of that number in another container,"
+                "another handle of this process ({id}), or the process {id} of another container,"
             )?,
             (Some(id), None) => write!(f, "process {id}, if it still runs,")?,
             (Some(id), Some(host)) => write!(f, "process {id} of host {host}, if it still runs,")?,

@@ -6,10 +6,11 @@
 //!     ├─ run_tasks(..), submit(..) ─> task: queue.submit, compute, next(queue).await
 //!     └─ thread.readable(&socket).await, thread.sleep_until(time).await
 //!
-//!   Tier ── FileTier (SSD), DramTier, MappedTier, ModelledTier (memory that answers as a slower device does),
-//!        RemoteTier (a memory server's)
-//!   Volume ── Directory, MemoryVolume (files that are read from memory), SplitVolume (several as one), ModelledVolume,
-//!          RoutedVolume (several ways to one), LoadedVolume and MirrorVolume (copies of its files in memory, or in a folder)
+//!   Tier ── FileTier (SSD), DramTier, MappedTier, RemoteTier (of a memory server),
+//!        ModelledTier (memory with the timing of a slower device)
+//!   Volume ── Directory, MemoryVolume (files in memory), ModelledVolume,
+//!          SplitVolume (several as one), RoutedVolume (several ways to one),
+//!          LoadedVolume, MirrorVolume (copies of files in memory, or in a folder)
 //! ```
 //!
 //! For tests, the feature `testing` adds more tiers and volumes. `Meter` counts the reads of a

@@ -54,6 +54,6 @@ pub fn descriptors_left() -> Option<(u64, u64)> {
 pub(crate) fn open_files() -> String {
     match getrlimit(Resource::Nofile).current {
         Some(limit) => limit.to_string(),
-        None => "without a limit of its own".to_owned(),
+        None => "none".to_owned(),
     }
 }

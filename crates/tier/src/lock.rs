@@ -103,7 +103,7 @@ impl HeldLock {
                 unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
             if refused != 0 {
                 tracing::warn!(
-                    "forked processes will keep the locks of indexes: pthread_atfork: {refused}"
+                    "forked processes will keep the locks of indexes; pthread_atfork failed with error {refused}"
                 );
             }
         });
@@ -122,7 +122,7 @@ impl HeldLock {
                     return Ok(None);
                 }
                 tracing::warn!(
-                    "a lock file is on a file system without locks: as {LOCK} says, no other process is to write there"
+                    "a lock file is on a file system without locks. {LOCK} is set: make sure that no other process writes there"
                 );
             }
             Err(error) => return Err(std::io::Error::from(error).into()),

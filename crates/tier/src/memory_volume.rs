@@ -582,13 +582,13 @@ mod tests {
                 file.append(&bytes).unwrap();
                 right.extend(bytes);
                 assert_eq!(tier.len(), right.len() as u64);
-                // Odd places: nothing is aligned.
+                // The offsets and lengths are not aligned.
                 for (offset, len) in [(0, right.len()), (3, 21), (right.len() - 999, 999)] {
                     let found = read(&mut *queue, &thread, offset as u64, len as u32);
                     assert_eq!(found, right[offset..offset + len], "{volume:?}");
                 }
             }
-            // In its place.
+            // A write in place.
             file.write_at(5000, &[77; 5000]).unwrap();
             right[5000..10_000].fill(77);
             assert_eq!(read(&mut *queue, &thread, 0, right.len() as u32), right);

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   graph-000001 ─┐               graph-000001.own       the bytes copied, synced
-//!                 ├─> bytes  ──>  graph-000001.own ────> graph-000001, renamed; the directory synced
-//!   the backup ───┘               the backup ──────────> the bytes as they were
+//!                 ├─> bytes  ──>  graph-000001.own ────> graph-000001, renamed; directory synced
+//!   the backup ───┘               the backup ──────────> the old bytes
 //! ```
 //!
 //! After a crash the name has the old bytes or the copy, which are equal. The remains of a copy are
@@ -20,7 +20,7 @@ const UNFINISHED: &str = ".own";
 /// Bytes that are copied in one step.
 const PIECE: u64 = 1 << 20;
 
-/// The file whose unfinished copy has this name; `None` if it is no name of a copy.
+/// The file whose unfinished copy has this name; `None` if this is not the name of a copy.
 pub fn copy_of(name: &str) -> Option<&str> {
     name.strip_suffix(UNFINISHED)
 }
@@ -54,7 +54,7 @@ pub fn own(
     let reader = volume.open_reader(name)?;
     let len = reader.size()?;
     tracing::info!(
-        "{}: has other names (hard links), which keep its bytes: {len} bytes are copied before it is changed",
+        "{}: the file has other names (hard links), so its {len} bytes are copied before it is changed",
         volume.place(name),
     );
     let no_space = |error| match error {

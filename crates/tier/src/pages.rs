@@ -1,9 +1,9 @@
 //! A file whose single blocks are written without the page cache.
 //!
 //! ```text
-//!   write_at ── blocks ──> bounce buffer (aligned, <= 256 KiB) ──> O_DIRECT descriptor ─┐
-//!           └── the rest, and all where O_DIRECT is refused ──────> ordinary descriptor ├─> one file
-//!                                                     set_len, sync ────────────────────┘
+//!   write_at ── blocks ──> bounce buffer (aligned, <= 256 KiB) ─> O_DIRECT file ───┐
+//!           └── the rest, or all if O_DIRECT is refused ────────> plain file ──────┼─> one file
+//!                                                    set_len, sync ────────────────┘
 //! ```
 //!
 //! Pages that are written once and read by the direct tier would only evict others from the page
@@ -226,7 +226,7 @@ mod tests {
                     _ => {}
                 }
                 assert_eq!(file.len(), right.len() as u64, "round {round}");
-                // Not always, so that dirty and clean pages are left in the page cache and not.
+                // Only now and then, so that the page cache has dirty pages, clean pages, and none.
                 if random.chance(0.3) {
                     assert!(volume.read("x").unwrap() == right, "round {round}");
                 }
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_later_goes_through_the_page_cache() {
-        // A file of the kernel's that refuses what is no number, with EINVAL.
+        // A file of the kernel that refuses all bytes but numbers, with EINVAL.
         let refuses = || OpenOptions::new().write(true).open("/proc/self/clear_refs");
         for root in places() {
             let Ok(refuses) = refuses() else { return };

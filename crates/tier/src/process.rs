@@ -148,7 +148,7 @@ fn clock(id: libc::clockid_t) -> Duration {
 mod tests {
     use super::*;
 
-    /// The mapping that this program's code is in, and how much of it is in memory.
+    /// The mapping with the code of this program, and its KiB in memory.
     fn code() -> (Range<usize>, u64) {
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
         let here = code as fn() -> (Range<usize>, u64) as usize;
@@ -168,7 +168,7 @@ mod tests {
             // SAFETY: an address of this program's code, which can be read as long as it runs.
             unsafe { std::ptr::read_volatile(page as *const u8) }
         };
-        // All code that there is, as a program that did everything would have it.
+        // All code is read, as by a program that runs all of it.
         let mut sum = 0u64;
         for page in code_at.clone().step_by(4096) {
             sum += u64::from(read(page));
@@ -181,7 +181,7 @@ mod tests {
             full >= code_at.len() as u64 / 2048,
             "{full} kB of {code_at:?}"
         );
-        // What reads the figure, and the tests beside this one, are mapped again by then.
+        // The code that reads the figure, and that other tests run, is mapped again by then.
         assert!(after < full, "{full} kB, then {after}");
     }
 
@@ -190,13 +190,13 @@ mod tests {
         let entries = [
             ("1000-2000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("2000-4000 r-xp", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // The loader's, and another's that was written to disk.
+            // A page that the loader changed, and a page that was swapped out.
             ("4000-5000 r--p", "12", "Anonymous: 4 kB\nSwap: 0 kB"),
             ("5000-6000 r-xp", "12", "Anonymous: 0 kB\nSwap: 4 kB"),
             ("6000-7000 rw-p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("7000-8000 r--s", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("8000-9000 r-xp", "0", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // Who reads the same file, elsewhere; another library, and one that is asked for too.
+            // A mapping of the same file for reading, another library, and a requested library.
             ("a000-b000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("b000-c000 r-xp", "13", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("c000-d000 r-xp", "14", "Anonymous: 0 kB\nSwap: 0 kB"),

@@ -68,7 +68,7 @@ impl Io {
                 Err(error) if mode == IoMode::Uring => {
                     return Err(TierError::Unsupported {
                         what: "io_uring".to_owned(),
-                        reason: format!("{}; use `auto` or `pread` instead", refusal(&error)),
+                        reason: format!("{}. Use `auto` or `pread` instead", refusal(&error)),
                     });
                 }
                 Err(error) => fallback(&error),
@@ -121,12 +121,12 @@ fn refusal(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
             format!(
-                "the kernel forbids it ({error}): a container's seccomp profile, or sysctl kernel.io_uring_disabled"
+                "the kernel forbids it ({error}), by a container's seccomp profile or by sysctl kernel.io_uring_disabled"
             )
         }
         Some(libc::ENOSYS | libc::EOPNOTSUPP) => format!("this kernel does not have it ({error})"),
         Some(libc::ENOMEM) => {
-            format!("no memory may be locked for it ({error}): raise `ulimit -l`")
+            format!("the limit of locked memory is too low for it ({error}); raise `ulimit -l`")
         }
         _ => error.to_string(),
     }
@@ -136,7 +136,7 @@ fn fallback(error: &io::Error) -> Backend {
     static SAID: OnceLock<()> = OnceLock::new();
     let reason = refusal(error);
     SAID.get_or_init(|| {
-        tracing::warn!("io_uring is not available: {reason}. Reading with pread on a pool of threads instead, which costs more processor time.");
+        tracing::warn!("io_uring is not available: {reason}. A pool of threads reads with pread instead, which takes more processor time.");
     });
     Backend::Pread { reason }
 }
@@ -456,7 +456,7 @@ impl Drop for Reactor {
     /// Waits until the device no longer uses any buffer.
     fn drop(&mut self) {
         if !self.is_here() {
-            return; // What comes in is the parent's, and goes to its buffers, which are not shared.
+            return; // Completions belong to the parent, whose buffers are not shared.
         }
         while self.in_flight() > 0 {
             if self.driver.borrow().is_none() {

@@ -2,8 +2,8 @@
 //! completion.
 //!
 //! ```text
-//!   FileQueue ── Rc ──> Inbox { place, epoch, ready, waker } <── Rc ── slab slot { epoch, tag, block, ... }
-//!                                                                       ^ index = user_data of the ring's entry
+//!   FileQueue ─ Rc ─> Inbox { place, epoch, ready, waker } <─ Rc ─ slot { epoch, tag, block, .. }
+//!                                                             ^ index = user_data of the entry
 //! ```
 //!
 //! Until the device has finished, the slot owns the buffer and, through the inbox, the open file. A

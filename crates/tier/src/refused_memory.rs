@@ -178,7 +178,7 @@ extern "C" fn aborted(_: libc::c_int) {
 
 /// The end of the line, after the number of bytes.
 const REMEDY: &[u8] = b" bytes; the system refused it. Raise the limit of this process (`ulimit -v`, or the memory of its cgroup), \
-or ask for less (fewer threads, a smaller --memory). A committed index is whole; its next build or change removes unfinished files\n";
+or ask for less (fewer threads, a smaller --memory). A committed index is intact; its next build or change removes unfinished files\n";
 
 /// A line that is assembled without allocations.
 struct Line {
@@ -264,7 +264,7 @@ mod tests {
         let layout = Layout::from_size_align(isize::MAX as usize & !7, 8).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // SAFETY: the layout's size is not zero, and what is given back is null.
+                // SAFETY: the layout's size is not zero, and the returned pointer is null.
                 let none = unsafe { allocator.alloc(layout) };
                 assert!(none.is_null());
                 assert_eq!(REFUSED.get(), layout.size());

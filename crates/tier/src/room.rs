@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   bytes of the file   |============|
-//!   its blocks          |============|. . . . . . . . |     its length says nothing of these; `du` counts them
+//!   its blocks          |============|. . . . . . . . |   not in its length; `du` counts them
 //! ```
 //!
 //! The blocks stay with the file under any name, until it is truncated or removed. Some file

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   name ── route ──> None ─────> the volume itself
-//!                 └─> Some(n) ──> ways[n] ──> the same volume, with the way's own copies: in memory, on a faster device ...
+//!                 └─> Some(n) ──> ways[n] ──> the same volume, with copies of its own,
+//!                                             in memory or on a faster device
 //! ```
 //!
 //! The parts of a [`SplitVolume`](crate::SplitVolume) hold different files. Here all routes lead to

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   thread.readable(&socket) ── slot ──> driver: POLL_ADD of the ring, or the poller of the pool
-//!                            <── woken ── its one report: what poll(2) would say, or an error
+//!                            <── woken ── its only report: the result as of poll(2), or an error
 //! ```
 //!
 //! A slot belongs to its wait until the driver has reported it. If the future is dropped before,

@@ -1,21 +1,21 @@
 //! Several volumes as one. The name of a file decides on which volume it lies.
 //!
 //! ```text
-//!   name ── route ──> None ─────> home: MANIFEST, the lock, the log, and all other files
+//!   name ── route ──> None ─────> primary volume: MANIFEST, lock, log, and all other files
 //!                 └─> Some(n) ──> others[n]
 //! ```
 //!
-//! **A commit stays one rename.** The manifest is on the home volume and names files on the others.
-//! So [`sync`](Volume::sync) makes names durable on all other volumes before the home volume, and
-//! stops at the first failure. A durable manifest therefore names no file that a crash can lose.
-//! Files that the manifest no longer names are removed afterwards, as on one volume. If a crash
-//! undoes a removal, a file stays that no manifest names.
+//! **A commit stays one rename.** The manifest is on the primary volume and names files on the
+//! others. So [`sync`](Volume::sync) makes names durable on all other volumes before the primary
+//! volume, and stops at the first failure. A durable manifest therefore names no file that a crash
+//! can lose. Files that the manifest no longer names are removed afterwards, as on one volume. If a
+//! crash undoes a removal, a file stays that no manifest names.
 //!
 //! **A volume belongs to one index.** The first lock of a composite writes a mark into each of its
-//! volumes: random digits, and whether the volume is the home or a part. The other volumes must be
-//! empty at that time. Later they must have the mark of the home. So a file that no manifest names
-//! is certainly a leftover of this index. (A copy of the home includes the mark, so two copies of
-//! one index share the other volumes.)
+//! volumes: random digits, and whether the volume is the primary volume or a part. The other
+//! volumes must be empty at that time. Later they must have the mark of the primary volume. So a
+//! file that no manifest names is certainly a leftover of this index. (A copy of the primary volume
+//! includes the mark, so two copies of one index share the other volumes.)
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -26,7 +26,7 @@ use crate::error::TierError;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// Maps the name of a file to the number of its volume among the others. `None` means the home
+/// Maps the name of a file to the number of its volume among the others. `None` means the primary
 /// volume, and so does a number out of range.
 pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
@@ -74,14 +74,14 @@ impl SplitVolume {
         // All volumes are checked before the first write, so a refusal leaves no mark.
         let home = mark_of(&*self.home)?;
         if home.as_ref().is_some_and(|mark| !mark.home) {
-            let what = "it has files of an index whose home is elsewhere";
+            let what = "it has files of an index whose primary copy is elsewhere";
             return Err(taken(&*self.home, what));
         }
         let marks = self.others.iter().map(|other| mark_of(&**other));
         let marks = marks.collect::<Result<Vec<_>, _>>()?;
         let known = home.as_ref().map(|mark| mark.digits.clone());
-        // The home is marked first. If it has files and no mark, its mark was lost, and the other
-        // volumes still have the digits.
+        // The primary volume is marked first. If it has files and no mark, its mark was lost, and
+        // the other volumes still have the digits.
         let lost = match known.is_none() && !self.home.list()?.is_empty() {
             true => marks.iter().flatten().find(|mark| !mark.home),
             false => None,
@@ -97,7 +97,12 @@ impl SplitVolume {
                 Some(mark) if !mark.home && mark.digits == digits => {}
                 Some(_) => return Err(taken(&**other, "it belongs to another index")),
                 None if other.list()?.iter().all(|name| name == OWNER) => unmarked.push(other),
-                None => return Err(taken(&**other, "it has files, and nothing says whose")),
+                None => {
+                    return Err(taken(
+                        &**other,
+                        "it has files, and no mark of the index that they belong to",
+                    ));
+                }
             }
         }
         if home.is_none() {
@@ -206,8 +211,10 @@ impl Volume for SplitVolume {
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
         if self.number(from) != self.number(to) {
             return Err(TierError::Unsupported {
-                what: format!("to rename {} to {}", self.place(from), self.place(to)),
-                reason: "they are on different volumes; write the file anew".to_owned(),
+                what: format!("renaming {} to {}", self.place(from), self.place(to)),
+                reason:
+                    "they are on different volumes. Write the file again, and remove the old one"
+                        .to_owned(),
             });
         }
         self.volume(from).rename(from, to)
@@ -236,7 +243,7 @@ impl Volume for SplitVolume {
         self.home.sync()
     }
 
-    /// In practice on the home volume, which has the log and the manifest.
+    /// In practice on the primary volume, which has the log and the manifest.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         self.volume(name).keep_room(name, bytes)
     }
@@ -251,7 +258,8 @@ impl Volume for SplitVolume {
             guards.push(other.lock()?);
         }
         self.claim()?;
-        // The home is released last, so a process that waits for it finds all volumes unlocked.
+        // The primary volume is released last, so a process that waits for it finds all volumes
+        // unlocked.
         guards.reverse();
         Ok(LockGuard::new(guards))
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   query ── submit(tag, offset, len) ──> queue ──> ring, thread pool, DRAM ...
-//!         <── completion(tag, bytes) ────       in whatever order they come in
+//!         <── completion(tag, bytes) ────       in the order of their arrival
 //! ```
 //!
 //! A search owns one [`ReadQueue`] for each place it reads from. The search submits as many reads

@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// Says its number when it is woken.
+    /// Records its number when it is woken.
     struct Said(u64, Arc<Mutex<Vec<u64>>>);
 
     impl Wake for Said {
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(timers.exact_due(), Some(at(1010)));
         assert!(timers.ended(at(999)).is_none());
         assert!(timers.ended(at(1000)).is_some() && timers.ended(at(1000)).is_none());
-        // A thread that is woken sooner sleeps longer, and one that is late once does not again.
+        // After early wakes the thread sleeps longer, and after a late wake it does not.
         for _ in 0..100 {
             timers.woke(Duration::from_micros(4));
         }
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(timers.alarm(), Some(at(1010 - 25)));
         timers.woke(Duration::from_secs(1));
         assert_eq!(timers.early(), EARLY);
-        // Set again under its number, it is still one.
+        // A timer that is set again under its number is still one timer.
         timers.set(at(1010), Some(soon), Precision::Exact, Waker::noop());
         assert!(timers.forget((at(1010), soon), Precision::Exact).is_some());
         assert!(timers.is_empty());

@@ -36,7 +36,7 @@ pub(crate) fn turn(tell: impl FnOnce()) {
     let waits = WAITS.take();
     for then in waits.into_iter().flatten() {
         if catch_unwind(AssertUnwindSafe(then)).is_err() {
-            tracing::error!("what was to be done behind work that had ended panicked");
+            tracing::error!("an action that was deferred until work had ended panicked");
         }
     }
     if let Err(panic) = told {

@@ -213,7 +213,7 @@ pub(crate) fn check_name(volume: &str, name: &str) -> Result<(), TierError> {
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
         return Err(TierError::Unsupported {
             what: format!("the file name {name:?} in {volume}"),
-            reason: "a name within an index is not empty and has no separators; the manifest that has it is damaged"
+            reason: "a file name in an index has one character or more, and no separators, so its manifest is damaged"
                 .to_owned(),
         });
     }

@@ -8,9 +8,11 @@
 //!
 //! ```text
 //!   host thread ── run_tasks(2, job) ──> shares 0 and 1 ─┐
-//!   host thread ── run_tasks(1, job) ──> share 0 ────────┼─ queue ──> worker: job(thread, i) -> tasks
-//!   host thread ── submit(1, work) ────> share 0 ────────┘             polls the tasks of all its shares in turn
-//!                                                                      after the last one: work.ended(), on its worker
+//!   host thread ── run_tasks(1, job) ──> share 0 ────────┼─ queue ──> worker
+//!   host thread ── submit(1, work) ────> share 0 ────────┘
+//!
+//!   worker: job(thread, i) -> tasks; polls the tasks of all its shares in turn
+//!           after the last task of submitted work: work.ended(), on this worker
 //! ```
 //!
 //! Any number of runs may be active at once. A share goes to an idle worker if there is one.
@@ -125,7 +127,7 @@ impl Run {
             drop(state);
             let told = catch_unwind(AssertUnwindSafe(|| work.ended(panic)));
             if told.is_err() {
-                tracing::error!("what was to be told that submitted work had ended panicked");
+                tracing::error!("the callback for the end of submitted work panicked");
             }
         }
     }
@@ -438,8 +440,8 @@ impl WorkerPool {
     fn check_process(&self) {
         assert!(
             self.process == std::process::id(),
-            "this process was forked after the worker threads were started, and does not have them: open the index \
-             again in the child, or start it with spawn instead of fork"
+            "this process was forked after the worker threads were started, so it does not have them. Open the index \
+             again in the child, or start the child with spawn instead of fork"
         );
     }
 }
@@ -509,7 +511,7 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
         for member in &mut members {
             let told = panic
                 .take()
-                .unwrap_or_else(|| Box::new("a thread that reads for several searches failed"));
+                .unwrap_or_else(|| Box::new("a worker thread that several searches share failed"));
             member.panic.get_or_insert(told);
         }
     }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// |---|---|---|
 /// | [`L2`](Metric::L2) | sum of `(a_i - b_i)^2`, the *squared* Euclidean distance | 0 and up |
 /// | [`InnerProduct`](Metric::InnerProduct) | `-(a . b)` | any |
-/// | [`Cosine`](Metric::Cosine) | `1 - (a . b) / (\|a\| \|b\|)`; 1 if either vector is zero | 0 to 2 |
+/// | [`Cosine`](Metric::Cosine) | `1 - (a . b) / (\|a\| \|b\|)`; 1 if one vector is zero | 0 to 2 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Metric {
     /// Squared Euclidean distance.
@@ -28,15 +28,15 @@ pub enum Reduction {
     None,
     /// Vectors are scaled to length 1. A vector of length 0 has no direction and is refused.
     Normalised,
-    /// Vectors get one more element, chosen so that all are as long as the longest one. Queries get 0.
-    /// A vector is not always its own nearest neighbour.
+    /// Vectors get one more element, chosen so that all are as long as the longest one. Queries get
+    /// 0. A vector is not always its own nearest neighbour.
     Lifted,
 }
 
 /// The error for a name of no metric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown metric {0:?}: use one of l2 (l2sq, euclidean, squared_l2), ip (mips, dot, inner_product), cosine (cos)"
+    "unknown metric {0:?}. Use one of l2 (l2sq, euclidean, squared_l2), ip (mips, dot, inner_product), cosine (cos)"
 )]
 pub struct UnknownMetric(pub String);
 

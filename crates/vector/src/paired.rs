@@ -9,13 +9,14 @@
 //!   gives the low part. A second one encodes the residual that the first leaves, the *rest*.
 //!
 //! ```text
-//!   nested     code        low part: ceil(b / 2) bytes | rest: floor(b / 2) bytes       b bytes, as a code of one precision
+//!   nested     code        low part: ceil(b / 2) bytes | rest: floor(b / 2) bytes   b bytes in all
 //!              stands for  c                           + r
 //!
-//!     |q - c - r|²  =  |q - c|²  +  (|q' - r|² - |q'|²)  +  2 <c', r>          q' = q - m, c' = c - m, with m the mean of the low part's centroids
+//!     |q - c - r|²  =  |q - c|²  +  (|q' - r|² - |q'|²)  +  2 <c', r>
 //!                      table        table                   of the code alone: its correction
+//!     q' = q - m, c' = c - m, m: the mean of the low part's centroids
 //!
-//!   separate   code        low code: ceil(b / 2) bytes | high code: b bytes             one and a half times as many
+//!   separate   code        low code: ceil(b / 2) bytes | high code: b bytes     1.5 b bytes in all
 //! ```
 //!
 //! Any vector would do for m. With this one, rounding loses nothing where vectors lie near each
@@ -44,7 +45,7 @@ pub enum LowCodes {
 
 /// The error for a name of no kind of low codes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown low codes {0:?}; expected nested or separate")]
+#[error("unknown low codes {0:?}. Use nested or separate")]
 pub struct UnknownLowCodes(String);
 
 impl LowCodes {
@@ -64,7 +65,7 @@ impl LowCodes {
         match self {
             LowCodes::Nested => "The first halves of the high codes",
             LowCodes::Separate => {
-                "Codes by themselves, half as long, which take memory besides (DistVS)"
+                "Separate codes, half as long, which take additional memory (DistVS)"
             }
         }
     }
@@ -436,7 +437,7 @@ mod tests {
                     quantizer.low().decode(half, &mut decoded);
                     let expected = distance(metric, query, &decoded);
                     assert!(near(low.score_one(half), expected));
-                    // Who knows what the low part says needs the rest alone.
+                    // After the low part's estimate, only the residual part is needed.
                     let behind = rest.score_one(&code[bytes.div_ceil(2)..]);
                     assert!(near(low.score_one(half) + behind + correction, found));
                 }
@@ -462,7 +463,7 @@ mod tests {
             quantizer.decode(code, &mut decoded);
             let expected = distance(Metric::L2, query, &decoded);
             let correction = quantizer.correction(Metric::L2, code, &mut scratch);
-            // As small as the distances are: half of its bits are enough.
+            // The correction is as small as the distances, so half of its bits suffice.
             assert!(
                 correction.abs() < 20.0,
                 "{correction} where a distance is {expected}"

@@ -1,10 +1,10 @@
 //! Product quantisation: one byte for each chunk of a vector's dimensions.
 //!
 //! ```text
-//!   dim 10, 4 bytes:   | 0 1 2 | 3 4 5 | 6 7 | 8 9 |      widths 3 3 2 2: the first dim % m chunks are one wider
-//!   code:              |  b 0  |  b 1  | b 2 | b 3 |      byte j: the nearest of chunk j's 256 centroids
+//!   dim 10, 4 bytes:   | 0 1 2 | 3 4 5 | 6 7 | 8 9 |   widths 3 3 2 2: first dim % m are wider
+//!   code:              |  b 0  |  b 1  | b 2 | b 3 |   byte j: the nearest centroid of chunk j
 //!
-//!   centroids:  chunk 0: [256][3] | chunk 1: [256][3] | chunk 2: [256][2] | chunk 3: [256][2]      256 * dim f32
+//!   centroids:  chunk 0: [256][3] | chunk 1: [256][3] | chunk 2: [256][2] | ..   256 * dim f32
 //! ```
 //!
 //! Of equally near centroids, the one with the lowest number is taken.
@@ -32,7 +32,7 @@ const TILE: usize = 64;
 pub enum QuantizerError {
     /// Codes of no bytes, or of more bytes than there are dimensions.
     #[error(
-        "codes of {code_bytes} bytes for vectors of {dim} dimensions: choose from 1 to {dim} bytes"
+        "codes of {code_bytes} bytes for vectors of {dim} dimensions; each byte needs a dimension. Use 1 to {dim} bytes"
     )]
     CodeBytes {
         /// The bytes that were asked for.
@@ -41,7 +41,9 @@ pub enum QuantizerError {
         dim: usize,
     },
     /// The sample is empty, or no whole number of vectors.
-    #[error("a sample of {floats} floats is not one or more vectors of {dim} dimensions")]
+    #[error(
+        "a sample of {floats} floats; it must have one or more whole vectors of {dim} dimensions"
+    )]
     Sample {
         /// The length of the sample.
         floats: usize,
@@ -49,7 +51,7 @@ pub enum QuantizerError {
         dim: usize,
     },
     /// The centroids are not `256 * dim` floats.
-    #[error("{floats} floats of centroids where {dim} dimensions need {}", dim * CENTROIDS)]
+    #[error("{floats} floats of centroids; {dim} dimensions need {}", dim * CENTROIDS)]
     Centroids {
         /// The floats that were given.
         floats: usize,
@@ -59,7 +61,7 @@ pub enum QuantizerError {
     /// The number of weights differs from the number of vectors in the sample, or a weight is not a
     /// positive, finite number.
     #[error(
-        "{weights} weights for a sample of {vectors} vectors: give one for each, positive and finite"
+        "{weights} weights for a sample of {vectors} vectors. Pass one weight for each vector, positive and finite"
     )]
     Weights {
         /// The weights that were given.
@@ -68,7 +70,7 @@ pub enum QuantizerError {
         vectors: usize,
     },
     /// NaN or infinity in the sample or the centroids.
-    #[error("float {position} (dimension {} of vector {}) is NaN or infinite: remove or repair it", position % dim, position / dim)]
+    #[error("float {position} (dimension {} of vector {}) is NaN or infinite. Remove or correct it", position % dim, position / dim)]
     NotFinite {
         /// The position of the first such float.
         position: usize,
@@ -432,8 +434,8 @@ impl ProductQuantizer {
         let start = out.len();
         out.resize(start + ids.len() * self.dim * 4, 0);
         let rows = &mut out[start..];
-        // All vectors are decoded chunk by chunk, so that a chunk's centroids stay in the cache. The
-        // components of one centroid lie far apart.
+        // All vectors are decoded chunk by chunk, so that a chunk's centroids stay in the cache.
+        // The components of one centroid lie far apart.
         for chunk in 0..self.code_bytes {
             let (first, width) = self.chunk(chunk);
             let book = &self.transposed[first * CENTROIDS..(first + width) * CENTROIDS];

@@ -4,7 +4,7 @@
 //! expressed in steps of that distribution:
 //!
 //! ```text
-//!   0: factor f32   4: one i8 a dimension, q          stands for  mean + q * (factor * spread)     of each dimension
+//!   0: factor f32   4: one i8 a dimension, q     stands for  mean + q * (factor * spread)
 //! ```
 //!
 //! Mean and spread (standard deviation) are taken over the centroids in that dimension. The factor
@@ -173,7 +173,7 @@ mod tests {
                 };
                 assert!((x - y).abs() <= 0.006 * scale, "{at}: {x} {y}");
             }
-            // What is rounded is rounded: again it is almost the same.
+            // Rounding a rounded query again changes almost nothing.
             let mut again = Vec::new();
             rounding.append(&vector, &mut again);
             let same = again.iter().zip(&bytes[1..]).skip(4);

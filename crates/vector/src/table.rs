@@ -1,8 +1,8 @@
 //! A table for one query that estimates its distances to product-quantised codes.
 //!
 //! ```text
-//!   table:  chunk 0: 256 f32 | chunk 1: 256 f32 | ...      filled by ProductQuantizer::table, once a query
-//!   code:   byte 0, byte 1, ...                            estimate = sum over j of chunk j [ byte j ]
+//!   table:  chunk 0: 256 f32 | chunk 1: 256 f32 | ..   from ProductQuantizer::table, once a query
+//!   code:   byte 0, byte 1, ..                         estimate = sum over j of chunk j [ byte j ]
 //! ```
 
 use crate::InstructionSet;

@@ -221,7 +221,10 @@ fn one_command_starts_all_and_another_searches() {
         ["storage-server", "none.idx", "--listen", first],
         ["cluster", "up", "none.idx", &format!("--http={http}")],
     ] {
-        let told = ["cannot listen on", "another server, listens there"];
+        let told = [
+            "cannot listen on",
+            "another program or server listens there",
+        ];
         place.run(&words).refused(1, &told);
     }
     // So is an address for two purposes of one server.
@@ -234,7 +237,7 @@ fn one_command_starts_all_and_another_searches() {
         &["storage-server", "none.idx"],
         &["cluster", "up", "none.idx"],
     ] {
-        let told = [&at[..], "health and metrics", "name another port"];
+        let told = [&at[..], "health and metrics", "Name another port"];
         let both = [&listen[..], &http];
         place.run(&[words, &both].concat()).refused(2, &told);
     }
@@ -289,9 +292,12 @@ fn servers_are_started_one_by_one_and_one_may_be_restarted() {
     // The server that was waited for is named, unless the compute server was too busy to answer in
     // time.
     let refused = place.run(&words).refused(1, &[]).stderr;
-    let is_told = ["memory server", "was asked and said nothing"]
-        .iter()
-        .any(|text| refused.contains(text));
+    let is_told = [
+        "memory server",
+        "the request was sent, and no answer arrived",
+    ]
+    .iter()
+    .any(|text| refused.contains(text));
     assert!(is_told, "{refused}");
     let again = Server::start(&place, &["memory-server", "a.idx", "--listen", &at_memory]);
     servers.iter().for_each(|server| search(server));
@@ -330,7 +336,7 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
     let other = format!("{at_memory} is a memory server of DistVS, not a storage server");
     let (_crossed, at_crossed, http) = compute(&at_storage, &at_memory);
     let said = health(&http, &["HTTP/1.1 503", &wrong, &other]);
-    assert!(said.contains("check address and port"), "{said}");
+    assert!(said.contains("Check address and port"), "{said}");
     // It has tried again by then, and logs the error once.
     std::thread::sleep(Duration::from_millis(300));
     let log = std::fs::read_to_string(place.path(LOG)).unwrap();
@@ -358,7 +364,7 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
         .args(["-STOP", &memory.child.id().to_string()])
         .status();
     assert!(stopped.unwrap().success());
-    let silent = format!("the memory server at {at_memory} is connected for");
+    let silent = format!("the memory server at {at_memory} has been connected for");
     health(
         &http,
         &["HTTP/1.1 503", &silent, "and has not answered for"],
@@ -411,14 +417,14 @@ fn a_compute_server_without_room_for_a_low_code_says_so() {
         let http = up.address("health and metrics at http://");
         assert_eq!(nearest(&place, &at).len(), 50);
         let log = || std::fs::read_to_string(place.path(LOG)).unwrap();
-        (http, log().matches("no low code is kept here").count(), up)
+        (http, log().matches("no low codes fit into").count(), up)
     };
     let (http, told, _up) = start("64");
     assert_eq!(told, 1);
     health(&http, &["of 0 of 1000 nodes, 0 bytes"]);
     let (http, told, _up) = start("8192");
     assert_eq!(told, 0);
-    let said = health(&http, &["left to the memory server"]);
+    let said = health(&http, &["the memory server computes with the other codes"]);
     assert!(!said.contains("of 0 of"), "{said}");
     let (http, told, _up) = start("1MiB");
     assert_eq!(told, 0);
@@ -447,7 +453,7 @@ fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
     // The servers know it, and answer as before.
     health(
         &http,
-        &["HTTP/1.1 200", "storage: a.idx was merged", "start it anew"],
+        &["HTTP/1.1 200", "storage: a.idx was merged", "restart it"],
     );
     assert_eq!(nearest(&place, &at), all);
 }
@@ -635,7 +641,7 @@ fn servers_take_changes_that_survive_them() {
     place.run(&upsert).refused(
         2,
         &[
-            "takes no changes: start it (or `stratann cluster up`) with --changes",
+            "takes no changes. Start it (or `stratann cluster up`) with --changes",
             "nothing was changed",
         ],
     );

@@ -213,7 +213,7 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(decode(&bytes[..cut], low, &mut out).is_err());
         }
-        // The low parts of the two that share a high part, swapped.
+        // Swaps the low parts of two ids with the same high part.
         let mut swapped = Vec::new();
         encode(&[3, 901, 900, 5000], low, &mut swapped);
         assert!(matches!(

@@ -11,9 +11,9 @@
 //! own id 50, neighbours 20 47 49 53 90:  below, downwards 49 47 20, above 53 90
 //!   distances  1  2  27  3  37        places  0  1  4  1  5
 //!
-//! bits  below:  ids below the own one, in as many bits as the count of ids has
-//!       block:  the words of the places of up to 64 distances, then for each the bits below its leading one
-//!       block.. until all ids are there, then zeros up to a full byte
+//! bits  below:  number of ids below the own id, in as many bits as the count of ids needs
+//!       block:  words of the places of up to 64 distances, then the bits below each leading one
+//!       block.. until all ids are coded, then zeros up to a full byte
 //! ```
 //!
 //! A file has up to [`MAX_TABLES`] Huffman tables. Training groups a sample of lists by the table

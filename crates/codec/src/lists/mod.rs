@@ -36,9 +36,9 @@ pub enum ListCodec {
 /// The model of a file's lists: their usual number of ids, and the Huffman tables of [`gaps`].
 ///
 /// ```text
-/// offset  size  what (the model's bytes)
+/// offset  size  contents (model)
 ///      0     1  version, 1
-///      1     4  nodes: ids are below it, or the code is longer
+///      1     4  nodes: the expected bound of ids; larger ids take more bits
 ///      5     4  usual count of ids
 ///      9     1  number of tables, at most 32
 ///     10  16*t  tables: codes over the places 0 to 31, a nibble for each word's length

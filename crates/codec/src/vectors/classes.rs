@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! offset  size  contents (vector)
-//!      0     1  group; 255: the vector as it is follows
+//!      0     1  group; 255: the unchanged vector follows
 //!      1     .  bytes in two streams (see lanes), each coded with the table of its class
 //!
 //! offset   size  contents (model)

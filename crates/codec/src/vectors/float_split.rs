@@ -3,19 +3,19 @@
 //! branch.
 //!
 //! ```text
-//!                      f32                        f16
-//!   high plane         1 sign, 7 mantissa bits    1 sign, 7 mantissa bits     dim bytes
-//!   low plane          16 - z mantissa bits       3 - z mantissa bits         dim * bits, rounded up to bytes
-//!   exponents          8 bits                     5 bits                      two streams (see lanes)
+//!                     f32                      f16
+//!   high plane        1 sign, 7 mantissa bits  1 sign, 7 mantissa bits  dim bytes
+//!   low plane         16 - z mantissa bits     3 - z mantissa bits      dim * bits, in whole bytes
+//!   exponents         8 bits                   5 bits                   two streams (lanes)
 //!
 //! offset  size  contents (vector)
-//!      0     1  0: coded; 1: the vector as it is follows
+//!      0     1  0: coded; 1: the unchanged vector follows
 //!      1   dim  high plane
 //!      .     .  low plane: u16 each for all 16 bits of f32, else packed
 //!      .     .  exponents, to the end
 //!
 //! offset  size  contents (model)
-//!      0     1  z: mantissa bits that are zero in the whole sample, from the lowest on, at most 16 or 3
+//!      0     1  z: lowest mantissa bits that are zero in the whole sample, at most 16 or 3
 //!      1   129  code of the exponents
 //! ```
 //!

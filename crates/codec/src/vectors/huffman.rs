@@ -2,11 +2,11 @@
 //! has a base vector, the bytes are combined with it by [XOR](super::xor_delta) first.
 //!
 //! ```text
-//! bit 0 of byte 0      0: coded      1: byte 0 is 1, then the vector as it is (where coding it would be longer)
-//! bits from 1 on       words of the first half of the bytes
-//! backward from end    words of the second half
+//! bit 0 of byte 0     0: coded   1: byte 0 is 1, then the unchanged vector (if its code is longer)
+//! bits from 1 on      words of the first half of the bytes
+//! backward from end   words of the second half
 //!
-//! model                129 bytes: a nibble for the length of each word, of the bytes and of the escape
+//! model                129 bytes: a nibble for the length of each word, bytes and escape
 //! ```
 
 use super::lanes;

@@ -340,7 +340,7 @@ impl SegmentModel {
         }
         match base {
             Some(_) if !matches!(self.codec, Codec::Huffman(_)) => Err(CodecError::Base(
-                "a base was given, and the segment's codec takes none",
+                "a base was given, and the codec of the segment uses none",
             )),
             Some(base) if base.len() != expected => Err(CodecError::Length {
                 what: "base vector",
@@ -449,9 +449,9 @@ mod tests {
             .collect();
         let best = SegmentModel::train_on(shape, VectorCodec::FloatSplit, &sample).unwrap();
         assert!(!best.classes_may_win(&sample));
-        // Of too few to tell they are.
+        // A sample that is too small to show this.
         assert!(best.classes_may_win(&sample[..1_000 * 128]));
-        // Where each position of a vector has bytes of its own, nothing but classes sees it.
+        // If each position of a vector has its own bytes, only classes use that.
         let sample: Vec<u8> = (0..4_000 * 32)
             .flat_map(|i| [i as u8 / 8 * 8 + (i / 32 % 3) as u8; 4])
             .collect();

@@ -6,31 +6,33 @@
 //! determines how many bits are left. The leading part has the step numbers minus the dimension's
 //! median, Huffman-coded. A reader of the leading part alone takes each element to be in the middle
 //! of its step. The trailing part has the remaining bits of each element:
+//!
 //! ```text
 //!   element                       leading                 trailing
-//!   float, one step or more       step number, n bits     all but the first n - 1 bits of its mantissa
-//!   float, below a step           0, or -1 if negative    its exponent, Huffman-coded; all bits of its mantissa
+//!   float, one step or more       step number, n bits     all but the first n - 1 bits of mantissa
+//!   float, below a step           0, or -1 if negative    exponent (Huffman), all bits of mantissa
 //!   byte                          its higher bits         its lower bits
 //!   too far from the median       -128 or 127 *           nothing *
 //!
-//!   * It is stored unchanged at the end of the leading part, or in the trailing part if the leading part is full.
+//!   * stored unchanged at the end of the leading part; if that is full, in the trailing part
 //!
 //! bits   contents (leading part)
 //!    1   0: coded; 1: the step numbers follow from byte 1 on, a byte each
 //!    1   1: an element is too far from the median
-//!    1   1: such elements are stored at the end; 0: such an element may be farther than half a step from its middle
+//!    1   1: such elements are stored at the end; 0: one may be over half a step from its middle
 //!    .   step numbers less the medians, as bytes, in two streams (see lanes)
-//!    .   if stored here: for each element that is too far, its dimension, u16, and its bytes; then their number, u16
+//!    .   if stored here: for each such element its dimension u16, its bytes; then their count u16
 //!
 //! bits   contents (trailing part)
-//!    2   0: coded, without the bits that are zero in the whole sample; 1: with them; 2: the unchanged vector follows from byte 1 on
-//!    .   the rest of each element
+//!    2   0: coded, without bits that are zero in the whole sample; 1: with them; 2: the vector
+//!        follows unchanged from byte 1 on
+//!    .   the remaining bits of each element
 //!
 //! offset  size  contents (a model)
 //!      0     1  version, 1
 //!      1     1  element code
-//!      2     1  step: for floats, its biased exponent; for bytes, the number of lower bits of a byte
-//!      3     1  z: mantissa bits that are zero in the whole sample, from the lowest on
+//!      2     1  step: of floats its biased exponent; of bytes the number of lower bits
+//!      3     1  z: lowest mantissa bits that are zero in the whole sample
 //!      4     4  dimension
 //!      8     .  median step number of each dimension, i16
 //!      .   129  code of step numbers
@@ -369,7 +371,7 @@ impl NestedModel {
             let (i, element) = given_element(far);
             match out.get_mut(size * i..size * (i + 1)) {
                 Some(place) => place.copy_from_slice(element),
-                None => return Err(damaged("vector, dimension that is too far", i as u64)),
+                None => return Err(damaged("vector, dimension of an outlier", i as u64)),
             }
         }
         Ok(Self::is_near(leading))
@@ -471,7 +473,7 @@ impl NestedModel {
                         out[size * i..size * (i + 1)].copy_from_slice(element);
                         continue;
                     }
-                    _ => return Err(damaged("vector, dimension that is too far", i as u64)),
+                    _ => return Err(damaged("vector, dimension of an outlier", i as u64)),
                 },
                 true => take(trailing, &mut bit, self.division.width()),
                 false => self
@@ -482,7 +484,7 @@ impl NestedModel {
         }
         if let Some((dimension, _)) = given.next() {
             let dimension = dimension as u64;
-            return Err(damaged("vector, dimension that is too far", dimension));
+            return Err(damaged("vector, dimension of an outlier", dimension));
         }
         if bit.div_ceil(8) != trailing.len() {
             return Err(CodecError::Length {
@@ -570,7 +572,7 @@ impl NestedModel {
             return Err(reader.malformed(
                 "model of nested vectors, zero bits",
                 zeros,
-                "at most those of a mantissa",
+                "at most the bits of a mantissa",
             ));
         }
         let shape = Shape::new(element, reader.u32()? as usize)?;
@@ -588,7 +590,7 @@ impl NestedModel {
             return Err(reader.malformed(
                 "model of nested vectors, median",
                 median as u16,
-                "at most 16384 from zero",
+                "-16384 to 16384",
             ));
         }
         let numbers = PrefixCode::read(&mut reader, BYTE_SYMBOLS, LIMIT)?;
@@ -648,6 +650,6 @@ fn damaged(what: &'static str, found: u64) -> CodecError {
     CodecError::Malformed {
         what,
         found,
-        expected: "one that an encoder writes",
+        expected: "a value that an encoder writes",
     }
 }

@@ -300,7 +300,7 @@ fn errors_name_what_is_wrong_and_where() {
         .unwrap_err();
     assert_eq!(
         object.to_string(),
-        "filter: column \"age\" is of type integer: a value is NaN: expected a number; no value at all where there is none"
+        "filter: column \"age\" is of type integer: a value is NaN: expected a number (leave the attribute out if there is no value)"
     );
     let list = Filter::column("age")
         .equals(vec![1i64])

@@ -4,11 +4,11 @@
 //! | bytes | contents |
 //! |---|---|
 //! | 1 | version of this encoding: 1 |
-//! | 2 | `n`: attributes |
-//! | `n` times | an attribute, by ascending names |
+//! | 2 | `n`: the number of attributes |
+//! | `n` times | an attribute, in the ascending order of names |
 //! | 1 | 1 if there is a payload, else 0 |
-//! | 4 | if there is one: its bytes |
-//! | | if there is one: these, JSON in UTF-8 |
+//! | 4 | if there is a payload: its number of bytes |
+//! | | if there is a payload: its bytes, JSON in UTF-8 |
 //!
 //! An attribute:
 //!
@@ -16,11 +16,11 @@
 //! |---|---|
 //! | 1 | bytes of the name |
 //! | | the name, UTF-8 |
-//! | 1 | its type: 1 boolean, 2 integer, 3 float, 4 string, 5 timestamp, 6 list of strings, 7 list of integers |
+//! | 1 | type: 1 boolean, 2 integer, 3 float, 4 string, 5 timestamp, 6 strings, 7 integers |
 //! | 1 | boolean: 0 or 1 |
 //! | 8 | integer, timestamp: two's complement; float: IEEE 754, neither NaN nor minus zero |
-//! | 2, .. | string: its bytes, and these, UTF-8 |
-//! | 2, .. | list: its items, and these, each as a string or integer by itself |
+//! | 2, .. | string: its number of bytes, then the bytes, UTF-8 |
+//! | 2, .. | list (types 6, 7): its number of items, then each as a string or integer |
 //!
 //! Each row has exactly one encoding. Any other bytes are refused.
 
@@ -62,7 +62,7 @@ impl Row {
         let outcome = outcome.and_then(|()| match bytes > MOST_ROW {
             true => Err(wrong(
                 "attributes and payload",
-                format!("{bytes} bytes together"),
+                format!("{bytes} bytes in total"),
                 format!("at most {MOST_ROW}"),
             )),
             false => Ok(()),
@@ -114,8 +114,8 @@ impl Row {
         if let Err(error) = serde_json::from_str::<IgnoredAny>(payload) {
             return Err(wrong(
                 "the payload",
-                format!("no JSON: {error}"),
-                "a text in JSON",
+                format!("not JSON: {error}"),
+                "a JSON text",
             ));
         }
         out.push(1);
@@ -202,7 +202,7 @@ impl Row {
                     return Err(reader.wrong(
                         at + 5,
                         "payload",
-                        format!("no JSON ({error})"),
+                        format!("not JSON ({error})"),
                         "JSON",
                     ));
                 }
@@ -216,7 +216,7 @@ impl Row {
                 0,
                 "bytes of a row",
                 bytes.len(),
-                format!("{}, as it says", reader.at),
+                format!("{}, the length in the row", reader.at),
             )),
         }
     }
@@ -461,12 +461,12 @@ mod tests {
                 "column \"a\" is a string of 1048576 bytes",
             ),
             (row(&[("a", f64::NAN.into())], None), "column \"a\" is NaN"),
-            (row(&[], Some("{")), "the payload is no JSON"),
+            (row(&[], Some("{")), "the payload is not JSON"),
             (
                 row(&[], Some(&big)),
                 "the payload is 65538 bytes: expected at most 65536",
             ),
-            (row(&many, None), "bytes together: expected at most 262144"),
+            (row(&many, None), "bytes in total: expected at most 262144"),
         ] {
             let mut out = vec![7];
             let error = row.encode(&mut out).unwrap_err();
@@ -518,7 +518,7 @@ mod tests {
         refused(&changed(4, 1), "control characters");
         refused(&changed(5, 9), "type of an attribute at offset 105 is 9");
         refused(&changed(6, 2), "boolean at offset 106 is 2");
-        refused(&changed(good.len() - 1, b'!'), "no JSON");
+        refused(&changed(good.len() - 1, b'!'), "not JSON");
         let zero = encoded(&row(&[("f", 0.0.into())], None));
         let mut minus = zero.clone();
         minus[13] = 0x80;

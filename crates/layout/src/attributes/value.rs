@@ -13,7 +13,7 @@ pub enum ColumnType {
     Integer,
     /// A number of double precision.
     Float,
-    /// Text, compared as it is, byte by byte.
+    /// Text, compared byte by byte.
     String,
     /// A time, in microseconds since 1970 UTC.
     Timestamp,
@@ -117,7 +117,7 @@ impl Value {
         match self {
             Self::Float(value) if value.is_nan() => Some((
                 "NaN".into(),
-                "a number; no value at all where there is none".into(),
+                "a number (leave the attribute out if there is no value)".into(),
             )),
             Self::String(text) => string_fault(text),
             Self::Strings(texts) => items_fault(texts.len())
@@ -139,7 +139,7 @@ fn string_fault(text: &str) -> Option<(String, String)> {
         let found = format!("a string of {} bytes", text.len());
         (
             found,
-            format!("at most {MOST_STRING}; what is longer belongs into the payload"),
+            format!("at most {MOST_STRING}. Put longer strings into the payload"),
         )
     })
 }

@@ -111,7 +111,7 @@ fn every_contradiction_is_refused() {
     // The first chunk takes 17..40 of the payload, and the first block 4 bytes for its checksum.
     assert!(
         text.starts_with(
-            "chunks-0: first page of a chunk at offset 4140 is 3, expected 2; restore"
+            "chunks-0: first page of a chunk at offset 4140 is 3, expected 2. Restore"
         ),
         "{text}"
     );
@@ -328,7 +328,7 @@ fn every_contradiction_of_what_runs_on_is_refused() {
     // does.
     for bits in [0, 0b111, 0b1011] {
         let text = refused(&file, Some((64, bits)));
-        let expected = "pages of a chunk that go on at offset 4164";
+        let expected = "spanning pages of a chunk at offset 4164";
         assert!(text.contains(expected), "{bits}: {text}");
     }
     // If the page before it does not continue, a page must have a record.
@@ -360,7 +360,7 @@ fn every_contradiction_of_garbage_is_refused() {
         (
             25,
             8,
-            "what a chunk has at offset 4125 is 8, expected 0 to 7",
+            "parts of a chunk at offset 4125 is 8, expected 0 to 7",
         ),
         // Without its garbage, the first page would have one record fewer than it has.
         (25, 1, "last node of a chunk"),
@@ -408,7 +408,7 @@ fn every_contradiction_of_garbage_is_refused() {
     bytes.splice(40..40, [0; 4]);
     let text = refused(&bytes, SPAN);
     assert!(
-        text.contains("dead slots of a chunk that has some"),
+        text.contains("dead slots of a chunk with dead slots"),
         "{text}"
     );
 }

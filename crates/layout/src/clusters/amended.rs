@@ -2,28 +2,30 @@
 //! off, and new vectors.
 //!
 //! The files of the build stay unchanged. Each checkpoint that moves vectors into clusters adds a
-//! *segment*. This is a file of extents, of the same kind as the build's, with the changed
+//! *segment*. This is a file of posting lists, of the same kind as the build's, with the changed
 //! clusters. If vectors are stored once, a file of [members](super::member) with the new vectors is
-//! added too. This table describes all these files. The last extent of a cluster counts, in the
-//! order of segments and within a segment.
+//! added too. This table describes all these files. If a cluster has several posting lists, the
+//! last one counts, in the order of segments and within a segment.
 //!
 //! The numbers of new vectors continue after the build's numbers. A file of members begins with its
 //! own first number instead of 0: number `n` is `n - first` members after the header.
 //!
-//! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of extents,
-//! `e` extents in all of them, `m` files of members:
+//! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of posting
+//! lists, `e` posting lists in all of them, `m` files of members:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | the current clusters: the build's, less merged ones, plus those that were split off |
 //! | 4 | 4 | `s` |
 //! | 8 | 4 | `e` |
-//! | 12 | 4 | `m`; 0 if vectors are stored in the extents of all their clusters |
-//! | 16 | 8 s | for each segment its number, ascending, and the number of its extents, 1 or more |
-//! | 16 + 8 s | 4 e | the cluster of each extent, in the order of the extents |
-//! | … | 4 e | its bytes |
-//! | … | 4 e | the vectors stored in it; 0 if each vector is stored once |
-//! | … | 8 m | for each file of members its number, ascending, and its first vector, ascending; the first file's is the vector after the build's last |
+//! | 12 | 4 | `m`; 0 if vectors are stored in the posting lists of all their clusters |
+//! | 16 | 8 s | for each segment its number, ascending, and its posting lists, 1 or more |
+//! | 16 + 8 s | 4 e | the cluster of each posting list, in the order of the lists |
+//! | … | 4 e | the bytes of each posting list |
+//! | … | 4 e | the number of vectors in each posting list; 0 if each vector is stored once |
+//! | … | 8 m | for each file of members its number and its first vector, both ascending |
+//!
+//! The first vector of the first file of members is the one after the last vector of the build.
 
 use super::extent::{ExtentKind, FIXED};
 use crate::block::BLOCK;
@@ -33,16 +35,16 @@ use crate::payload::PayloadReader;
 /// Format version of this table. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// A segment of extents.
+/// A segment of posting lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtentSegment {
     /// The number in the role of its file.
     pub number: u32,
-    /// Its extents, in the order of the file.
+    /// Its posting lists, in the order of the file.
     pub extents: Vec<AmendedExtent>,
 }
 
-/// An extent of a segment.
+/// A posting list of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AmendedExtent {
     /// Its cluster.
@@ -68,14 +70,14 @@ pub struct MemberSegment {
 pub struct AmendedFile {
     /// The current number of clusters.
     pub clusters: u32,
-    /// Segments of extents.
+    /// Segments of posting lists.
     pub extents: Vec<ExtentSegment>,
     /// Files of members.
     pub members: Vec<MemberSegment>,
 }
 
 impl ExtentSegment {
-    /// The byte offset of each extent in its file, and the offset after the last one.
+    /// The byte offset of each posting list in its file, and the offset after the last one.
     pub fn offsets(&self, kind: ExtentKind) -> Vec<u64> {
         let mut at = BLOCK as u64;
         let mut offsets = Vec::with_capacity(self.extents.len() + 1);
@@ -120,8 +122,8 @@ impl AmendedFile {
     /// the name in errors.
     ///
     /// # Errors
-    /// If the length does not match the counts, there is no cluster, or an extent is too short or
-    /// its cluster does not exist. Also if segments are empty or their numbers do not ascend, or
+    /// If the length does not match the counts, there is no cluster, or a posting list is too short
+    /// or its cluster does not exist. Also if segments are empty or their numbers do not ascend, or
     /// the first vectors of files of members do not ascend from the end of the build.
     pub fn decode(
         payload: &[u8],
@@ -130,15 +132,15 @@ impl AmendedFile {
     ) -> Result<AmendedFile, LayoutError> {
         let mut reader = PayloadReader::new(payload, file);
         let clusters = reader.u32("clusters")?;
-        let segments = reader.u32("segments of extents")?;
+        let segments = reader.u32("segments of posting lists")?;
         let count = reader.u32("extents")?;
         let files = reader.u32("files of members")?;
         if clusters == 0 || clusters > vectors {
-            let expected = format!("1 to {vectors}, the vectors");
+            let expected = format!("1 to {vectors}, the number of vectors");
             return Err(reader.wrong(0, "clusters", clusters, expected));
         }
         let at = reader.at();
-        let pairs = reader.u32s(u64::from(segments) * 2, "segments of extents")?;
+        let pairs = reader.u32s(u64::from(segments) * 2, "segments of posting lists")?;
         let (mut left, mut last) = (u64::from(count), None);
         for (n, pair) in pairs.chunks_exact(2).enumerate() {
             let (number, extents) = (pair[0], pair[1]);
@@ -147,30 +149,30 @@ impl AmendedFile {
                 return Err(reader.wrong(at + 8 * n, what, number, "ascending numbers"));
             }
             if extents == 0 || u64::from(extents) > left {
-                let what = "extents of a segment";
-                let expected = format!("1 to {left}, which are left of all");
+                let what = "posting lists of a segment";
+                let expected = format!("1 to {left}, the remaining posting lists");
                 return Err(reader.wrong(at + 8 * n + 4, what, extents, expected));
             }
             left -= u64::from(extents);
             last = Some(number);
         }
         if left > 0 {
-            let expected = format!("{}, as its segments say", u64::from(count) - left);
+            let expected = format!("{}, as in its segments", u64::from(count) - left);
             return Err(reader.wrong(8, "extents", count, expected));
         }
         let at = reader.at();
-        let of = reader.u32s(count.into(), "clusters of extents")?;
+        let of = reader.u32s(count.into(), "clusters of posting lists")?;
         if let Some(n) = of.iter().position(|&cluster| cluster >= vectors) {
             let expected = format!("below {vectors}");
-            return Err(reader.wrong(at + 4 * n, "cluster of an extent", of[n], expected));
+            return Err(reader.wrong(at + 4 * n, "cluster of a posting list", of[n], expected));
         }
         let at = reader.at();
-        let bytes = reader.u32s(count.into(), "bytes of extents")?;
+        let bytes = reader.u32s(count.into(), "bytes of posting lists")?;
         if let Some(n) = bytes.iter().position(|&bytes| (bytes as usize) < FIXED) {
             let expected = format!("{FIXED} or more");
-            return Err(reader.wrong(at + 4 * n, "bytes of an extent", bytes[n], expected));
+            return Err(reader.wrong(at + 4 * n, "bytes of a posting list", bytes[n], expected));
         }
-        let records = reader.u32s(count.into(), "vectors in extents")?;
+        let records = reader.u32s(count.into(), "vectors in posting lists")?;
         let mut all = of.iter().zip(&bytes).zip(&records);
         let extents = pairs.chunks_exact(2).map(|pair| ExtentSegment {
             number: pair[0],
@@ -189,14 +191,17 @@ impl AmendedFile {
         for (n, pair) in pairs.chunks_exact(2).enumerate() {
             let (number, first) = (pair[0], pair[1]);
             let (right, expected) = match members.last() {
-                None => (first == built, format!("{built}, behind the build's")),
+                None => (
+                    first == built,
+                    format!("{built}, the first after the vectors of the build"),
+                ),
                 Some(last) => (
                     number > last.number && first > last.first,
-                    format!("above number {} from {} on", last.number, last.first),
+                    format!("above number {} from vector {} on", last.number, last.first),
                 ),
             };
             if !right || first >= vectors {
-                let found = format!("number {number} from {first} on, of {vectors} vectors");
+                let found = format!("number {number} from vector {first} on, of {vectors} vectors");
                 return Err(reader.wrong(at + 8 * n, "file of members", found, expected));
             }
             members.push(MemberSegment { number, first });
@@ -286,7 +291,7 @@ mod tests {
             (changed(&|f| f.extents[1].number = 2), "ascending numbers"),
             (
                 changed(&|f| f.extents[1].extents.clear()),
-                "extents of a segment",
+                "posting lists of a segment",
             ),
             (
                 changed(&|f| f.extents[0].extents[0].cluster = 25),
@@ -296,7 +301,10 @@ mod tests {
                 changed(&|f| f.extents[0].extents[0].bytes = 15),
                 "16 or more",
             ),
-            (changed(&|f| f.members[0].first = 19), "behind the build's"),
+            (
+                changed(&|f| f.members[0].first = 19),
+                "the first after the vectors of the build",
+            ),
             (changed(&|f| f.members[1].first = 20), "from 20 on"),
             (changed(&|f| f.members[1].first = 25), "of 25 vectors"),
         ] {

@@ -1,22 +1,25 @@
-//! Extents: the posting lists of clusters. A probe of a cluster reads one extent.
+//! Posting lists of clusters, called *extents* in code. A probe of a cluster reads one posting
+//! list.
 //!
 //! ```text
-//! file: | header block | extent 0 | zeros | extent 1 | zeros | ...        to whole blocks at the end
+//! file: | header block | list 0 | zeros | list 1 | zeros | ...    zeros up to whole blocks
 //! ```
 //!
-//! Each extent begins at a multiple of [`ExtentKind::alignment`], in the order of the clusters. The
-//! bytes of an extent of cluster `c`, little-endian:
+//! Each posting list begins at a multiple of [`ExtentKind::alignment`], in the order of the
+//! clusters. The bytes of a posting list of cluster `c`, little-endian:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 4 | crc32c of `c` as u64, then of the covered bytes, from offset 4 on |
-//! | 4 | 4 | `r`: vectors stored in it |
-//! | 8 | 4 | the number of vectors, at the front, that have no nearer cluster; `r` if vectors are stored once |
-//! | 12 | 4 | `a`: bytes of the code of the other members' numbers |
-//! | 16 | a | that code: an ascending list, by the model of the [table](super::table) |
+//! | 4 | 4 | `r`: the number of vectors in it |
+//! | 8 | 4 | the number of its own vectors, which are the first ones |
+//! | 12 | 4 | `a`: bytes of the encoded numbers of the other members |
+//! | 16 | a | these numbers: an ascending list, by the model of the [table](super::table) |
 //! | 16 + a | … | the vectors |
 //!
-//! In a replicated file `a` is 0, a vector is an *entry*, and the checksum covers the whole extent:
+//! A vector is a cluster's *own* if no other cluster is nearer to it. If vectors are stored once,
+//! all `r` are its own. In a replicated file `a` is 0, a vector is an *entry*, and the checksum
+//! covers the whole posting list:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
@@ -25,7 +28,7 @@
 //! | v + 4 | 0, 4 or 8 | its external id |
 //!
 //! In a grouped file a vector is a [member](super::member) with a checksum of its own, and its
-//! number follows from its position. The checksum of the extent covers the bytes before the
+//! number follows from its position. The checksum of the posting list covers the bytes before the
 //! vectors. In a file of postings `r` is 0.
 
 use super::ClusterShape;
@@ -37,7 +40,7 @@ use crate::header::FileKind;
 /// Bytes before the numbers of other members.
 pub const FIXED: usize = 16;
 
-/// The contents of the extents of a file.
+/// The contents of the posting lists of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// All members with their vectors.
@@ -49,7 +52,7 @@ pub enum ExtentKind {
 }
 
 impl ExtentKind {
-    /// The contents of the extents in a file of this kind; `None` if it has no extents.
+    /// The contents of the posting lists in a file of this kind; `None` if it has no posting lists.
     pub fn of(kind: FileKind) -> Option<ExtentKind> {
         match kind {
             FileKind::Replicated => Some(Self::Replicated),
@@ -59,8 +62,8 @@ impl ExtentKind {
         }
     }
 
-    /// The offsets of extents are multiples of this: a block if whole clusters are read from an
-    /// SSD, otherwise a cache line.
+    /// The offsets of posting lists are multiples of this: a block if whole clusters are read from
+    /// an SSD, otherwise a cache line.
     pub fn alignment(self) -> u64 {
         match self {
             Self::Replicated => BLOCK as u64,
@@ -68,7 +71,7 @@ impl ExtentKind {
         }
     }
 
-    /// Bytes of a vector in an extent.
+    /// Bytes of a vector in a posting list.
     pub fn stride(self, shape: &ClusterShape) -> usize {
         match self {
             Self::Replicated => shape.vector_bytes() + 4 + shape.id_bytes,
@@ -78,7 +81,7 @@ impl ExtentKind {
     }
 }
 
-/// Builds an extent, in one reused buffer.
+/// Builds a posting list, in one reused buffer.
 #[derive(Debug)]
 pub struct ExtentBuilder {
     kind: ExtentKind,
@@ -90,7 +93,7 @@ pub struct ExtentBuilder {
 }
 
 impl ExtentBuilder {
-    /// A builder with an empty extent.
+    /// A builder with an empty posting list.
     pub fn new(kind: ExtentKind, shape: ClusterShape) -> ExtentBuilder {
         let mut builder = ExtentBuilder {
             kind,
@@ -104,14 +107,14 @@ impl ExtentBuilder {
         builder
     }
 
-    /// Empties the extent. `others` is the code of the numbers of other members.
+    /// Empties the posting list. `others` is the code of the numbers of other members.
     ///
     /// # Panics
     /// If `others` is not empty in a replicated file, which has no place for it.
     pub fn start(&mut self, others: &[u8]) {
         assert!(
             others.is_empty() || self.kind != ExtentKind::Replicated,
-            "all members of a replicated cluster stand in it"
+            "a replicated cluster stores all its members"
         );
         self.bytes.clear();
         self.bytes.resize(FIXED, 0);
@@ -135,13 +138,13 @@ impl ExtentBuilder {
                 self.shape.push_id(id, &mut self.bytes);
             }
             ExtentKind::Grouped => self.members.push(node, id, vector, &mut self.bytes),
-            ExtentKind::Postings => panic!("no vectors stand in postings"),
+            ExtentKind::Postings => panic!("posting lists of addressed clusters have no vectors"),
         }
         self.records += 1;
         self.own += u32::from(own);
     }
 
-    /// Seals the extent for a cluster and returns its bytes, without the zeros after it.
+    /// Seals the posting list for a cluster and returns its bytes, without the zeros after it.
     pub fn finish(&mut self, cluster: u32) -> &[u8] {
         self.bytes[4..8].copy_from_slice(&self.records.to_le_bytes());
         self.bytes[8..12].copy_from_slice(&self.own.to_le_bytes());
@@ -157,8 +160,8 @@ impl ExtentBuilder {
     }
 }
 
-/// The end of the bytes that the checksum of an extent covers. The caller ensures that the fixed
-/// part exists.
+/// The end of the bytes that the checksum of a posting list covers. The caller ensures that the
+/// fixed part exists.
 fn covered(kind: ExtentKind, bytes: &[u8]) -> usize {
     match kind {
         ExtentKind::Replicated => bytes.len(),
@@ -166,7 +169,7 @@ fn covered(kind: ExtentKind, bytes: &[u8]) -> usize {
     }
 }
 
-/// An extent that is read in place.
+/// A posting list that is read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtentView<'a> {
     kind: ExtentKind,
@@ -179,7 +182,7 @@ pub struct ExtentView<'a> {
     own: u32,
 }
 
-/// The position of an extent, for errors.
+/// The position of a posting list, for errors.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtentPlace<'a> {
     /// Its file.
@@ -191,7 +194,8 @@ pub struct ExtentPlace<'a> {
 }
 
 impl<'a> ExtentView<'a> {
-    /// Opens the extent whose bytes are exactly `bytes`. With `check`, its checksum is verified.
+    /// Opens the posting list whose bytes are exactly `bytes`. With `check`, its checksum is
+    /// verified.
     ///
     /// # Errors
     /// If the checksum is wrong, or the length does not match the counts.
@@ -212,7 +216,7 @@ impl<'a> ExtentView<'a> {
         if bytes.len() < FIXED {
             let expected = format!("{FIXED} bytes or more");
             return Err(wrong(
-                "length of an extent",
+                "length of a posting list",
                 bytes.len().to_string(),
                 expected,
             ));
@@ -246,14 +250,14 @@ impl<'a> ExtentView<'a> {
             && (kind != ExtentKind::Postings || records == 0);
         if !fits {
             let found = format!(
-                "{records} vectors, {own} of them its own, and {} bytes of numbers in {} bytes",
+                "{records} vectors, {own} of them of its own cluster, and {} bytes of numbers in {} bytes",
                 at - FIXED,
                 bytes.len()
             );
             return Err(wrong(
                 "extent",
                 found,
-                format!("counts of {expected} bytes"),
+                format!("counts that add up to {expected} bytes"),
             ));
         }
         Ok(ExtentView {
@@ -267,7 +271,7 @@ impl<'a> ExtentView<'a> {
         })
     }
 
-    /// The number of vectors stored in the extent.
+    /// The number of vectors stored in the posting list.
     pub fn records(&self) -> u32 {
         self.records
     }
@@ -282,10 +286,10 @@ impl<'a> ExtentView<'a> {
         &self.bytes[FIXED..self.at]
     }
 
-    /// An entry of a replicated extent: number, external id and vector.
+    /// An entry of a replicated posting list: number, external id and vector.
     ///
     /// # Panics
-    /// If the slot does not exist, or the extent is not replicated.
+    /// If the slot does not exist, or the posting list is not replicated.
     pub fn entry(&self, slot: u32) -> (u32, u64, &'a [u8]) {
         assert!(
             slot < self.records && self.kind == ExtentKind::Replicated,
@@ -307,7 +311,7 @@ impl<'a> ExtentView<'a> {
         &self.bytes[at..at + self.stride]
     }
 
-    /// The byte offset of the vectors in the extent.
+    /// The byte offset of the vectors in the posting list.
     pub fn vectors_at(&self) -> usize {
         self.at
     }

@@ -5,23 +5,27 @@
 //! it. A vector may be a member of several clusters. The bytes that a probe of a cluster reads are
 //! contiguous. They are its posting list, called *extent* here:
 //!
-//! | layout | file of extents | contents of an extent | vectors |
-//! |---|---|---|---|
-//! | replicated (SPANN) | `replicated-…` | all members with their vectors, on whole blocks | once for each cluster with the vector |
-//! | addressed | `postings-…` | the numbers of all members | `addressed-…`, each once, in the order of their numbers |
-//! | grouped | `grouped-…` | the vectors of its *group*, and the numbers of its other members | each once, in the group of one of its clusters |
+//! | layout | file of posting lists | contents of a posting list |
+//! |---|---|---|
+//! | replicated (SPANN) | `replicated-…` | all members with their vectors, on whole blocks |
+//! | addressed | `postings-…` | the numbers of all members |
+//! | grouped | `grouped-…` | the vectors of its *group*, and the numbers of its other members |
+//!
+//! A replicated index stores a vector once for each of its clusters. An addressed index stores each
+//! vector once, in `addressed-…`, in the order of numbers. A grouped index stores each vector once,
+//! in the group of one of its clusters.
 //!
 //! Vectors are numbered in the order in which they are stored. So a group is a range of numbers,
 //! and a number alone gives the position of a vector; there are no other addresses.
 //!
-//! - [`extent`]: extents, and files with them
+//! - [`extent`]: posting lists, and files with them
 //! - [`member`]: a vector that is stored, read and checked by itself
-//! - [`table`]: the length of each extent; it is kept in memory
+//! - [`table`]: the length of each posting list; it is kept in memory
 //! - [`amended`]: clusters that were rewritten since the build, and vectors that were inserted
 //!
 //! These files are read at byte granularity, from memory that is finer-grained than blocks. An
-//! extent has a checksum of its own, seeded with the number of its cluster. A vector that may be
-//! read alone has one too, seeded with its number. The bytes between them are zeros. Only the
+//! posting list has a checksum of its own, seeded with the number of its cluster. A vector that may
+//! be read alone has one too, seeded with its number. The bytes between them are zeros. Only the
 //! header is a block.
 //!
 //! All these files have the same fields in their header:
@@ -145,7 +149,7 @@ impl ClusterShape {
             return Err(wrong(at + 12, "vectors", vectors, "1 to 4294967294"));
         }
         if clusters == 0 || u64::from(clusters) > vectors {
-            let expected = format!("1 to {vectors}, the vectors");
+            let expected = format!("1 to {vectors}, the number of vectors");
             return Err(wrong(at + 8, "clusters", clusters.into(), &expected));
         }
         if !header.length.is_multiple_of(BLOCK as u64) {

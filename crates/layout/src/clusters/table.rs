@@ -1,5 +1,5 @@
-//! The table of a cluster index: the length of each extent, and the number of vectors in it. It is
-//! in memory while the index is open.
+//! The table of a cluster index: the length of each posting list, and the number of vectors in it.
+//! It is in memory while the index is open.
 //!
 //! Payload of a [stream](crate::stream) of kind `Clusters`, little-endian; `c` clusters:
 //!
@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0 | 4 | `c`, 1 or more |
 //! | 4 | 4 | `m`, bytes of the model |
-//! | 8 | 4 c | bytes of each extent, in the order of the clusters |
+//! | 8 | 4 c | bytes of each posting list, in the order of the clusters |
 //! | 8 + 4 c | 4 c | vectors stored in each |
 //! | 8 + 8 c | m | the model by which numbers of members are coded; none in a replicated index |
 
@@ -22,7 +22,7 @@ pub const FORMAT_VERSION: u32 = 1;
 /// The decoded table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClustersFile {
-    /// Bytes of each extent, without the zeros after it.
+    /// Bytes of each posting list, without the zeros after it.
     pub bytes: Vec<u32>,
     /// The number of vectors stored in each.
     pub records: Vec<u32>,
@@ -47,23 +47,28 @@ impl ClustersFile {
     /// Decodes a payload of an index with this number of clusters. `file` is the name in errors.
     ///
     /// # Errors
-    /// If the number of clusters differs, an extent is too short, or the payload has the wrong
+    /// If the number of clusters differs, a posting list is too short, or the payload has the wrong
     /// length.
     pub fn decode(payload: &[u8], clusters: u64, file: &str) -> Result<ClustersFile, LayoutError> {
         let mut reader = PayloadReader::new(payload, file);
         let count = reader.u32("clusters")?;
         if u64::from(count) != clusters {
-            let expected = format!("{clusters}, as the MANIFEST says");
+            let expected = format!("{clusters}, as in the MANIFEST");
             return Err(reader.wrong(0, "clusters", count, expected));
         }
         let model_bytes = reader.u32("bytes of the model")?;
         let at = reader.at();
-        let bytes = reader.u32s(count.into(), "bytes of extents")?;
+        let bytes = reader.u32s(count.into(), "bytes of posting lists")?;
         if let Some(short) = bytes.iter().position(|&bytes| (bytes as usize) < FIXED) {
             let expected = format!("{FIXED} or more");
-            return Err(reader.wrong(at + 4 * short, "bytes of an extent", bytes[short], expected));
+            return Err(reader.wrong(
+                at + 4 * short,
+                "bytes of a posting list",
+                bytes[short],
+                expected,
+            ));
         }
-        let records = reader.u32s(count.into(), "vectors in extents")?;
+        let records = reader.u32s(count.into(), "vectors in posting lists")?;
         let model = reader.bytes(model_bytes.into(), "model")?.to_vec();
         reader.end()?;
         Ok(ClustersFile {
@@ -73,7 +78,7 @@ impl ClustersFile {
         })
     }
 
-    /// The byte offset of each extent in its file, and the offset after the last one.
+    /// The byte offset of each posting list in its file, and the offset after the last one.
     pub fn offsets(&self, kind: ExtentKind) -> Vec<u64> {
         let mut at = BLOCK as u64;
         let mut offsets = Vec::with_capacity(self.bytes.len() + 1);
@@ -85,7 +90,7 @@ impl ClustersFile {
         offsets
     }
 
-    /// The length in bytes of the file of extents.
+    /// The length in bytes of the file of posting lists.
     pub fn file_length(&self, kind: ExtentKind) -> u64 {
         let end = self.offsets(kind).last().copied().unwrap_or(0);
         end.next_multiple_of(BLOCK as u64)
@@ -135,12 +140,12 @@ mod tests {
             ..sample()
         };
         for (text, expected) in [
-            (refusal(&payload, 4), "expected 4, as the MANIFEST says"),
+            (refusal(&payload, 4), "expected 4, as in the MANIFEST"),
             (refusal(&payload[..20], 3), "cut off"),
             (refusal(&[&payload[..], &[0]].concat(), 3), "payload length"),
             (
                 refusal(&short.encode(), 3),
-                "bytes of an extent at offset 4112 is 15",
+                "bytes of a posting list at offset 4112 is 15",
             ),
         ] {
             assert!(text.contains(expected), "{text}");

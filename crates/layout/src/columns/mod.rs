@@ -3,8 +3,8 @@
 //! written.
 //!
 //! ```text
-//!   rows-…-0000      the rows of some nodes, with the node and the external id of each              (rows)
-//!   columns-…-0000   the nodes that have each value: made from the rows, and can be made again      (part)
+//!   rows-…-0000      the rows of some nodes, with the node and the external id of each   (rows)
+//!   columns-…-0000   the nodes of each value, which can be rebuilt from the rows         (part)
 //! ```
 //!
 //! If several segments have a row of a node, the newest one counts. Both files are read in parts,

@@ -6,18 +6,18 @@
 //! segment, and the directory. Sets of nodes are Roaring bitmaps in their portable format.
 //!
 //! ```text
-//! postings, groups, sets   in any order; the directory says where
+//! postings, groups, sets   in any order; the directory has their positions
 //! directory                u32 columns, by ascending name; each:
 //!   u16 bytes of the name, the name (UTF-8)   u8 type (`attributes`)
 //!   u64 nodes with a value    u64 different keys
-//!   u64, u32  where the set of nodes with a value stands
+//!   u64, u32  position of the set of nodes with a value
 //!   u32 groups, by ascending key; each:
-//!     u8 bytes K of the key, K bytes     its first key, or the first 32 bytes of that
-//!     u64, u32  where it stands          u32 its keys    u64 nodes of these, one for each key that it has
+//!     u8 bytes K of the key, K bytes     its first key, or the first 32 bytes of it
+//!     u64, u32  position of the group    u32 its keys    u64 its nodes, counted once a key
 //!
-//! a group of a column of strings, booleans or lists: keys, ascending, with the nodes that have them
+//! a group of a column of strings, booleans or lists: keys, ascending, with their nodes
 //!   u32 bytes of the key, the key
-//!   u32 nodes N;  up to 8 of them: N * u32, ascending;  more: u64, u32 where their set stands
+//!   u32 nodes N;  up to 8 of them: N * u32, ascending;  more: u64, u32 position of their set
 //! a group of a column of numbers or times: values, ascending, each with a node
 //!   u64 key, u32 node
 //! ```
@@ -76,7 +76,7 @@ impl Span {
             Some(end) if end <= within => Ok(span),
             end => {
                 let found = end.map_or_else(|| "2^64 or more".to_owned(), |end| end.to_string());
-                Err(reader.wrong(at, what, found, format!("an end at {within} or before")))
+                Err(reader.wrong(at, what, found, format!("an end of {within} or less")))
             }
         }
     }
@@ -131,7 +131,7 @@ impl PartFile {
                     offset: at,
                     what,
                     found: format!("{} bytes at {}", span.length, span.offset),
-                    expected: format!("a part of the payload's {payload} bytes"),
+                    expected: format!("a range within the {payload} bytes of the payload"),
                 }),
             }
         };
@@ -237,7 +237,7 @@ pub fn decode_directory(
             }
         };
         if let Some(last) = found.last().filter(|last| last.name >= name) {
-            let expected = format!("one behind {:?}", last.name);
+            let expected = format!("a name after {:?}", last.name);
             return Err(reader.wrong(begin, "name of a column", format!("{name:?}"), expected));
         }
         let kind = reader.bytes(1, "type of a column")?[0];
@@ -367,7 +367,7 @@ impl<'a> Terms<'a> {
         let key = reader.bytes(length.into(), "key")?;
         if self.last.is_some_and(|last| last >= key) {
             let found = key[..key.len().min(KEY_PREFIX)].escape_ascii().to_string();
-            return Err(reader.wrong(begin, "key", found, "one behind the one before it"));
+            return Err(reader.wrong(begin, "key", found, "larger than the one before"));
         }
         self.last = Some(key);
         let begin = reader.at();
@@ -384,12 +384,7 @@ impl<'a> Terms<'a> {
                     .step_by(4)
                     .all(|two| u32_at(two, 0) < u32_at(two, 4));
                 if !ascends {
-                    return Err(reader.wrong(
-                        begin,
-                        "nodes of a key",
-                        "others",
-                        "such that ascend",
-                    ));
+                    return Err(reader.wrong(begin, "nodes of a key", "others", "ascending nodes"));
                 }
                 Posting::Beside(bytes)
             }
@@ -452,7 +447,7 @@ pub fn numbers<'a>(
             return Err(wrong(
                 at * NUMBER,
                 found.0.to_string(),
-                "one behind the one before it",
+                "larger than the one before",
             ));
         }
         last = Some(found);
@@ -605,8 +600,8 @@ mod tests {
             (terms[2].nodes, terms[2].posting),
             (9, Posting::Apart(apart))
         );
-        // A set that does not stand in the payload, keys and nodes out of order, a key of no node,
-        // a cut.
+        // A set outside of the payload, keys and nodes out of order, a key without nodes, and a
+        // truncated payload.
         let last = |bytes: &[u8], payload| match Terms::new(bytes, span, payload, "f").last() {
             Some(term) => term.map(drop),
             None => Ok(()),

@@ -133,11 +133,11 @@ fn impossible_shapes_are_refused() {
     };
     assert_eq!(
         text(128, 64, 0),
-        "the bytes of a code is 0, the format holds 1 to 65536"
+        "the bytes of a code is 0, the format allows 1 to 65536"
     );
     assert_eq!(
         text(128, 64, 65_536),
-        "the bytes of a record is 4195084, the format holds what fits a page of 256 blocks, about a million"
+        "the bytes of a record is 4195084, the format allows about a million at most, the bytes of a page of 256 blocks"
     );
 }
 
@@ -441,7 +441,7 @@ fn every_neighbour_has_a_code() {
 }
 
 #[test]
-#[should_panic(expected = "9 neighbours, the format has room for 8")]
+#[should_panic(expected = "9 neighbours, the format allows 8")]
 fn there_is_no_room_for_more_neighbours() {
     let shape = shape(Element::U8, 16, 8, 2);
     InlineBuilder::new(shape).push(7, &[0; 16], &[1; 9], &[0; 18]);

@@ -222,7 +222,7 @@ fn a_record_is_valid_in_its_place_only() {
     assert!(found.is_empty());
     assert_eq!(
         end.reason.to_string(),
-        "the payload's length is 13, 12 expected"
+        "the length of the payload is 13; 12 expected"
     );
 }
 

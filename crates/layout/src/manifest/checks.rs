@@ -71,8 +71,8 @@ impl Manifest {
         };
         if lists.lists().is_none() != self.clusters().is_some() {
             let expected = match self.clusters() {
-                Some(_) => "a layout of clusters, as the kind says",
-                None => "a layout of a graph: there is no key `kind`",
+                Some(_) => "a layout of clusters, since the kind is clusters",
+                None => "a layout of a graph, since there is no key `kind`",
             };
             return Err(field(
                 file,
@@ -90,7 +90,10 @@ impl Manifest {
         let mut next = 0u64;
         for (number, segment) in self.segments.iter().enumerate() {
             if u64::from(segment.first) != next || segment.vectors == 0 {
-                let found = format!("{number}: {} from {} on", segment.vectors, segment.first);
+                let found = format!(
+                    "{number}: {} vectors from {} on",
+                    segment.vectors, segment.first
+                );
                 let expected = format!("1 vector or more from {next} on");
                 return Err(field(file, at, "segment", found, expected));
             }
@@ -133,8 +136,8 @@ impl Manifest {
             return Err(field(file, at, "reader_features", found, expected));
         }
         if facts.live > facts.nodes {
-            let what = "vectors that count of the placement";
-            let expected = format!("at most {}, its nodes", facts.nodes);
+            let what = "live vectors of the placement";
+            let expected = format!("at most {}, the number of its nodes", facts.nodes);
             return Err(field(file, at, what, facts.live, expected));
         }
         let Some(drift) = &facts.drift else {
@@ -150,13 +153,13 @@ impl Manifest {
         }
         let came = facts.nodes.saturating_sub(self.vectors);
         if drift.came > came {
-            let what = "vectors that had come of the drift";
+            let what = "inserted vectors of the drift";
             return Err(field(
                 file,
                 at,
                 what,
                 drift.came,
-                format!("at most {came}, which came"),
+                format!("at most {came}, the number of inserted vectors"),
             ));
         }
         Ok(())
@@ -192,7 +195,7 @@ impl Manifest {
     /// Checks that a placeholder is the only record of its build.
     pub(super) fn check_placeholder(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.has_placeholder() && self.vectors != 1 {
-            let expected = "1 where reader feature bit 3 says that it is a placeholder";
+            let expected = "1, since reader feature bit 3 marks a placeholder";
             return Err(field(file, at, "vectors", self.vectors, expected));
         }
         Ok(())
@@ -221,7 +224,8 @@ impl Manifest {
             let other = FileEntry::role_of(other, n);
             if n.is_none() || !roles.contains(other.as_str()) {
                 let (what, found) = ("role of a file", format!("{:?}", entry.role));
-                let expected = format!("a number, and a file of the role {other:?} beside it");
+                let expected =
+                    format!("a number, and a file of the role {other:?} with the same number");
                 return Err(field(file, at, what, found, expected));
             }
         }

@@ -15,7 +15,7 @@ pub struct LogFrom {
 }
 
 impl Default for LogFrom {
-    /// The position before the first record of all.
+    /// The position before the very first record.
     fn default() -> LogFrom {
         LogFrom {
             number: 1,

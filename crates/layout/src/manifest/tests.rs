@@ -483,7 +483,7 @@ fn a_kind_that_is_not_known_is_refused_before_its_keys_are_missed() {
     value["reader_features"] = (PLACEMENT | KIND).into();
     let text = refused(&value);
     assert!(
-        text.contains("an index of kind \"tree\"") && text.contains("use that version"),
+        text.contains("unknown kind of index \"tree\"") && text.contains("with that version"),
         "{text}"
     );
     // The bit alone, without its key.
@@ -686,7 +686,7 @@ fn layouts_and_segments_that_contradict_each_other_are_refused() {
         (|m| m.vectors += 1, "is 100000, expected 100001"),
         (
             |m| m.segments[1].first += 1,
-            "segment at offset 34 is 1: 34464 from 65537 on, expected 1 vector or more from 65536 on",
+            "segment at offset 34 is 1: 34464 vectors from 65537 on, expected 1 vector or more from 65536 on",
         ),
         (|m| m.segments[0].first = 1, "is 0: 65536 from 1 on"),
         (|m| m.segments[0].vectors = 0, "is 0: 0 from 0 on"),

@@ -142,7 +142,7 @@ pub(super) fn check_frame(text: &[u8], file: &str) -> Result<(u32, usize), Layou
             file: file.to_owned(),
             expected: (end as u64 + 1).saturating_add(length),
             found: text.len() as u64,
-            by: "its first line says so",
+            by: "as its first line says",
         });
     }
     let computed = crc32c(body);

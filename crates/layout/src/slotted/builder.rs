@@ -280,7 +280,7 @@ impl SlottedBuilder {
     /// # Panics
     /// If the page is empty. No file has an empty page, relocated or not.
     pub fn finish(&mut self, page: u64) -> &[u8] {
-        assert!(!self.is_empty(), "a page holds a record or more");
+        assert!(!self.is_empty(), "a page has one record or more");
         let (shape, extent, out) = (&self.shape, self.extent.or_none(), &mut self.page);
         let (list, vector, id) = extent.widths(shape.has_ids());
         let ids = if shape.has_ids() { id as u8 } else { NO_IDS };

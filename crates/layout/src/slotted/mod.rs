@@ -25,13 +25,13 @@
 //!      0     4*k  checksums of the page's blocks (see `block`)
 //!    4*k       2  count of records c, 1 or more
 //!  4*k+2       1  bytes of an id w: 1 to 8; 0: the ids are the least, the least + 1 and so on;
-//!                 255: the page has no ids (files of kind `Adjacency`, and those only)
-//!  4*k+3       1  bytes of a length: l of a list's in the low three bits, v of a vector's in the high four
-//!                 bits; 1, 2 or 4, or 0 if all lengths are equal. Bit 3 (value 8): the page is relocated
+//!                 255: the page has no ids (only in files of kind `Adjacency`)
+//!  4*k+3       1  bytes of a length: l of lists in the low three bits, v of vectors in the high
+//!                 four: 1, 2, 4, or 0 if all lengths are equal. Bit 3 (value 8): relocated page
 //!  4*k+4       4  node of the first record u32; on a relocated page the least node of all
 //!  4*k+8       4  least length of a list u32; 0 without lists
 //! 4*k+12       4  least length of a vector u32; 0 without vectors
-//! 4*k+16       8  least id u64; not there where w is 255
+//! 4*k+16       8  least id u64; absent if w is 255
 //!      .     c*4  for each record, its node u32, in any order, none twice; on relocated pages only
 //!      .     c*l  for each record, the length of its list less the least
 //!      .     c*v  for each record, the length of its vector less the least
@@ -54,10 +54,11 @@
 //! ```text
 //! offset    size  contents (page)
 //!      4       2  count of records c that start here; 0 or more
-//!     12       4  bytes g left of a record that started on an earlier page, on this page and later ones; or 0
+//!     12       4  g: bytes left, here and on later pages, of a record from an earlier page; or 0
 //!     28       4  if g is more than 0: the checksum of the page before
-//!      .       .  these g bytes, as many as fit; then the lengths, as above. If they fill the page, c is 0
-//!      .       .  records; the last one may continue on the next page, whose g is the rest of it
+//!      .       .  these g bytes, as many as fit; then the lengths, as above. If they fill the
+//!                 page, c is 0
+//!      .       .  records; the last one may continue on the next page, with its rest as g
 //! ```
 //!
 //! So a page gives the position of its first own record, whatever happened to the page before it.
@@ -181,7 +182,7 @@ impl SlottedShape {
                 return Err(LayoutError::Shape {
                     what: "the bytes of the largest record",
                     found: largest as u64,
-                    expected: "what fits a page of 256 blocks, about a million",
+                    expected: "about a million at most, the bytes of a page of 256 blocks",
                 });
             }
             shape.blocks += 1;
@@ -211,7 +212,7 @@ impl SlottedShape {
             return Err(LayoutError::Shape {
                 what: "the bytes of the largest record",
                 found: largest as u64,
-                expected: "what fits 256 blocks, about a million",
+                expected: "about a million at most, the bytes of 256 blocks",
             });
         }
         Ok(shape)
@@ -410,7 +411,7 @@ impl SlottedShape {
                 32,
                 "file length",
                 header.length.to_string(),
-                &format!("{} for {pages} pages", shape.file_length(pages)),
+                &format!("{}, for {pages} pages", shape.file_length(pages)),
             ));
         }
         let facts = SlottedFacts {

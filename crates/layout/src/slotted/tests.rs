@@ -829,7 +829,7 @@ fn a_finished_page_takes_more_records() {
 #[test]
 fn nodes_that_contradict_each_other_are_refused() {
     for kind in [FileKind::Packed, FileKind::Adjacency] {
-        // Few, and more than fit the place for few.
+        // Few nodes, and more than fit the array for few nodes.
         for count in [3, 500] {
             let shape = shape(kind, 4);
             let nodes: Vec<Node> = (0..count).map(|id| node(kind, id, 0, 0)).collect();
@@ -909,7 +909,7 @@ fn a_node_stands_on_a_page_once() {
 }
 
 #[test]
-#[should_panic(expected = "a page holds a record or more")]
+#[should_panic(expected = "a page has one record or more")]
 fn no_relocated_page_is_empty() {
     let mut builder = SlottedBuilder::new(shape(FileKind::Packed, 300));
     builder.start_relocated();
@@ -923,14 +923,14 @@ fn impossible_shapes_are_refused() {
             FileKind::Graph,
             1,
             1,
-            "the file kind is 1, the format holds slotted pages in",
+            "the file kind is 1, the format allows slotted pages in",
         ),
         (FileKind::Chunks, 1, 1, "the file kind is 8"),
         (
             FileKind::Packed,
             0,
             64,
-            "the dimension is 0, the format holds 1 to 65536",
+            "the dimension is 0, the format allows 1 to 65536",
         ),
         (FileKind::Packed, 65_537, 64, "the dimension is 65537"),
         (FileKind::Vectors, usize::MAX, 64, "the dimension"),
@@ -938,7 +938,7 @@ fn impossible_shapes_are_refused() {
             FileKind::Adjacency,
             1,
             0,
-            "the degree R is 0, the format holds 1 to 4096",
+            "the degree R is 0, the format allows 1 to 4096",
         ),
         (FileKind::Adjacency, 1, 4097, "the degree R is 4097"),
     ] {
@@ -1045,7 +1045,7 @@ fn vectors_have_no_lists() {
 }
 
 #[test]
-#[should_panic(expected = "a page holds a record or more")]
+#[should_panic(expected = "a page has one record or more")]
 fn no_page_is_empty() {
     SlottedBuilder::new(shape(FileKind::Vectors, 300)).finish(0);
 }
@@ -1214,7 +1214,7 @@ proptest! {
     }
 }
 
-/// Reads all that a page, which may be damaged, has.
+/// Reads all parts of a page that may be damaged.
 fn read_all(
     shape: &SlottedShape,
     bytes: &[u8],
@@ -1230,7 +1230,7 @@ fn read_all(
         if let Ok(number) = view.node(slot) {
             let found = view.slot_of(number);
             if view.is_relocated() && !verify {
-                // The first of several.
+                // The first page of several.
                 prop_assert!(found.is_some_and(|found| found <= slot));
             } else {
                 prop_assert_eq!(found, Some(slot));

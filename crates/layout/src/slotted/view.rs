@@ -13,8 +13,8 @@ const WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const COUNT: &str = "count of records on the page";
 const ID: &str = "outside id";
 const NODE_OF: &str = "node of a record";
-const BEGUN: &str = "bytes of a record that began before";
-const PAGE_BEFORE: &str = "checksum of the page before, of which a record goes on";
+const BEGUN: &str = "bytes of a record that began before this page";
+const PAGE_BEFORE: &str = "checksum of the page before, whose record continues here";
 /// The offset, after the checksum, of the length of the rest of a record.
 const BEGUN_AT: usize = 8;
 
@@ -192,7 +192,7 @@ impl<'a> SlottedView<'a> {
         let ids_at = vectors_at + count * vector;
         let records_at = ids_at + count * id;
         if records_at > bytes.len() {
-            return wrong(0, COUNT, &count, &"as many as a page has room for");
+            return wrong(0, COUNT, &count, &"as many as fit a page");
         }
         let view = SlottedView {
             shape,

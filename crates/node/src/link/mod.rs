@@ -286,7 +286,7 @@ impl Outbox {
         }
     }
 
-    /// Gives up the connection: it cannot be written any more.
+    /// Gives up the connection, since writing to it failed.
     fn give_up(&self, queue: &mut Queue) {
         queue.over = true;
         queue.bytes = Vec::new();
@@ -326,7 +326,7 @@ impl Outbox {
             }
             queue.writing = false;
             if !goes || sender.set_limit(PROMPT).is_err() {
-                tracing::debug!("a connection is over: what it was sent was not taken in time");
+                tracing::debug!("a connection is closed, since its peer did not read in time");
                 self.give_up(&mut queue);
             }
             return;
@@ -361,7 +361,7 @@ impl Outbox {
                 }),
         };
         if let Err(error) = &sent {
-            tracing::debug!("a connection broke: {error}");
+            tracing::debug!("a connection failed: {error}");
         }
         sent
     }
@@ -421,9 +421,9 @@ pub(crate) struct Inbox {
 /// Why a connection receives nothing any more.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
-    #[error("the connection is over")]
+    #[error("the connection was closed")]
     Over,
-    #[error("the connection broke: {0}")]
+    #[error("the connection failed: {0}")]
     Io(#[from] std::io::Error),
     #[error(transparent)]
     Wire(#[from] WireError),

@@ -74,14 +74,14 @@ impl End {
     fn given_up() -> End {
         End::not(
             Reason::GivenUp,
-            "its client has given it up: it was not made, and will not be",
+            "its client has given up this change; it was not made, and will not be",
         )
     }
 
     fn over() -> End {
         End::not(
             Reason::Over,
-            "its client did not wait for it any more: what became of it is not known, and nothing more of it is made",
+            "its client no longer waits for this change; its outcome is unknown, and nothing more of it will be made",
         )
     }
 }
@@ -371,14 +371,14 @@ mod tests {
         let changes = Changes::new(1);
         assert_eq!(begin(&changes, 1, 1, &[1], 1), Known::New);
         assert_eq!(begin(&changes, 1, 1, &[1], 1), Known::Going);
-        // Of another client.
+        // A change of another client.
         assert_eq!(begin(&changes, 2, 1, &[1], 1), Known::New);
         make(&changes, token(1, 1));
         assert_eq!(
             begin(&changes, 1, 1, &[1], 1),
             Known::Ended(End::Made(DONE))
         );
-        // No room for it, and then it fails.
+        // There is no space for the change. Later it fails.
         changes.back(token(2, 1));
         assert!(!changes.starts(token(2, 1)));
         assert_eq!(begin(&changes, 2, 1, &[1], 1), Known::New);
@@ -394,16 +394,16 @@ mod tests {
         let over = Known::Ended(End::over());
         assert_eq!(begin(&changes, 1, 2, &[1, 2], 2), Known::New);
         assert_eq!(begin(&changes, 1, 5, &[2, 4, 5], 5), Known::New);
-        // Those that it gave up before they came, and one that comes again.
+        // Changes that were given up before they arrived, and a repeated one.
         assert_eq!(begin(&changes, 1, 1, &[1], 1), over);
         assert_eq!(begin(&changes, 1, 3, &[1, 3], 3), over);
-        // It waits for this one, which comes now, with what was said earlier.
+        // The client waits for this change, which arrives now, with an older list.
         assert_eq!(begin(&changes, 1, 4, &[2, 3, 4], 4), Known::New);
         assert!(changes.starts(token(1, 4)));
-        // The one that waited is given up by the next that comes: it is not made.
+        // The next change gives up the waiting one, so that is not made.
         assert_eq!(begin(&changes, 1, 6, &[6], 6), Known::New);
         assert!(!changes.starts(token(1, 2)) && !changes.starts(token(1, 5)));
-        // What is being made is not over before it is made.
+        // A change in progress is not over until it is made.
         let give_up = |number| {
             told(6, &[number], |wanted| {
                 changes.give_up(token(1, number), wanted)
@@ -431,7 +431,7 @@ mod tests {
             })
         };
         let over = Known::Ended(End::given_up());
-        // One that never came, does not later either.
+        // A change that was given up before it arrived is not made when it arrives.
         assert_eq!(give_up(1), over);
         assert_eq!(begin(&changes, 1, 9, &[1], 1), over);
         let changes = Changes::new(1);
@@ -462,14 +462,14 @@ mod tests {
                 make(&changes, token(client, 1));
             }
         }
-        // Something comes of the first again; of the second a change is being made.
+        // The first client sends a message again, and the second has a change in progress.
         assert_eq!(
             begin(&changes, 0, 1, &[1], 1),
             Known::Ended(End::Made(DONE))
         );
         assert!(changes.starts(token(1, 1)));
         assert_eq!(begin(&changes, 99, 1, &[1], 1), Known::New);
-        // Fourteen are left, with all that is known of them.
+        // Fourteen clients are left, with all their changes.
         assert_eq!(changes.kept().of.len(), 14);
         assert_eq!(
             begin(&changes, 0, 1, &[1], 1),
@@ -481,7 +481,7 @@ mod tests {
             Known::Ended(End::Made(DONE))
         );
         assert_eq!(begin(&changes, 99, 1, &[1], 1), Known::Going);
-        // What was forgotten is not made without a word, and nothing is kept of who asks for it.
+        // A forgotten change is refused, and its client is not recorded again.
         for client in 2..5 {
             assert!(!changes.starts(token(client, 1)));
             assert_eq!(begin(&changes, client, 1, &[1], 1), Known::OtherRun(2));
@@ -489,7 +489,7 @@ mod tests {
             assert_eq!(asked, Known::OtherRun(2));
         }
         assert_eq!(changes.kept().of.len(), 14);
-        // Asked for anew it is made, and not by what asked for it before.
+        // A new request makes the change, and the old request does not.
         let anew = |client| Token {
             run: 2,
             ..token(client, 1)
@@ -521,7 +521,7 @@ mod tests {
             most = most.max(open);
         }
         assert!(run > 10 && most == 90, "{run} {most}");
-        // The room that there is by default, in bytes.
+        // The bytes of memory with the default limits.
         let each = size_of::<(u64, Stage)>() + MOST_KEPT;
         assert!(MOST_OPEN * each + MOST * size_of::<(u64, Client)>() < 100 << 20);
     }

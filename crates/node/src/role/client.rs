@@ -28,7 +28,7 @@ pub enum Failure {
         doubt: Doubt,
     },
     /// The deadline passed.
-    #[error("the compute server at {server} did not answer within {waited}: {trouble}", waited = Span(*.waited))]
+    #[error("the compute server at {server} did not answer within {waited}; {trouble}", waited = Span(*.waited))]
     Deadline {
         /// The server's name.
         server: String,
@@ -61,12 +61,12 @@ impl Failure {
 /// The part of an error text that says how a server refused, for each reason.
 fn has(reason: Reason) -> String {
     match reason {
-        Reason::Invalid => "refuses what can never be done".to_owned(),
-        Reason::Deadline => "gave it up when its time was over".to_owned(),
-        Reason::Failed => "could not do it".to_owned(),
-        Reason::GivenUp => "gave it up before it was made".to_owned(),
-        Reason::Over => "knows no more what became of it".to_owned(),
-        other => format!("does not do it ({other})"),
+        Reason::Invalid => "refused the request".to_owned(),
+        Reason::Deadline => "did not finish in time".to_owned(),
+        Reason::Failed => "failed".to_owned(),
+        Reason::GivenUp => "did not make the change".to_owned(),
+        Reason::Over => "does not know the outcome of the change".to_owned(),
+        other => format!("refused the request for now ({other})"),
     }
 }
 
@@ -272,7 +272,7 @@ impl ClientState {
             backoff: Backoff::new(self.retry),
             busy: Backoff::new(self.retry / Backoff::MOST),
             again: Duration::MAX,
-            trouble: "there was no connection".to_owned(),
+            trouble: "there was no connection to it".to_owned(),
         };
         self.requests.insert(id, request);
         if self.up {
@@ -556,7 +556,7 @@ impl Request {
     fn send(&mut self, now: Duration, id: u64, wants: &Wants, out: &mut Vec<u8>) {
         self.again = self.backoff.pause(now);
         if self.change.is_some_and(|meant| meant.number > wants.newest) {
-            "as many changes of this client are on their way as may be"
+            "the client has the most changes in flight that are allowed"
                 .clone_into(&mut self.trouble);
             return;
         }
@@ -587,6 +587,6 @@ impl Request {
             }
             None => append_give_up(head, token, wants.told(), out),
         }
-        "it was asked and said nothing".clone_into(&mut self.trouble);
+        "the request was sent, and no answer arrived".clone_into(&mut self.trouble);
     }
 }

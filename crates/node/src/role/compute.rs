@@ -147,7 +147,7 @@ impl<L: LowHalf> Worker<L> {
             (false, ..) => "is not connected".to_owned(),
             (true, None, _) => "has not sent the low codes yet".to_owned(),
             (true, Some(_), Some(since)) => {
-                format!("has answered nothing for {}", Span(now - since))
+                format!("has not answered for {}", Span(now - since))
             }
             (true, Some(_), None) => return None,
         };
@@ -188,7 +188,7 @@ impl<L: LowHalf> Worker<L> {
     pub fn abandon(&mut self, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free {
-                let text = "the worker of the compute server that was at it, or at something else beside it, failed";
+                let text = "the worker of the compute server that handled this request, and others beside it, failed";
                 // Storage continues with the change, and its client asks again.
                 let reason = match query.request.is_change() {
                     true => Reason::Busy,
@@ -382,7 +382,7 @@ impl<L: LowHalf> Worker<L> {
                 Message::End.append(end, &mut out.memory);
                 if let Err(error) = nodes.read(low.collection().nodes, &mut query.found) {
                     let text = format!(
-                        "the memory server at {} sent {error}",
+                        "the memory server at {} sent an invalid answer: {error}",
                         common.options.memory
                     );
                     common.fail(query, Reason::Failed, &text, out);
@@ -432,7 +432,7 @@ impl<L: LowHalf> Worker<L> {
             Message::Ranked { .. } if query.request.is_change() => {}
             Message::Ranked { answers, .. } if answers.len() > query.k() as usize => {
                 let text = format!(
-                    "the storage server at {} answers more than was asked for",
+                    "the storage server at {} returned more answers than requested",
                     common.options.storage
                 );
                 common.fail(query, Reason::Failed, &text, out);
@@ -578,7 +578,7 @@ impl<L: LowHalf> Worker<L> {
         for query in &mut self.queries {
             if let Stage::Walk(_) = query.stage {
                 Message::End.append(query.head(now), &mut out.memory);
-                query.hold(Peer::Memory, "has another state of the index than it had");
+                query.hold(Peer::Memory, "has another state of the index than before");
             }
             if query.stage == Stage::Held(Peer::Memory) {
                 common.go_on(now, query, out);

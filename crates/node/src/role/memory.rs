@@ -169,7 +169,7 @@ pub struct MemoryState<H: HighHalf> {
 
 /// The refusal while the popularity of nodes is being counted.
 const COUNTS: &str =
-    "it counts how popular nodes are, which is done once after it was started: ask again";
+    "this server still counts how often nodes are visited, once after its start. Ask again";
 
 impl<H: HighHalf> MemoryState<H> {
     /// The most completed walks that are kept.
@@ -348,7 +348,7 @@ impl<H: HighHalf> MemoryState<H> {
             _ => append_refusal(
                 head,
                 Reason::Invalid,
-                "a memory server is not asked for that",
+                "a memory server does not answer requests of this kind",
                 out,
             ),
         }
@@ -374,7 +374,7 @@ impl<H: HighHalf> MemoryState<H> {
         }
         if self.walks.len() >= self.options.most {
             let text = format!(
-                "{} queries of this connection are in progress, and there may be no more",
+                "{} queries of this connection are in progress, which is the limit",
                 self.walks.len()
             );
             return append_refusal(head, Reason::Busy, &text, out);
@@ -382,7 +382,7 @@ impl<H: HighHalf> MemoryState<H> {
         let right = held.high.query_bytes();
         if query.len() != right {
             let text = format!(
-                "a query of {} bytes, and those of this collection are sent as {right}",
+                "a query of {} bytes; queries of this collection have {right}",
                 query.len()
             );
             return append_refusal(head, Reason::Invalid, &text, out);
@@ -440,7 +440,7 @@ impl<H: HighHalf> MemoryState<H> {
             // Steps are missing in between, and the server that knew them is gone.
             Some(_) => (
                 Reason::Unknown,
-                "the query is not as far here as its next step".to_owned(),
+                "steps of the query are missing here".to_owned(),
             ),
         };
         append_refusal(head, reason, &text, out);
@@ -499,7 +499,7 @@ impl<Q> Walk<Q> {
         }
         if self.answer.len() > HEADER + MOST_BODY {
             return Err(HalfError(format!(
-                "a step of this query makes a message of {} bytes, and no frame carries more than {MOST_BODY}: ask with a shorter list or a narrower beam",
+                "a step of this query makes a message of {} bytes; a frame has at most {MOST_BODY}. Ask with a shorter list or a narrower beam",
                 self.answer.len()
             )));
         }

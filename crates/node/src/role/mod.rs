@@ -365,12 +365,12 @@ impl Backoff {
 
 /// The refusal of a row of the wrong length.
 fn other_row(found: usize, right: u32) -> String {
-    format!("a row of {found} bytes, and those of this collection have {right}")
+    format!("a row of {found} bytes; rows of this collection have {right}")
 }
 
 /// The refusal of a request that names another state than the server's.
 fn other_state(own: u64, theirs: u64) -> String {
     format!(
-        "this server has state {own:016x} of the index, and was asked by one that goes by {theirs:016x}"
+        "this server has state {own:016x} of the index, and the request is for state {theirs:016x}"
     )
 }

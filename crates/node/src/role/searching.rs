@@ -344,7 +344,7 @@ impl<L: LowHalf> Common<L> {
         };
         if let Err(HalfError(text)) = taken {
             let memory = &self.options.memory;
-            let text = format!("the memory server at {memory} sent lists that are none: {text}");
+            let text = format!("the memory server at {memory} sent invalid lists: {text}");
             return self.fail(query, Reason::Failed, &text, out);
         }
         self.scored.clear();
@@ -483,7 +483,7 @@ impl<L: LowHalf> Common<L> {
                 self.fail(query, reason, &text, out);
             }
             Reason::Unknown | Reason::Busy | Reason::Deadline | Reason::Waiting => {
-                query.hold(peer, &format!("has said: {text}"));
+                query.hold(peer, &format!("answered: {text}"));
                 query.again = match query.request.wants {
                     // The client waits only briefly.
                     Wants::Change { gives_up: true, .. } => now + self.options.retry / 8,
@@ -514,7 +514,7 @@ impl<L: LowHalf> Common<L> {
         };
         let trouble = match (&query.trouble, query.stage) {
             (Some(trouble), Stage::Held(_)) => trouble.clone(),
-            (Some(trouble), _) => format!("did not answer in time; before that it {trouble}"),
+            (Some(trouble), _) => format!("did not answer in time; last problem: it {trouble}"),
             (None, _) => "did not answer in time".to_owned(),
         };
         if let Stage::Walk(_) = query.stage {
@@ -563,7 +563,7 @@ impl<L: LowHalf> Common<L> {
         let (room, of) = (self.options.low_memory, low.collection());
         let all = u64::from(of.nodes) * u64::from(of.low_bytes);
         tracing::warn!(
-            "no low code is kept here: {room} bytes (--low-memory) have no room for one, and the memory server at {} computes all distances by low codes. Give more: the codes of all {} nodes take {all} bytes",
+            "no low codes fit into {room} bytes (--low-memory), so the memory server at {} computes all distances by low codes. Allow more memory: the codes of all {} nodes take {all} bytes",
             self.options.memory,
             of.nodes
         );

@@ -191,7 +191,7 @@ impl StorageState {
                 Ok(None)
             }
             _ => {
-                let text = "a storage server is not asked for that".to_owned();
+                let text = "a storage server does not answer requests of this kind".to_owned();
                 Err((Reason::Invalid, text))
             }
         };
@@ -236,7 +236,7 @@ impl StorageState {
         let read = nodes.read(collection.nodes, &mut self.nodes);
         read.map_err(|error| (Reason::Invalid, error.to_string()))?;
         let Some(slot) = self.slots.take() else {
-            let text = "as many queries are being ranked by this server as may be".to_owned();
+            let text = "this server ranks as many queries as it allows".to_owned();
             return Err((Reason::Busy, text));
         };
         self.ranking.insert(id, (state, until));
@@ -288,7 +288,7 @@ impl StorageState {
         let head = Head { id, state, left: 0 };
         if until < now {
             // Answered all the same, so that the requester knows that storage is alive.
-            let text = "the ranking took until its time was over";
+            let text = "the ranking was not done in time";
             let reason = Reason::Deadline;
             return append_refusal(head, reason, text, out);
         }
@@ -320,7 +320,7 @@ impl StorageState {
         if now >= until {
             // A client that has given up on the change may have changed the same ids again, so it
             // must not be made now.
-            let text = "it waited until its time was over: it was not made, and will not be";
+            let text = "the change waited until its deadline; it was not made, and will not be";
             let end = End::not(Reason::GivenUp, text);
             self.changes.end(token, end.clone());
             answer_known(head_of(id), Known::Ended(end), out);
@@ -365,12 +365,12 @@ fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
     match known {
         Known::New => {}
         Known::Going => {
-            let text = "it is at this change, which is not durable yet";
+            let text = "the server is making this change, which is not durable yet";
             append_refusal(head, Reason::Busy, text, out);
         }
         // The answer names this run, so that the client can ask it.
         Known::OtherRun(run) => {
-            let text = "this change was to be made before storage was started, or before it forgot what this client waits for";
+            let text = "this change was sent to an earlier run of storage, or the server has forgotten this client";
             append_refusal(Head { state: run, ..head }, Reason::OtherState, text, out);
         }
         Known::Ended(End::Made(changed)) => Message::Changed(changed).append(head, out),
@@ -383,7 +383,7 @@ fn misfit((upserts, rows): (Ids<'_>, &[u8]), deletes: Ids<'_>, row_bytes: u32) -
     let right = upserts.len() * row_bytes as usize;
     if rows.len() != right {
         return Some(format!(
-            "{} bytes of vectors, and {} of this collection have {right}",
+            "{} bytes of vectors; {} vectors of this collection have {right}",
             rows.len(),
             upserts.len()
         ));
@@ -393,5 +393,7 @@ fn misfit((upserts, rows): (Ids<'_>, &[u8]), deletes: Ids<'_>, row_bytes: u32) -
     }
     let upserts: HashSet<u64> = upserts.iter().collect();
     let twice = deletes.iter().find(|id| upserts.contains(id))?;
-    Some(format!("id {twice} is to be inserted and deleted"))
+    Some(format!(
+        "id {twice} is inserted and deleted in the same change"
+    ))
 }

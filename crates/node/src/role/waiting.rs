@@ -90,7 +90,7 @@ impl Request {
 }
 
 /// The answer to a change that its client has given up. The client does not read it.
-pub(super) const GIVEN_UP: &str = "its client has given it up";
+pub(super) const GIVEN_UP: &str = "its client has given up this change";
 
 /// Requests that wait, and requests that are known.
 #[derive(Debug)]
@@ -201,7 +201,7 @@ impl Waiting {
                 body: frame.body.to_vec(),
             },
             _ => {
-                let text = "a compute server is not asked for that";
+                let text = "a compute server does not answer requests of this kind";
                 refuse(out, client, head, Reason::Invalid, text);
                 return Ok(Taken::default());
             }
@@ -265,13 +265,13 @@ impl Waiting {
             Self::MOST_BEAM.max(self.usual.1),
         );
         let all = [
-            ("a k of", k, most_list),
-            ("a list of", list, most_list),
-            ("a beam of", beam, most_beam),
+            ("k =", k, most_list),
+            ("list size =", list, most_list),
+            ("beam width =", beam, most_beam),
         ];
         let (what, asked, most) = all.into_iter().find(|&(_, asked, most)| asked > most)?;
         Some(format!(
-            "{what} {asked}: this compute server allows at most {most}"
+            "{what} {asked}; this compute server allows at most {most}"
         ))
     }
 
@@ -279,7 +279,7 @@ impl Waiting {
     /// passed were removed.
     fn no_room(&mut self, now: Duration, request: &Request, out: &mut Out) -> Option<String> {
         if self.is_greedy(request.client, request.bytes()) {
-            let text = "as many queries and changes of this connection wait for this compute server as may be: ask another one, or later";
+            let text = "this connection has as many queries and changes waiting as this compute server allows. Ask another server, or ask later";
             return Some(text.to_owned());
         }
         if self.queue.len() >= self.most {
@@ -290,7 +290,7 @@ impl Waiting {
         let full = self.queue.len() >= self.most || self.bytes + request.bytes() > Self::MOST_BYTES;
         full.then(|| {
             format!(
-                "{} queries and changes wait for this compute server, and there may be no more: ask another one, or later",
+                "{} queries and changes wait for this compute server, which is its limit. Ask another server, or ask later",
                 self.queue.len()
             )
         })
@@ -356,9 +356,9 @@ impl Waiting {
                 known.remove(&(request.client, request.id));
                 *bytes -= request.bytes();
                 let text = match trouble {
-                    _ if request.is_change() => "the compute server had more changes than storage made in the time: this one waited there until its time was over".to_owned(),
-                    Some(trouble) => format!("no worker of the compute server came to it before its time was over: {trouble}"),
-                    None => "the compute server had more queries than it could answer: this one waited until its time was over".to_owned(),
+                    _ if request.is_change() => "the compute server had more changes than storage could make; this one waited there until its deadline".to_owned(),
+                    Some(trouble) => format!("no worker of the compute server began this query before its deadline; {trouble}"),
+                    None => "the compute server had more queries than it could answer; this one waited until its deadline".to_owned(),
                 };
                 refuse(out, request.client, request.head(), Reason::Deadline, &text);
             }

@@ -23,7 +23,7 @@ pub enum ChangeError {
     #[error("{0}")]
     Wrong(String),
     /// The caller interrupted it.
-    #[error("it was interrupted")]
+    #[error("the change was interrupted")]
     Interrupted,
 }
 
@@ -85,21 +85,21 @@ impl fmt::Display for Unfinished {
             (0, 0) => return f.write_str("nothing was changed"),
             (0, _) => write!(
                 f,
-                "none of {total} ids is known to be changed; the first {unknown} may be, or some of them"
+                "none of {total} ids is known to be changed, but the first {unknown} may be, all or some"
             )?,
             _ => write!(
                 f,
-                "the first {acknowledged} of {total} ids are changed, durably"
+                "the first {acknowledged} of {total} ids were changed durably"
             )?,
         }
         if *acknowledged > 0 && *unknown > 0 {
-            write!(f, "; the next {unknown} may be as well, or some of them")?;
+            write!(f, "; the next {unknown} may be changed too, all or some")?;
         }
         if *unknown > 0 && *yet {
-            f.write_str(", or may become so yet")?;
+            f.write_str(", or may be changed later")?;
         }
         f.write_str(
-            "; give the same change again, all of it: what is made already is made no second time, but replaced by the same",
+            ". Make the whole change again; repeating a part that was made has no further effect",
         )
     }
 }
@@ -122,8 +122,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Unfinished`], with the durable part and the part in doubt. An id is given twice: then
-    /// nothing is changed. `read` failed; or a part was refused, failed, or was not answered in time. If a part is not answered in time or is
-    /// interrupted, storage is asked for its outcome, for one more second.
+    /// nothing is changed. `read` failed; or a part was refused, failed, or was not answered in
+    /// time. If a part is not answered in time or is interrupted, storage is asked for its outcome,
+    /// for one more second.
     ///
     /// The same change may be made again, since it replaces the rows that are there. An unfinished
     /// change is not made after a later acknowledged change of this client. Unless
@@ -174,7 +175,7 @@ impl Client {
                 unknown: 0,
                 yet: false,
                 total,
-                why: ChangeError::Wrong(format!("id {id} is there twice: give each one once")),
+                why: ChangeError::Wrong(format!("id {id} occurs twice. Pass each id once")),
             });
         }
         for (first, ids) in (0..).step_by(most).zip(ids.chunks(most)) {

@@ -124,7 +124,7 @@ impl Correspondent for Connection {
         if new {
             let next = match self.shared.alone {
                 true => "it is tried again",
-                false => "the next one is asked",
+                false => "the next one is tried",
             };
             tracing::warn!("{text}; {next}");
         }
@@ -221,7 +221,7 @@ impl Pending {
     /// [`Failure`]: the search was refused, or not answered in time.
     pub fn wait(self) -> Result<Found, Failure> {
         self.wait_while(|| true)
-            .unwrap_or_else(|| unreachable!("it goes on"))
+            .unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
     /// As [`wait`](Self::wait), while `goes_on` returns true. It is called several times a second.
@@ -231,7 +231,7 @@ impl Pending {
         Some(found.map(|outcome| match outcome {
             Outcome::Found(found) => found,
             Outcome::Collection(_) | Outcome::Changed { .. } => {
-                unreachable!("a search ends with what it found")
+                unreachable!("the answer to a search is a result or an error")
             }
         }))
     }
@@ -276,7 +276,7 @@ fn made(outcome: Result<Outcome, Failure>) -> Result<(Changed, bool), Failure> {
     match outcome? {
         Outcome::Changed { changed, again } => Ok((changed, again)),
         Outcome::Found(_) | Outcome::Collection(_) => {
-            unreachable!("who asks for a change is told what it did")
+            unreachable!("the answer to a change is its effect or an error")
         }
     }
 }
@@ -288,7 +288,7 @@ impl Client {
     /// None can be reached within the time of a query; the error lists the reason for each.
     pub fn connect(servers: Vec<Place>, options: ClientOptions) -> Result<Client, NodeError> {
         let connected = Client::connect_while(servers, options, || true)?;
-        Ok(connected.unwrap_or_else(|| unreachable!("it goes on")))
+        Ok(connected.unwrap_or_else(|| unreachable!("`goes_on` never returned false")))
     }
 
     /// As [`connect`](Self::connect), while `goes_on` returns true. It is called several times a
@@ -415,7 +415,7 @@ impl Client {
     /// As [`Pending::wait`].
     pub fn collection(&self) -> Result<Collection, Failure> {
         let found = self.collection_while(|| true);
-        found.unwrap_or_else(|| unreachable!("it goes on"))
+        found.unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
     /// As [`collection`](Self::collection), while `goes_on` returns true. It is called several
@@ -445,7 +445,7 @@ impl Client {
         Some(found.map(|outcome| match outcome {
             Outcome::Collection(collection) => collection,
             Outcome::Found(_) | Outcome::Changed { .. } => {
-                unreachable!("who asks for a description gets one")
+                unreachable!("the answer to a request for a description is one, or an error")
             }
         }))
     }

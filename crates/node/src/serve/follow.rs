@@ -61,21 +61,21 @@ impl Follower {
                 let looked = catch_unwind(AssertUnwindSafe(|| look(&newest.get(), &over)));
                 let looked = match looked {
                     Ok(looked) => looked.map_err(|error| error.to_string()),
-                    Err(_) => Err("it panicked (standard error says of what)".to_owned()),
+                    Err(_) => {
+                        Err("the follower panicked (the message is on standard error)".to_owned())
+                    }
                 };
                 match looked {
                     Ok(None) => trouble = false,
                     Ok(Some(high)) => {
                         trouble = false;
                         newest.put(Arc::new(high));
-                        tracing::info!("the memory server goes on to another state of the index");
+                        tracing::info!("the memory server changed to another state of the index");
                     }
                     Err(_) if over() => return,
                     Err(error) if !trouble => {
                         trouble = true;
-                        tracing::warn!(
-                            "the memory server stays with the state of the index that it has: {error}"
-                        );
+                        tracing::warn!("the memory server keeps its state of the index: {error}");
                     }
                     Err(_) => {}
                 }

@@ -25,7 +25,7 @@ const MOST_RANKED: usize = 1024;
 /// How often a memory server that follows looks for a merge.
 const FOLLOWS: Duration = Duration::from_secs(1);
 /// The description of the metric.
-const NODES: &str = "Nodes of the checkpoint that it goes by";
+const NODES: &str = "Nodes of the checkpoint that the server uses";
 
 /// Why a server of an index does not start.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +93,7 @@ impl MemoryOfIndex {
         let mut report = Report::default();
         let high = self.high.get();
         if self._follower.is_none() {
-            let remedy = "start it anew, with the other servers, or with --follow";
+            let remedy = "restart it and the other servers, or start it with --follow";
             report
                 .lines
                 .extend(left_behind(&self.path, high.collection(), remedy));
@@ -103,7 +103,7 @@ impl MemoryOfIndex {
         report.gauge("nodes", NODES, high.collection().nodes.into());
         report.gauge(
             "connections",
-            "Connections that there are",
+            "Open connections",
             self.server.connections() as u64,
         );
         report.traffic("compute", self.server.traffic());
@@ -116,7 +116,7 @@ fn left_behind(path: &Path, own: &Collection, remedy: &str) -> Option<String> {
     let now = Collection::at(path).ok()?;
     (now.state != own.state).then(|| {
         format!(
-            "{} was merged, or built anew, and has state {:016x} now; this server goes on with {:016x}: {remedy}",
+            "{} was merged or rebuilt, and has state {:016x} now; this server still uses {:016x}: {remedy}",
             path.display(),
             now.state,
             own.state
@@ -203,7 +203,7 @@ impl StorageOfIndex {
     /// Adds the figures of an index that takes changes.
     fn report_changes(&self, report: &mut Report) {
         let Some(live) = self.full.index() else {
-            let remedy = "start it anew, with the other servers";
+            let remedy = "restart it and the other servers";
             let own = self.full.collection();
             report.lines.extend(left_behind(&self.path, &own, remedy));
             return;
@@ -219,17 +219,17 @@ impl StorageOfIndex {
             "Vectors that wait for a merge",
             stats.logged,
         );
-        let about = "Merges since it was started";
+        let about = "Merges since the server was started";
         report.count("merges_total", about, live.merges());
         if let Some(trouble) = stats.trouble {
             report.trouble = Some(trouble);
         }
         let behind = self.full.has_before();
-        let about = "1 while searches may still go by the state before the last merge, and no other merge is made";
+        let about = "1 while searches may still use the state before the last merge, so that no other merge begins";
         report.gauge("state_before_kept", about, behind.into());
         if let Some(due) = live.due(&MergeWhen::default()).filter(|_| behind) {
             report.lines.push(format!(
-                "a merge is due ({due}) and waits, since searches still go by the state before the last one: do memory servers run with --follow, on this folder?"
+                "a merge is due ({due}) and waits, since searches still use the state before the last one. Check that memory servers run with --follow, on this folder"
             ));
         }
     }
@@ -249,13 +249,13 @@ impl ComputeServer<Low> {
         let kept = low.as_ref().and_then(|low| low.kept()).unwrap_or(nodes);
         let low = low.map(|low| low.memory_bytes());
         for (peer, connected) in ["memory", "storage"].into_iter().zip(self.connected()) {
-            let about = "Connections that there are to another server";
+            let about = "Open connections to other servers";
             report.gauge_with("connections", about, peer, connected as u64);
         }
         report.gauge("memory_bytes", "Bytes of low codes", low.unwrap_or(0));
         report.gauge("nodes", NODES, nodes.into());
         report.gauge("low_codes", "Nodes whose low codes are here", kept.into());
-        let about = "Nodes whose low codes are left to the memory server";
+        let about = "Nodes whose low codes only the memory server has";
         report.gauge("low_codes_offloaded", about, (nodes - kept).into());
         report.count(
             "queries_answered_total",
@@ -274,7 +274,7 @@ impl ComputeServer<Low> {
         );
         report.gauge(
             "queries_in_flight",
-            "Queries that threads are at",
+            "Queries that threads are answering",
             served.in_flight as u64,
         );
         report.traffic("memory", self.memory_traffic());

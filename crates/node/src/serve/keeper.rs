@@ -45,10 +45,10 @@ impl Lost {
             Lost::Broken {
                 broken: Broken::Waits(why),
                 ..
-            } => format!("is not asked any more ({why})"),
+            } => format!("is not used any more ({why})"),
             Lost::Broken { broken, .. } => {
                 format!(
-                    "is not connected any more ({broken}): it was stopped, or the network is gone"
+                    "is not connected any more ({broken}); it was stopped, or the network is down"
                 )
             }
         }
@@ -88,7 +88,7 @@ pub(super) trait Correspondent: Send + 'static {
     /// Something was received.
     fn read(&mut self, inbox: &mut Inbox) -> Result<(), Broken>;
 
-    /// There is no connection, yet or any more.
+    /// There is no connection yet, or the connection has ended.
     fn down(&mut self, lost: &Lost);
 }
 

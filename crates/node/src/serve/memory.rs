@@ -61,12 +61,12 @@ impl Counter {
                     Ok(true) => {
                         let took = Span(began.elapsed());
                         return tracing::info!(
-                            "it is known how popular nodes are, for compute servers without room for all low codes: counted in {took}"
+                            "visits of nodes were counted in {took}; compute servers without memory for all low codes can be served"
                         );
                     }
                     Err(error) => {
                         return tracing::warn!(
-                            "how popular nodes are cannot be counted, and compute servers need room for all low codes: {error}"
+                            "visits of nodes cannot be counted, so compute servers need memory for all low codes: {error}"
                         );
                     }
                 }
@@ -76,7 +76,9 @@ impl Counter {
         match named.spawn(counts) {
             Ok(begun) => *thread = Some(begun),
             // The next request tries again.
-            Err(error) => tracing::warn!("no thread to count how popular nodes are: {error}"),
+            Err(error) => {
+                tracing::warn!("no thread could be started to count visits of nodes: {error}")
+            }
         }
     }
 }
@@ -159,7 +161,7 @@ impl<H: HighHalf> Newest<H> {
         if kept.checkpoints.has_before() && kept.behind.elapsed() >= KEPT {
             kept.checkpoints.forget_before();
             tracing::info!(
-                "the state of the index before the last one is given up: nobody goes by it any more"
+                "the state of the index before the last one is dropped, since no server uses it any more"
             );
         }
     }

@@ -98,7 +98,7 @@ impl Place {
                 return Err(TierError::Unsupported {
                     what: format!("the server {name} with TLS"),
                     reason: format!(
-                        "what goes through UCX is not encrypted: leave out TLS, or `{}`",
+                        "bytes through UCX are not encrypted. Leave out TLS, or `{}`",
                         Server::UCX
                     ),
                 });

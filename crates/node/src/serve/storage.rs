@@ -81,7 +81,7 @@ fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: 
             // After a panic in it, changes continue.
             if catch_unwind(AssertUnwindSafe(|| ranker.tidy(all_by))).is_err() {
                 tracing::error!(
-                    "what gives up states that nobody needs failed (its panic is on standard error): it is tried again, and changes go on"
+                    "dropping states that no server needs failed (the panic is on standard error). It is tried again, and changes continue"
                 );
             }
             tidied = Instant::now();
@@ -110,15 +110,15 @@ fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: 
         }));
         let made = made.unwrap_or_else(|_| {
             Err(NotChanged::Failed(
-                "what makes changes failed (its panic is on standard error)".to_owned(),
+                "the change panicked (the message is on standard error of the server)".to_owned(),
             ))
         });
         match &made {
             Ok(_) => {}
             // The client gets this error, so the log has it at a low level only.
-            Err(NotChanged::Invalid(why)) => tracing::info!("a change is refused: {why}"),
+            Err(NotChanged::Invalid(why)) => tracing::info!("a change was refused: {why}"),
             Err(NotChanged::Failed(why)) => {
-                tracing::warn!("a change was not made, or not to its end: {why}");
+                tracing::warn!("a change was not made, or only in part: {why}");
             }
         }
         let result = made.as_ref().copied();
@@ -323,7 +323,7 @@ impl<R: Ranker> Storage<R> {
             deletes: deletes.iter().collect(),
         });
         if sent.is_err() {
-            let text = "as many changes wait for this server as may";
+            let text = "as many changes wait for this server as it allows";
             connection.state().no_room((id, token), text, out);
         }
         Ok(())

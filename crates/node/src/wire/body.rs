@@ -71,7 +71,7 @@ impl<'a> Body<'a> {
     }
 
     pub(super) fn scored(&mut self) -> Result<Scored<'a>, WireError> {
-        let count = self.bounded(0, "more nodes than there may be")? as usize;
+        let count = self.bounded(0, "more nodes than allowed")? as usize;
         let Some(gaps) = (self.bytes.len() - self.at).checked_sub(4 * count) else {
             return self.wrong("the end");
         };
@@ -93,7 +93,7 @@ impl<'a> Body<'a> {
     }
 
     pub(super) fn answers(&mut self) -> Result<Answers<'a>, WireError> {
-        let count = self.bounded(0, "more answers than there may be")? as usize;
+        let count = self.bounded(0, "more answers than allowed")? as usize;
         let (ids, distances) = (self.take(8 * count)?, self.take(4 * count)?);
         Ok(Answers { ids, distances })
     }
@@ -114,20 +114,20 @@ impl<'a> Body<'a> {
         number: u64,
     ) -> Result<Wanted<'a>, WireError> {
         if count > MOST_WANTED {
-            return self.wrong("more changes that are waited for than 4,096");
+            return self.wrong("more than 4,096 awaited changes");
         }
         let numbers = Ids(self.take(8 * count)?);
         let wanted = Wanted { newest, numbers };
         match wanted.has(number) {
             true => Ok(wanted),
-            false => self.wrong("a change for which nobody waits"),
+            false => self.wrong("a change that its client does not wait for"),
         }
     }
 
     pub(super) fn end(&self) -> Result<(), WireError> {
         match self.at == self.bytes.len() {
             true => Ok(()),
-            false => self.wrong("more bytes than it has"),
+            false => self.wrong("more bytes than expected"),
         }
     }
 }

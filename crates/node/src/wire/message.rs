@@ -266,7 +266,7 @@ impl<'a> Message<'a> {
                 for_changes: match body.rest() {
                     [] => false,
                     [1] => true,
-                    _ => return body.wrong("something else than nothing and a 1"),
+                    _ => return body.wrong("a byte other than 1"),
                 },
             },
             Kind::Description => Message::Description {
@@ -376,7 +376,7 @@ fn collection(body: &mut Body<'_>) -> Result<Collection, WireError> {
     };
     let collection = Collection::decode(bytes);
     if collection.state == 0 || collection.row_bytes as usize > MOST_ROW {
-        return body.wrong("a collection that cannot be");
+        return body.wrong("an invalid description of a collection");
     }
     Ok(collection)
 }
@@ -399,7 +399,7 @@ fn begin<'a>(body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
 }
 
 fn change<'a>(body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
-    const MOST: &str = "more ids than 65,536";
+    const MOST: &str = "more than 65,536 ids";
     let (token, newest) = (body.token()?, body.u64()?);
     let wanted = body.u32()? as usize;
     let [upserts, deletes] = [
@@ -424,7 +424,7 @@ fn refusal<'a>(body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
         (Some(reason), Ok(text)) if text.len() <= MOST_TEXT => {
             Ok(Message::Refused { reason, text })
         }
-        _ => body.wrong("no reason, or no text"),
+        _ => body.wrong("an unknown reason, or an invalid text"),
     }
 }
 

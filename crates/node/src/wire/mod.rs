@@ -7,36 +7,51 @@
 //!
 //! | offset | | |
 //! |---|---|---|
-//! | 0 | u32 | bytes behind the header, at most [`MOST_BODY`] |
+//! | 0 | u32 | bytes after the header, at most [`MOST_BODY`] |
 //! | 4 | u8 | version of this format: [`VERSION`] |
 //! | 5 | u8 | kind (below) |
 //! | 6 | u16 | 0 |
-//! | 8 | u64 | the requester's id for the request, which the answer repeats. In a walk: the query's id |
+//! | 8 | u64 | the requester's id of the request, or of the query in a walk; answers repeat it |
 //! | 16 | u64 | state of the index that the sender uses ([`Collection::state`]); 0: none |
 //! | 24 | u32 | microseconds until the requester's deadline, when it sent this; 0: no deadline |
 //! | 28 | u32 | CRC-32C of the header before this and of the body |
 //!
 //! | kind | from → to | body |
 //! |---|---|---|
-//! | 1 describe | any → any | empty; or a 1 (u8) for a compute server: the client will only change the collection, which needs storage alone |
-//! | 2 description | answer | a [`Collection`] (40 bytes), centroids of the low codes (memory role only) |
-//! | 3 low codes | compute → memory | first node u32, count u32, kept u32 (codes of the `kept` most popular nodes only) |
-//! | 4 codes | answer | first node u32, count u32, a bit for each of these nodes if some codes are offloaded, codes |
-//! | 5 begin | compute → memory | D_high u32, D_full u32, beam u32, bytes of the missing nodes u32, bytes of the row u32, missing nodes, the query's row, scored nodes |
+//! | 1 describe | any → any | empty; to a compute server also *for changes* u8: 1 |
+//! | 2 description | answer | [`Collection`] (40 bytes); from memory also centroids of low codes |
+//! | 3 low codes | compute → memory | first node u32, count u32, *kept* u32 |
+//! | 4 codes | answer | first node u32, count u32, *bits*, codes |
+//! | 5 begin | compute → memory | D_high u32, D_full u32, beam u32, then as below |
 //! | 6 refine | compute → memory | step u32, scored nodes |
 //! | 7 end | compute → memory | |
 //! | 8 lists | memory → compute | step u32, packed adjacency lists |
 //! | 9 done | memory → compute | step u32, high computations u32, low computations u32, nodes |
 //! | 10 rank | compute → storage | k u32, bytes of the row u32, the query's row, nodes |
-//! | 11 ranked | answer | reads u64, bytes read u64, computations u64, nodes that are deleted or replaced u32, answers |
-//! | 12 search | client → compute | k u32, D_high u32 (0: the server's), beam u32 (0: the server's), the query's row |
+//! | 11 ranked | answer | reads u64, bytes read u64, computations u64, *dead* u32, answers |
+//! | 12 search | client → compute | k u32, D_high u32, beam u32, the query's row |
 //! | 13 answers | answer | [`Counters`] (72 bytes), answers |
 //! | 14 refused | answer to anything | [`Reason`] u32, text (UTF-8, at most [`MOST_TEXT`] bytes) |
-//! | 15 met | memory → compute, in place of lists behind a look, and behind a begin with missing nodes | step u32, bytes of the lists u32, packed adjacency lists, scored nodes |
-//! | 16 change | client → compute → storage | token u64 three times (run, client, number), newest u64, wanted u32, upserts u32, deletes u32, the numbers of the wanted changes u64 each, ids u64 each (upserts first), a row for each upsert |
+//! | 15 met | memory → compute | step u32, bytes of the lists u32, packed lists, scored nodes |
+//! | 16 change | client → compute → storage | *token*, newest u64, wanted u32, then as below |
 //! | 17 changed | answer | ids that were inserted or replaced u32, ids that were deleted u32 |
-//! | 18 give up | client → compute → storage | token u64 three times, newest u64, wanted u32, their numbers u64 each |
-//! | 19 look | compute → memory, in place of refine where low codes are offloaded | step u32, bytes of the missing nodes u32, missing nodes, scored nodes |
+//! | 18 give up | client → compute → storage | *token*, newest u64, wanted u32, numbers u64 each |
+//! | 19 look | compute → memory | step u32, bytes u32, missing nodes, scored nodes |
+//!
+//! - 1 describe: *for changes* says that the client will only change the collection. Then only
+//!   storage is needed.
+//! - 3 low codes: only the codes of the *kept* most popular nodes are sent. 4 codes: *bits* has a
+//!   bit for each node of the range, if some codes are offloaded.
+//! - 5 begin continues with: bytes of the missing nodes u32, bytes of the row u32, missing nodes,
+//!   the query's row, scored nodes.
+//! - 11 ranked: *dead* is the number of nodes that are deleted or replaced.
+//! - 12 search: with 0, D_high or the beam is the server's.
+//! - 15 met replaces lists after a look, and after a begin with missing nodes. 19 look replaces
+//!   refine if low codes are offloaded; its first u32 after the step is the bytes of the missing
+//!   nodes.
+//! - 16 change continues with: upserts u32, deletes u32, the numbers of the wanted changes u64
+//!   each, ids u64 each (upserts first), and a row for each upsert. *token*: run u64, client u64,
+//!   number u64.
 //!
 //! *nodes*: an ascending set of node numbers as LEB128 varints, first the lowest number and then
 //! the gaps (`nodes.rs`). *answers*: count u32, ids u64 each, distances f32 each, nearest first.
@@ -101,13 +116,13 @@ pub use nodes::{Nodes, Scored};
 /// - 7: addresses in UCX are sealed; a description has the number of vectors that a search can
 ///   find.
 pub const VERSION: u8 = 7;
-/// Greetings have said so before the first frame comes.
+/// The greetings have compared this version before the first frame arrives.
 const _: () = assert!(Protocol::Memory.version() & 0xFFFF == VERSION as u32);
 /// Bytes of a frame's header.
 pub const HEADER: usize = 32;
-/// The most bytes behind a header.
+/// The most bytes after a header.
 pub const MOST_BODY: usize = 16 << 20;
-/// The most bytes behind the header of a request.
+/// The most bytes after the header of a request.
 pub const MOST_ASKED: usize = 2 << 20;
 /// The most bytes of a query's row.
 pub const MOST_ROW: usize = 1 << 20;
@@ -128,7 +143,7 @@ pub use stratann_tier::remote::wire::Protocol;
 pub enum WireError {
     /// An invalid header.
     #[error(
-        "{field} {value} at byte {offset} of a frame: {right}; the other side is broken or speaks another version"
+        "{field} {value} at byte {offset} of a frame; valid: {right}. The other side is broken, or has another version"
     )]
     Header {
         /// The field.
@@ -142,7 +157,7 @@ pub enum WireError {
     },
     /// The checksum does not match: bytes were changed on the way.
     #[error(
-        "the checksum of a frame of {len} bytes is {found:#010x}, and that of what came is {right:#010x}: the network or a memory is broken"
+        "a frame of {len} bytes has checksum {found:#010x}; the bytes that arrived have {right:#010x}, so the network or a memory is broken"
     )]
     Checksum {
         /// Bytes of the frame.
@@ -153,7 +168,7 @@ pub enum WireError {
         right: u32,
     },
     /// A body that its kind does not allow.
-    #[error("{what} of {kind} at byte {offset} of {len}: the other side is broken")]
+    #[error("{what} of {kind} at byte {offset} of {len}; the other side is broken")]
     Body {
         /// The kind of message.
         kind: &'static str,
@@ -351,7 +366,7 @@ impl fmt::Display for Reason {
             Reason::Failed => "failed",
             Reason::Waiting => "waiting for another server",
             Reason::GivenUp => "given up",
-            Reason::Over => "over for its client",
+            Reason::Over => "no longer awaited by its client",
         })
     }
 }
@@ -446,10 +461,15 @@ impl<'a> Frame<'a> {
             })
         };
         if len > MOST_BODY {
-            return wrong("length", len as u64, 0, "16 MiB at most");
+            return wrong("length", len as u64, 0, "at most 16 MiB");
         }
         if header[4] != VERSION {
-            return wrong("version", header[4].into(), 4, "not that of this program");
+            return wrong(
+                "version",
+                header[4].into(),
+                4,
+                "the version of this program",
+            );
         }
         if header[6..8] != [0; 2] {
             return wrong(
@@ -572,7 +592,7 @@ impl Incoming {
                 field: "length",
                 value: (len - HEADER) as u64,
                 offset: 0,
-                right: "nothing that is sent here is so long",
+                right: "at most the longest message of this connection",
             });
         }
         let frame = Frame::decode(bytes)?;

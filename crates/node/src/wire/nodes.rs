@@ -73,7 +73,7 @@ impl Scored<'_> {
         let offset = self.nodes.0.len();
         let wrong = || WireError::Body {
             kind: "a set of nodes",
-            what: "not as many nodes as estimates",
+            what: "another number of estimates than of nodes",
             offset,
             len: offset + self.estimates.len(),
         };
@@ -134,7 +134,7 @@ impl Nodes<'_> {
                 }
             }
             if count > 0 && gap == 0 {
-                return wrong("a node that is there twice", began);
+                return wrong("a duplicate node", began);
             }
             match u32::try_from(u64::from(last) + gap) {
                 Ok(node) if node < end && count < MOST_NODES => {
@@ -143,9 +143,9 @@ impl Nodes<'_> {
                     count += 1;
                 }
                 Ok(node) if node < end => {
-                    return wrong("more nodes than a message may have", began);
+                    return wrong("more nodes than allowed", began);
                 }
-                _ => return wrong("a node that is not there", began),
+                _ => return wrong("a node that does not exist", began),
             }
         }
         Ok(())

@@ -349,7 +349,10 @@ fn scored_nodes_come_back_with_their_estimates_and_as_many_as_these() {
             ..scored
         };
         let error = other.read(901, &mut read).unwrap_err().to_string();
-        assert!(error.contains("not as many nodes as estimates"), "{error}");
+        assert!(
+            error.contains("another number of estimates than of nodes"),
+            "{error}"
+        );
     }
     // More estimates than the body has bytes.
     let body = [&1u32.to_le_bytes()[..], &9u32.to_le_bytes(), &[1, 2, 3]].concat();

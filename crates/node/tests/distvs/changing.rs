@@ -173,11 +173,11 @@ fn a_change_that_fails_in_the_middle_says_how_much_is_in_and_may_be() {
     assert_eq!(unfinished.done.upserted as usize, PART);
     let text = unfinished.to_string();
     for told in [
-        "could not do it: the storage server at",
+        "failed: the storage server at",
         "the disk is full",
-        "the first 32768 of 65636 ids are changed, durably",
-        "the next 32768 may be as well, or some of them",
-        "give the same change again",
+        "the first 32768 of 65636 ids were changed durably",
+        "the next 32768 may be changed too, all or some",
+        "Make the whole change again",
     ] {
         assert!(text.contains(told), "{told}: {text}");
     }
@@ -192,7 +192,7 @@ fn a_change_that_fails_in_the_middle_says_how_much_is_in_and_may_be() {
     });
     assert_eq!(counts(&unfinished), [0, PART, ALL]);
     let text = unfinished.to_string();
-    let told = "none of 65636 ids is known to be changed; the first 32768 may be, or some of them";
+    let told = "none of 65636 ids is known to be changed, but the first 32768 may be, all or some";
     assert!(text.contains(told) && text.contains("again"), "{text}");
 }
 
@@ -256,7 +256,7 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
     );
     let text = unfinished.to_string();
     assert!(
-        text.contains("or some of them, or may become so yet"),
+        text.contains("all or some, or may be changed later"),
         "{text}"
     );
     // After an acknowledged part nothing is in doubt. Ids that did not exist count as done.

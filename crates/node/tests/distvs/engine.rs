@@ -67,7 +67,7 @@ fn what_no_index_takes_is_invalid_and_changes_nothing() {
     for (full, ids, rows, told) in [
         (&full, [7, u64::MAX], &right, "18446744073709551615"),
         (&full, [700, 701], &wrong, "NaN"),
-        (&still, [700, 701], &right, "takes no changes: start it"),
+        (&still, [700, 701], &right, "takes no changes. Start it"),
     ] {
         match said(full, &ids, rows) {
             Err(NotChanged::Invalid(text)) => assert!(text.contains(told), "{text}"),
@@ -108,7 +108,7 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
         let twice = [&gone[..], &gone[..1]].concat();
         let refused = client.delete(&twice, |_| true).unwrap_err().to_string();
         let told = format!(
-            "id {} is there twice: give each one once; nothing was changed",
+            "id {} occurs twice. Pass each id once; nothing was changed",
             gone[0]
         );
         assert_eq!(refused, told);

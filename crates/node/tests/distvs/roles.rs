@@ -410,7 +410,7 @@ fn a_server_that_answers_nothing_is_asked_again_and_then_taken_for_dead() {
         worker
             .trouble(at(71))
             .unwrap()
-            .contains("has answered nothing for 70 ms")
+            .contains("has not answered for 70 ms")
     );
     out.clear();
     assert_eq!(worker.next_timer(), Some(at(101)));
@@ -436,7 +436,7 @@ fn a_server_that_answers_nothing_is_asked_again_and_then_taken_for_dead() {
     };
     assert_eq!(
         text,
-        "the memory server at here did not answer in time; before that it is gone"
+        "the memory server at here did not answer in time; last problem: it is gone"
     );
     assert_eq!(worker.in_flight(), 0);
 }

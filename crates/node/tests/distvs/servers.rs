@@ -248,13 +248,13 @@ fn what_cannot_be_asked_is_refused_by_name() {
     let found = error(remote(cluster.memory.address()));
     assert!(
         found.ends_with(
-            " is a memory server of DistVS, not a compute server: check address and port"
+            " is a memory server of DistVS, not a compute server. Check address and port"
         ),
         "{found}"
     );
     let found = error(Place::Local(cluster.storage.door()));
     assert!(
-        found.ends_with(" is a storage server, not a compute server: check address and port"),
+        found.ends_with(" is a storage server, not a compute server. Check address and port"),
         "{found}"
     );
     drop(cluster);

@@ -1,11 +1,11 @@
 //! Folders for copies of an index's files, at a place that a user names.
 //!
 //! ```text
-//!   PLACE/                                   made for this user alone, if it is not there
+//!   PLACE/                                   made for this user alone, if missing
 //!   PLACE/stratann-OWNER-CONTENT/            copies of one index in one state, named by CONTENT
 //!   PLACE/stratann-OWNER-CONTENT/graph-000001
-//!   PLACE/stratann-OWNER-CONTENT/graph-000001.copy-PID-N       one that is being made
-//!   PLACE/stratann-OWNER-CONTENT/IN-USE      held by a shared lock by whoever has the folder open
+//!   PLACE/stratann-OWNER-CONTENT/graph-000001.copy-PID-N       a copy in progress
+//!   PLACE/stratann-OWNER-CONTENT/IN-USE      a shared lock for each process with the folder open
 //! ```
 //!
 //! **The name.** OWNER identifies the index (the engine uses a hash of the path of its folder).
@@ -86,16 +86,19 @@ fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> 
     };
     let (owner, user) = (facts.st_uid, geteuid().as_raw());
     if FileType::from_raw_mode(facts.st_mode) != FileType::Directory {
-        return refuse("it is no directory".to_owned());
+        return refuse("it is not a directory".to_owned());
     }
     if owner != user {
         return refuse(format!(
-            "it belongs to user {owner}, and this is user {user}"
+            "it belongs to user {owner}, and this process runs as user {user}"
         ));
     }
     match facts.st_mode & mask {
         0 => Ok(()),
-        _ => refuse(format!("its permissions are {:o}", facts.st_mode & 0o7777)),
+        _ => refuse(format!(
+            "its permissions {:o} give other users access",
+            facts.st_mode & 0o7777
+        )),
     }
 }
 
@@ -104,9 +107,9 @@ fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> 
 fn check_beside_devices(place: &Path) -> Result<(), TierError> {
     let refuse = || {
         Err(TierError::Unsupported {
-            what: format!("{}, which is a device or would stand among them,", place.display()),
-            reason: "copies are files in a folder: mount a file system on the device (of persistent or CXL memory: one with DAX), or a tmpfs \
-                     with `mpol=bind:N` for the memory of NUMA node N, and name a folder in it"
+            what: format!("{}, a device or a new folder among the devices,", place.display()),
+            reason: "copies are files in a folder. For a device, mount a file system on it (with DAX, if it is persistent or CXL memory). For \
+                     the memory of NUMA node N, mount a tmpfs with `mpol=bind:N`. Then name a folder in it"
                 .to_owned(),
         })
     };
@@ -185,7 +188,7 @@ impl CopyFolder {
         }
         Err(TierError::Replaced {
             place: path.display().to_string(),
-            what: "it is removed again and again".to_owned(),
+            what: "another process removes it again and again".to_owned(),
         })
     }
 

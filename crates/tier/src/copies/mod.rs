@@ -3,9 +3,11 @@
 //! finer-grained than an SSD.
 //!
 //! ```text
-//!   open_tier(name) ── copy there, whole? ── no ──> free space? ── copy ── sync ── compare ── rename ──┐
-//!                                └── yes ───────────────────────────────────────────────────────────────┴─> mapped, or read past the page cache
+//!   open_tier(name) ── whole copy there? ── no ──> copy, sync, compare, rename ─┐
+//!                              └── yes ─────────────────────────────────────────┴─> read
 //!   write ── the volume, then the copy
+//!
+//!   before a copy: check of the free space;   read: mapped, or past the page cache
 //! ```
 //!
 //! The volume stays whole without its copies: a damaged or removed folder does not change the
@@ -177,9 +179,9 @@ impl MirrorVolume {
         match self.folder.kept() {
             Kept::ForNow => Ok(()),
             Kept::ForOthers => Err(TierError::Unsupported {
-                what: format!("to write {} beside its copy", self.home.place(name)),
+                what: format!("writing {} and its copy", self.home.place(name)),
                 reason:
-                    "the copy is kept for others; open the index for changes to have one of its own"
+                    "the copy is kept for other processes. Open the index for changes, which makes a copy of its own"
                         .to_owned(),
             }),
         }
@@ -360,7 +362,7 @@ mod tests {
     use super::*;
     use crate::directory::Directory;
 
-    /// A volume whose files are other ones with each opening.
+    /// A volume whose files change each time that they are opened.
     #[derive(Debug)]
     struct Restless {
         directory: Directory,
@@ -439,7 +441,7 @@ mod tests {
             "{error}"
         );
         assert!(error.place().starts_with(path.to_str().unwrap()), "{error}");
-        // Nothing is left of it.
+        // No part of the copy is left.
         let left: Vec<_> = std::fs::read_dir(path).unwrap().flatten().collect();
         assert_eq!(left.len(), 1, "{left:?}");
     }
@@ -456,7 +458,7 @@ mod tests {
 
         fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
             self.opened.fetch_add(1, Ordering::Relaxed);
-            // So long that the others come meanwhile.
+            // Long enough for the other threads to arrive.
             std::thread::sleep(std::time::Duration::from_millis(200));
             self.directory.open_reader(name)
         }

@@ -5,9 +5,9 @@
 //! A device has two resources. Requests pass each resource one after the other, at its own pace:
 //!
 //! ```text
-//!               ┌─ link    the bytes of all blocks that the request touches, at the device's bandwidth   ─┐
-//!   request ──> │                                                                                         ├─ later of both ── latency ──> answer
-//!               └─ engine  a fixed time for each piece of the request, and some for each block of it      ─┘
+//!               ┌─ link    bytes of all touched blocks      ─┐
+//!   request ──> │                                            ├─ the later ── latency ──> answer
+//!               └─ engine  time of each piece and each block ─┘
 //! ```
 //!
 //! The link limits the throughput of large requests, and the engine limits the number of small
@@ -22,7 +22,9 @@
 //! | block, bytes | 512 | 64 | 64 | 256 | section 4 |
 //! | least request that gets all of the bandwidth | 4 KiB | 4 KiB | 128 B | 256 B | Figure 6 |
 //! | requests of 5 and 21 KB | slower | not slower | not slower | not slower | Figure 6 |
-//! | slowdown with 10 % and 90 % requests of 128 bytes | 4.6 %, 83.3 % | at most 48.8 % | none | at most 37.5 % | Figure 7 |
+//! | slowdown, % (below) | 4.6, 83.3 | at most 48.8 | none | at most 37.5 | Figure 7 |
+//!
+//! The slowdown is the one with 10 % and with 90 % of requests of 128 bytes.
 //!
 //! The sources of the engine's times:
 //!
@@ -33,9 +35,9 @@
 //! - **RDMA**: a request of 4 KiB takes the link's time for 4 KiB, and a request of 128 bytes takes
 //!   .1669 of that. This gives a fixed 22.9 ns of protocol and 2.2 ns a block. The slowdown is then
 //!   at most 48.8 % up to 90 % of small requests. In the paper the slowdown is largest at 50 %, and
-//!   smaller with more small requests. A device that
-//!   serves requests in order cannot behave so. With 50 %, this model loses 11.6 %, so it is kinder
-//!   to small requests beside large ones than the measured card.
+//!   smaller with more small requests. A device that serves requests in order cannot behave so.
+//!   With 50 %, this model loses 11.6 %, so small requests beside large ones cost less than on the
+//!   measured card.
 //! - **CXL**: a request takes at least the link's time for 128 bytes.
 //! - **NVM**: only the blocks count. A request of 128 bytes loses the other half of its block. The
 //!   paper does not give the length of its other requests; beside requests of 768 bytes, 90 % small
@@ -126,8 +128,9 @@ impl FromStr for DeviceKind {
 
     fn from_str(text: &str) -> Result<DeviceKind, String> {
         let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
-        found
-            .ok_or_else(|| format!("`{text}` is no device of the model; use ssd, rdma, cxl or nvm"))
+        found.ok_or_else(|| {
+            format!("`{text}` is not a device of the model. Use ssd, rdma, cxl or nvm")
+        })
     }
 }
 
@@ -320,7 +323,7 @@ mod tests {
 
     #[test]
     fn figure_6_requests_that_are_no_multiple_of_a_page_slow_down_the_ssd_alone() {
-        // As the paper has them: what is read of graphs and clusters.
+        // The lengths of reads of graphs and clusters in the paper.
         for len in [5 << 10, (77 << 10) / 10, 21 << 10] {
             let ssd = bandwidth(DeviceKind::Ssd, &[(1000, len)]);
             assert!(ssd < 0.98 * 5.3, "{len}: {ssd}");
@@ -328,7 +331,7 @@ mod tests {
                 let found = bandwidth(kind, &[(1000, len)]);
                 assert!(found > 0.98 * full, "{kind} {len}: {found}");
             }
-            // It moves whole blocks of 256 bytes.
+            // NVM moves whole blocks of 256 bytes.
             let nvm = bandwidth(DeviceKind::Nvm, &[(1000, len)]);
             assert!(nvm > 0.97 * 60.0, "{len}: {nvm}");
         }
@@ -390,7 +393,7 @@ mod tests {
         let across = ssd.cost(100, 4096);
         assert_eq!(across.engine, 2 * ssd.engine_fixed + 9 * ssd.engine_block);
         assert_eq!(across.link, 9 * 512 * 1_000_000 / 5300);
-        // The largest read and the last byte are numbers like others.
+        // The largest read and the last byte are no special cases.
         assert!(ssd.cost(u64::MAX, u32::MAX).link > ssd.cost(0, 1 << 31).link);
     }
 

@@ -222,10 +222,11 @@ impl Connection {
         let received = self.receive(&mut header);
         self.patience = self.usual;
         received?;
-        let (answer, sum) = Frame::decode(&header).ok_or_else(|| nonsense("no answer"))?;
+        let (answer, sum) = Frame::decode(&header)
+            .ok_or_else(|| nonsense("the header of an answer is not valid"))?;
         if answer.kind.is_none() {
             if answer.len > MOST_TEXT {
-                return Err(nonsense("a refusal without end"));
+                return Err(nonsense("the text of a refusal is too long"));
             }
             let mut text = vec![0; answer.len as usize];
             self.receive(&mut text)?;
@@ -236,12 +237,12 @@ impl Connection {
             });
         }
         if answer.len as usize != out.len() {
-            return Err(nonsense("an answer of another length"));
+            return Err(nonsense("an answer of another length than requested"));
         }
         self.receive(out)?;
         check(sum.and(out).is_right())?;
         if answer.kind != frame.kind || answer.tag != tag {
-            return Err(nonsense("the answer to something else"));
+            return Err(nonsense("the answer to another request"));
         }
         Ok(answer)
     }
@@ -250,7 +251,7 @@ impl Connection {
 fn check(right: bool) -> Result<(), Fault> {
     match right {
         true => Ok(()),
-        false => Err(nonsense("a checksum that is not that of the answer")),
+        false => Err(nonsense("the checksum of an answer is wrong")),
     }
 }
 
@@ -259,7 +260,7 @@ pub(super) fn nonsense(what: &str) -> Fault {
 }
 
 fn no_greeting() -> Fault {
-    nonsense("no greeting of a server")
+    nonsense("its greeting is not valid")
 }
 
 impl Client {
@@ -395,7 +396,7 @@ impl Client {
         let answer = self.ask_for(work, name, frame, hash.as_bytes(), &mut [])?;
         if answer.offset != len {
             self.hang_up();
-            let fault = nonsense("another length of a file than it was sent");
+            let fault = nonsense("it stored another length of the file than was sent");
             return Err(self.server.failed(name, fault));
         }
         Ok(self.file(name, &answer))
@@ -445,7 +446,9 @@ impl Client {
             match next {
                 None => {
                     self.hang_up();
-                    return Err(self.server.failed(prefix, nonsense("no list of files")));
+                    return Err(self
+                        .server
+                        .failed(prefix, nonsense("its list of files is not valid")));
                 }
                 Some(next) if next.is_empty() => return Ok(all),
                 Some(next) => all.extend(next),

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   queue ── submit ──> slot, request in `out` ──┐
-//!   queue ── poll ── pump: writes `out`, reads frames, fills blocks, delivers to whose they are
-//!                └── nothing for it: registers, and has the socket watched
-//!   socket stirs ──> all who registered are woken: the first of them pumps for all
+//!   queue ── poll ── pump: writes `out`, reads frames, fills blocks, delivers them to their queues
+//!                └── no block for this queue: registers, and watches the socket
+//!   socket ready ──> all registered queues are woken, and the first one pumps for all
 //! ```
 //!
 //! Nothing runs by itself: each waiting queue pumps. The socket is watched as long as a queue

@@ -6,10 +6,12 @@
 //!
 //! ```text
 //!   RemoteTier ── queue ──┐
-//!   RemoteTier ── queue ──┴─ Link: one connection a thread and server, many reads in flight ──> memory server
-//!                              waits as any socket of the reactor does: the thread serves other tasks meanwhile
+//!   RemoteTier ── queue ──┴─ Link ── connection ──> memory server
+//!                              one for each thread and server, with many reads in flight;
+//!                              the thread serves other tasks while it waits
 //!
-//!   RemoteVolume ── Client: one connection, asked and answered in turn ──> the same: puts files there, opens and checks them
+//!   RemoteVolume ── Client ── connection ──> memory server: puts, opens and checks files
+//!                              one request at a time
 //! ```
 //!
 //! A read names a file, an offset and a length, and requires no knowledge of the index. Through UCX
@@ -18,11 +20,10 @@
 //! Frames have checksums, and pages have their own, which the reader verifies.
 //!
 //! **No wait is unbounded.** A server has stalled if it is asked and, for [`Server::PATIENCE`],
-//! sends less than 64 KiB and completes no answer. A server that sends an invalid answer answers
-//! nonsense. Both cases, and a closed connection, are errors of all reads in flight ([`Fault`]),
-//! and the next read connects again. Time in which this process did not check does not count. While
-//! a server reserves or syncs a file, it may take twelve times as long, plus a second for each 16
-//! MiB.
+//! sends less than 64 KiB and completes no answer. A stalled server, an invalid answer and a closed
+//! connection are errors of all reads in flight ([`Fault`]), and the next read connects again. Time
+//! in which this process did not check does not count. While a server reserves or syncs a file, it
+//! may take twelve times as long, plus a second for each 16 MiB.
 //!
 //! **Authentication.** Client and server share a secret (`STRATANN_SECRET_FILE`, a file that only
 //! its owner may read, or `STRATANN_SECRET`). Both prove that they know it, and it is never sent. A
@@ -72,26 +73,26 @@ use wire::{Binding, Greeting, Protocol, Refusal, Reply, Secret, Side, Status, We
 #[non_exhaustive]
 pub enum Fault {
     /// There is no connection to the server.
-    #[error("cannot be reached ({0}): start it there, or check address and port")]
+    #[error("cannot be reached ({0}). Start it there, or check address and port")]
     Unreachable(String),
     /// The server was asked, and sent too little for a while.
     #[error(
-        "sent nothing of use for {span} while it was asked: it hangs, has too much to do, or the network is gone; try again, or restart it",
+        "sent no usable answer for {span}; it hangs, is overloaded, or the network is down. Try again, or restart it",
         span = Span(*.0)
     )]
     Stalled(Duration),
     /// A process accepts connections at that address, and sends no greeting.
     #[error(
-        "takes connections and sent no greeting for {span}: it hangs or was stopped; or that is the port of its health and metrics (--http), it wants TLS, or it is no server of StratANN: check address and port",
+        "accepted the connection and sent no greeting for {span}; it hangs or was stopped, it expects TLS, it is not a server of StratANN, or that is the port of its health and metrics (--http). Check address and port",
         span = Span(*.0)
     )]
     NoGreeting(Duration),
     /// The server ended the connection.
-    #[error("ended the connection ({0}): it was stopped or restarted; try again")]
+    #[error("ended the connection ({0}); it was stopped or restarted. Try again")]
     Closed(String),
     /// The server sent an invalid answer.
     #[error(
-        "answered nonsense ({0}): it is no server of this version, or it or the network is broken"
+        "sent an invalid answer ({0}); it is not a server of this version, or the server or the network is broken"
     )]
     Nonsense(String),
     /// The server is of another kind, or of another version.
@@ -99,17 +100,17 @@ pub enum Fault {
     Protocol(String),
     /// The server's certificate is not trusted.
     #[error(
-        "shows a certificate that is not believed ({0}): name a file that has it, or that of who signed it, in {variable}, and reach the server by a name that it is for",
+        "has a certificate that is not trusted ({0}). Let {variable} name a file with this certificate or its issuer's, and reach the server by a name that the certificate is for",
         variable = Tls::AUTHORITY
     )]
     Certificate(String),
     /// Client or server does not know the secret.
     #[error(
-        "{0}: give both the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET; without one, processes of one user on one machine have theirs in common"
+        "{0}. Give client and server the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET. If neither is set, all processes of one user on one machine share a secret"
     )]
     Secret(&'static str),
     /// The server refused the request.
-    #[error("refuses ({why:?}): {text}")]
+    #[error("refused the request ({why:?}); {text}")]
     Refused {
         /// The reason.
         why: Option<Refusal>,
@@ -209,7 +210,7 @@ impl Server {
         if let Some(meant) = Self::meant(name) {
             return Err(TierError::Unsupported {
                 what: format!("the server {name}"),
-                reason: format!("no name of a server begins so; did you mean {meant}?"),
+                reason: format!("its prefix is not a valid one. Did you mean {meant}?"),
             });
         }
         if let Some(path) = name.strip_prefix(Self::RING) {
@@ -232,7 +233,7 @@ impl Server {
         let port = address.rsplit_once(':').map(|(_, port)| port);
         if port.is_none_or(|port| port.parse::<u16>().is_err()) {
             let what =
-                "its name has no port: write HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710";
+                "its name has no port; write HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710";
             return Err(failed(what.to_owned()));
         }
         let found = address
@@ -240,7 +241,7 @@ impl Server {
             .map_err(|error| failed(error.to_string()))?;
         let addresses: Vec<SocketAddr> = found.collect();
         if addresses.is_empty() {
-            return Err(failed("nobody knows the name".to_owned()));
+            return Err(failed("the host name is unknown".to_owned()));
         }
         let (way, tls) = match through_ucx {
             Some(_) => (Way::Ucx(addresses), None),
@@ -389,23 +390,27 @@ impl Server {
         let ucx = self.streams(protocol).is_some();
         if ucx && !greeting.ucx {
             let what = format!(
-                "was not started with --ucx: do so, or name it without `{}`",
+                "was not started with --ucx. Start it with --ucx, or name it without `{}`",
                 Self::UCX
             );
             return Err(Fault::Protocol(what));
         }
         if matches!(self.inner.way, Way::Ucx(_)) && self.inner.secret.is_none() {
             return Err(Fault::Secret(
-                "is reached through UCX, which takes a secret, and there is none here",
+                "is reached through UCX, which requires a secret, and this client has none",
             ));
         }
         let nonce = wire::nonce().map_err(|error| Fault::Unreachable(error.to_string()))?;
         let proof = match (&self.inner.secret, greeting.wants_secret) {
             (Some(secret), true) => secret.proof(Side::Client, [&greeting.nonce, &nonce], channel),
             (None, false) => [0; 32],
-            (None, true) => return Err(Fault::Secret("wants a secret, and there is none here")),
+            (None, true) => {
+                return Err(Fault::Secret("requires a secret, and this client has none"));
+            }
             (Some(_), false) => {
-                return Err(Fault::Secret("has no secret, so nobody knows whose it is"));
+                return Err(Fault::Secret(
+                    "has no secret, so its identity cannot be checked",
+                ));
             }
         };
         Ok(Reply {
@@ -433,15 +438,17 @@ impl Server {
         match welcome.status {
             Status::Welcome => {}
             Status::WrongSecret => {
-                return Err(Fault::Secret("knows another secret than this client"));
+                return Err(Fault::Secret("has another secret than this client"));
             }
             Status::Full => {
                 return refused(
-                    "it has as many clients as it may have; end some, or start it with more",
+                    "it has as many clients as it allows. End some of them, or start it with a higher limit",
                 );
             }
             Status::OtherVersion => {
-                return refused("it speaks another version; use the same on both sides");
+                return refused(
+                    "it speaks another version of the protocol. Use the same version of StratANN on both sides",
+                );
             }
         }
         let nonces = [&greeting.nonce, &reply.nonce];
@@ -495,7 +502,7 @@ impl Secret {
         if facts.mode() & 0o077 != 0 || ![user, 0].contains(&facts.uid()) {
             return Err(TierError::Unsupported {
                 what: format!("the secret in {place}"),
-                reason: "others can read or change the file, or it belongs to another user; `chmod 600` it".to_owned(),
+                reason: "other users can access the file, or it belongs to another user. Run `chmod 600` on it".to_owned(),
             });
         }
         let mut bytes = Vec::new();
@@ -510,7 +517,7 @@ fn too_short(what: String) -> TierError {
     TierError::Unsupported {
         what: format!("the secret in {what}"),
         reason: format!(
-            "it has less than {} bytes; make one with `head -c 32 /dev/urandom | base64`",
+            "it has less than {} bytes. Make one with `head -c 32 /dev/urandom | base64`",
             Secret::LEAST_BYTES
         ),
     }

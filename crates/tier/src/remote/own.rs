@@ -64,7 +64,7 @@ impl Secret {
                 Ok(secret) => return Ok(secret),
             }
         }
-        Err(failed(&path, &"it is removed as often as it is made"))
+        Err(failed(&path, &"another process removes it again and again"))
     }
 }
 
@@ -87,7 +87,7 @@ impl Place {
                 return Err(TierError::Unsupported {
                     what: "a secret of this user".to_owned(),
                     reason: format!(
-                        "neither XDG_STATE_HOME nor HOME is an absolute path: set {} to a file with a secret",
+                        "neither XDG_STATE_HOME nor HOME is an absolute path. Set {} to a file with a secret",
                         Secret::FILE
                     ),
                 });
@@ -121,7 +121,7 @@ fn check_owner(home: &Path, owner: u32, user: u32) -> Result<(), TierError> {
         false => Err(TierError::Unsupported {
             what: "a secret of this user".to_owned(),
             reason: format!(
-                "HOME is {}, which belongs to another user: run with this user's own HOME (`sudo -H`), or set {} to a file with a secret",
+                "HOME is {}, which belongs to another user. Run with this user's own HOME (`sudo -H`), or set {} to a file with a secret",
                 home.display(),
                 Secret::FILE
             ),
@@ -134,7 +134,7 @@ fn failed(path: &Path, cause: &dyn Display) -> TierError {
     TierError::Unsupported {
         what: format!("the secret of this user in {}", path.display()),
         reason: format!(
-            "{cause}: let this user read and write there, or set {} to a file with a secret",
+            "{cause}. Let this user read and write there, or set {} to a file with a secret",
             Secret::FILE
         ),
     }
@@ -240,7 +240,7 @@ mod tests {
         let folder = root.path().join("stratann");
         let path = folder.join("secret");
         let first = Secret::kept_in(&place(&folder), no_links).unwrap();
-        // Another process that saw none either.
+        // Another process that found no secret either.
         make(&folder, &path, no_links).unwrap();
         let again = Secret::kept_in(&place(&folder), no_links).unwrap();
         assert_eq!(again.fingerprint(), first.fingerprint());
@@ -249,7 +249,7 @@ mod tests {
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
         );
-        // One that stays too short is no secret, and is left alone.
+        // A file that stays too short is refused, and is not changed.
         fs::write(&path, "short").unwrap();
         let text = Secret::kept_in(&place(&folder), no_links).err().unwrap();
         assert!(text.to_string().contains(Secret::FILE), "{text}");
@@ -275,7 +275,7 @@ mod tests {
         }
         let home = Path::new("/home/me");
         check_owner(home, 1000, 1000).unwrap();
-        // That of a container whose user has no name.
+        // The home folder in a container whose user has no name.
         check_owner(home, 0, 1000).unwrap();
         let text = check_owner(home, 1000, 0).unwrap_err().to_string();
         assert!(
@@ -307,12 +307,12 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&folder.join("secret")), 0o600);
         assert_eq!(mode(&folder), 0o700);
-        // Nothing else is left.
+        // The folder has no other file.
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         let others = tempfile::tempdir().unwrap();
         let other = Secret::kept_in(&place(others.path()), link).unwrap();
         assert_ne!(other.fingerprint(), all[0]);
-        // One that others can read is none.
+        // A file that other users can read is refused.
         let wide = fs::Permissions::from_mode(0o644);
         fs::set_permissions(folder.join("secret"), wide).unwrap();
         let error = Secret::kept_in(&place(&folder), link).err().unwrap();

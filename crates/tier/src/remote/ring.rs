@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!   client                         memfd                            server
-//!   write ──> head ─┐ ┌──────────────────────────────┐ ┌─ tail ──> read        blocks: spins a little, then sleeps
+//!   write ──> head ─┐ ┌──────────────────────────────┐ ┌─ tail ──> read (spins, then sleeps)
 //!                   └─│ to the server      1 MiB     │─┘
 //!   read  <── tail ─┐ │ to the client      1 MiB     │ ┌─ head <── write
 //!                   └─└──────────────────────────────┘─┘
-//!   eventfd <─ "there is something, or room again" ─> eventfd
+//!   eventfd <─ "there are bytes, or space again" ───> eventfd
 //! ```
 //!
 //! Each ring has one writer and one reader, and no lock. The writer publishes its head after it has
@@ -21,7 +21,7 @@
 //! | 0, 256 | head u64 | bytes written so far to the server, to the client |
 //! | 64, 320 | tail u64 | bytes read so far |
 //! | 128, 384 | u32 | 1: the reader waits for bytes |
-//! | 192, 448 | u32 | 1: the writer waits for room |
+//! | 192, 448 | u32 | 1: the writer waits for space |
 //! | 4096 | 1 MiB | the ring to the server |
 //! | 4096 + 1 MiB | 1 MiB | the ring to the client |
 //!
@@ -90,7 +90,7 @@ impl Memory {
         // of the size would prove nothing.
         let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed || fstat(fd)?.st_size != ALL as i64 {
-            return Err(broken("memory of another size, or that is not sealed"));
+            return Err(broken("its memory has another size, or is not sealed"));
         }
         Ok(Arc::new(Memory(MmapOptions::new().len(ALL).map_raw(fd)?)))
     }
@@ -139,7 +139,7 @@ impl End {
         let head = self.memory.position(self.ring, HEAD).load(Ordering::SeqCst);
         let there = head.wrapping_sub(self.own);
         if there > RING as u64 {
-            return Err(broken("more bytes than it has"));
+            return Err(broken("it announces more bytes than it has room for"));
         }
         let count = out.len().min(there as usize);
         let at = self.own as usize % RING;
@@ -169,7 +169,7 @@ impl End {
         let tail = self.memory.position(self.ring, TAIL).load(Ordering::SeqCst);
         let used = self.own.wrapping_sub(tail);
         if used > RING as u64 {
-            return Err(broken("more bytes taken than were put there"));
+            return Err(broken("more bytes were taken than were put there"));
         }
         let count = bytes.len().min(RING - used as usize);
         let at = self.own as usize % RING;
@@ -243,7 +243,7 @@ fn check_user(socket: &UnixStream) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::new(
             ErrorKind::PermissionDenied,
-            format!("it belongs to user {}", other.as_raw()),
+            format!("the other process belongs to user {}", other.as_raw()),
         )),
     }
 }
@@ -273,7 +273,7 @@ impl RingStream {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-            return Err(broken("no room for its descriptors"));
+            return Err(broken("its descriptors do not fit a message"));
         }
         sendmsg(
             &socket,
@@ -308,7 +308,7 @@ impl RingStream {
         let (Ok([memory, theirs, mine]), true) =
             (descriptors, got.bytes == hello.len() && hello == *HELLO)
         else {
-            return Err(broken("no client of it"));
+            return Err(broken("the first message is not from a client of StratANN"));
         };
         // Writes to these descriptors must not block.
         for fd in [&theirs, &mine] {
@@ -591,7 +591,7 @@ impl RingListener {
             if !facts.file_type().is_socket() {
                 return Err(io::Error::new(
                     ErrorKind::AlreadyExists,
-                    "something else stands there",
+                    "the path exists, and is not a socket",
                 ));
             }
             match UnixStream::connect(path) {
@@ -670,7 +670,7 @@ mod tests {
         let right = sent.clone();
         let echo = thread::spawn(move || {
             let mut all = vec![0; right.len()];
-            // In pieces that do not divide the ring.
+            // The length of a piece does not divide the length of the ring.
             for piece in all.chunks_mut(77_777) {
                 server.read_exact(piece).unwrap();
             }
@@ -682,7 +682,7 @@ mod tests {
         let mut back = vec![0; sent.len()];
         client.read_exact(&mut back).unwrap();
         assert!(back == sent);
-        // When one end goes, the other hears of it, and not before all that was sent.
+        // When one end is dropped, the other end notices, after it has read all bytes.
         let mut server = echo.join().unwrap();
         server.write_all(b"the end").unwrap();
         drop(server);
@@ -712,7 +712,7 @@ mod tests {
             let server = exchange(server);
             (client.join().unwrap(), server)
         });
-        // A ring that is full is waited for as long as it may, and the end of the other is an end.
+        // A write to a full ring waits up to its limit, and ends when the other end closes.
         let (_reader, mut writer) = client;
         writer.set_timeout(Some(Duration::from_millis(20)));
         let error = writer.write_all(&vec![1; RING + 1]).unwrap_err();
@@ -742,14 +742,14 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_millis(300));
         let spent = crate::process::thread_cpu_time() - cpu;
         assert!(spent < Duration::from_millis(100), "{spent:?}");
-        // A ring that is full, as well.
+        // A write to a full ring sleeps too.
         client.set_write_timeout(Some(Duration::from_millis(50)));
         let error = client.write_all(&vec![1; RING + 1]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         let mut all = vec![0; RING];
         server.read_exact(&mut all).unwrap();
         client.write_all(b"there is room again").unwrap();
-        // One that does not wait says so at once.
+        // An end that must not wait returns at once.
         server.set_waits(false);
         server.read_exact(&mut [0; 19]).unwrap();
         assert_eq!(
@@ -767,7 +767,7 @@ mod tests {
             (TAIL, u64::MAX / 2),
         ] {
             let (_root, mut client, server) = pair();
-            // As a client that means harm writes them, of both rings.
+            // A hostile client writes such numbers, in both rings.
             for ring in 0..2 {
                 server
                     .input
@@ -800,7 +800,8 @@ mod tests {
             "another server listens there"
         );
         let greet = || RingListener::greet(listener.accept().unwrap(), Duration::from_millis(100));
-        // One that says nothing, one that sends no descriptors, and one whose memory could be cut.
+        // A client that sends nothing, one without descriptors, and one whose memory can be
+        // truncated.
         let _mute = UnixStream::connect(&path).unwrap();
         assert!(greet().is_err());
         let mut other = UnixStream::connect(&path).unwrap();

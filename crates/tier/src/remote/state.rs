@@ -450,7 +450,7 @@ impl State {
                     return Ok(None);
                 };
                 let greeting = Greeting::decode(bytes);
-                let greeting = greeting.ok_or_else(|| nonsense("no greeting of a server"))?;
+                let greeting = greeting.ok_or_else(|| nonsense("its greeting is not valid"))?;
                 let channel = self
                     .transport
                     .as_ref()
@@ -467,7 +467,7 @@ impl State {
                     return Ok(None);
                 };
                 let welcome = Welcome::decode(bytes);
-                let welcome = welcome.ok_or_else(|| nonsense("no welcome of a server"))?;
+                let welcome = welcome.ok_or_else(|| nonsense("its welcome is not valid"))?;
                 server.check(greeting, reply, &welcome, channel)?;
                 self.stage = Stage::Open;
                 let later = std::mem::take(&mut self.later);
@@ -479,9 +479,10 @@ impl State {
                 let Some(header) = input.first_chunk::<HEADER>() else {
                     return Ok(None);
                 };
-                let (frame, sum) = Frame::decode(header).ok_or_else(|| nonsense("no answer"))?;
+                let (frame, sum) = Frame::decode(header)
+                    .ok_or_else(|| nonsense("the header of an answer is not valid"))?;
                 let Some((_, asked)) = self.find(frame.tag) else {
-                    return Err(nonsense("an answer that nobody asked for"));
+                    return Err(nonsense("an answer without a request"));
                 };
                 let wanted = asked.block.len();
                 let kind = match &self.lane {
@@ -493,7 +494,9 @@ impl State {
                     Some(found) => found == kind && frame.len as usize == wanted,
                 };
                 if !right {
-                    return Err(nonsense("an answer of another length or kind"));
+                    return Err(nonsense(
+                        "an answer of another length or kind than requested",
+                    ));
                 }
                 self.coming = Some(Coming {
                     frame,
@@ -523,7 +526,7 @@ impl State {
         coming.sum = coming.sum.and(bytes);
         let tag = coming.frame.tag;
         let Some((_, asked)) = self.find(tag) else {
-            return Err(nonsense("an answer that nobody asked for"));
+            return Err(nonsense("an answer without a request"));
         };
         match coming.frame.kind {
             None => coming.text.extend(bytes),
@@ -535,7 +538,7 @@ impl State {
             return Ok((!bytes.is_empty()).then_some(bytes.len()));
         }
         if !coming.sum.is_right() {
-            return Err(nonsense("a checksum that is not that of the answer"));
+            return Err(nonsense("the checksum of an answer is wrong"));
         }
         self.advance();
         let Some(Asked { to, block }) = self.release(tag) else {

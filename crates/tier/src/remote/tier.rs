@@ -83,7 +83,7 @@ impl ReadQueue for RemoteQueue {
         if request.len > MOST_READ {
             return Err(TierError::Unsupported {
                 what: format!("{}: a read of {} bytes", self.tier.place, request.len),
-                reason: format!("a memory server is asked for up to {MOST_READ} bytes at a time"),
+                reason: format!("one request to a memory server reads at most {MOST_READ} bytes"),
             });
         }
         if self.letters.in_flight.get() == 0 {

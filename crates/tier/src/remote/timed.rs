@@ -144,7 +144,7 @@ mod tests {
         let kinds = [ErrorKind::TimedOut, ErrorKind::WouldBlock];
         assert!(kinds.contains(&error.kind()), "{error}");
         assert!(began.elapsed() >= Duration::from_millis(290));
-        // Lifted, it reads on.
+        // Without the limit the read continues.
         timed.limit(None).unwrap();
         assert_eq!(timed.read(&mut byte).unwrap(), 1);
         drop(timed);

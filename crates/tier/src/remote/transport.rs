@@ -52,7 +52,7 @@ impl Tls {
             None => Err(TierError::Unsupported {
                 what: format!("TLS with {host}"),
                 reason: format!(
-                    "nobody knows which certificates to believe: set {} to a file of them (PEM)",
+                    "no trusted certificates are named. Set {} to a file of certificates (PEM)",
                     Self::AUTHORITY
                 ),
             }),
@@ -111,7 +111,7 @@ pub(super) fn garbled(error: &io::Error) -> Fault {
     let said = error.get_ref();
     match said.and_then(|said| said.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidMessage(_)) => Fault::Protocol(format!(
-            "speaks no TLS ({error}): reach it without, or start it with a certificate"
+            "does not use TLS ({error}). Connect without TLS, or start the server with a certificate"
         )),
         Some(rustls::Error::InvalidCertificate(_)) => Fault::Certificate(error.to_string()),
         _ => Fault::Nonsense(error.to_string()),

@@ -18,8 +18,8 @@ use crate::error::TierError;
 /// # Errors
 /// Always.
 pub fn available() -> Result<(), String> {
-    let why = "this was built without UCX: the command has it in a build with `--features ucx`, \
-               and the Python package in none; leave out `ucx:`, and the server is reached over TCP";
+    let why = "this program was built without UCX. Build the command with `--features ucx` (the Python package \
+               never has it), or leave out `ucx:` to reach the server over TCP";
     Err(why.to_owned())
 }
 

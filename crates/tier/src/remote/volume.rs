@@ -1,10 +1,10 @@
 //! A volume that reads some of its files from copies on a memory server.
 //!
 //! ```text
-//!   open_tier(name) ── a copy of this name and length there? ── no ──────────────────────────> put there ──> read
-//!                                │ yes                                                            ^             ^
-//!                      hash of the file at home = hash of the copy? ── no ── it loses its name ───┘             │
-//!                                └── yes ───────────────────────────────────────────────────────────────────────┘
+//!   open_tier(name) ── a copy of this name and length there? ── no ───────────> put there ──> read
+//!                                │ yes                                             ^            ^
+//!                      hash of the file = hash of the copy? ── no ── rename copy ──┘            │
+//!                                └── yes ───────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Every client that knows the secret of a server may put files there under any name, also by
@@ -176,7 +176,7 @@ impl RemoteVolume {
             true => Ok(()),
             false => Err(TierError::Replaced {
                 place: self.home.place(name),
-                what: "another checkpoint took its place while it was copied".to_owned(),
+                what: "another checkpoint replaced it while it was copied".to_owned(),
             }),
         }
     }

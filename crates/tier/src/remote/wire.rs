@@ -4,9 +4,9 @@
 //! numbers are little-endian.
 //!
 //! ```text
-//!   server   0 "STRATANN"   8 version u32   12 flags u32: 1, 2   16 nonce [32]                      48 bytes
-//!   client   0 "STRATANN"   8 version u32   12 flags u32: 1      16 nonce [32]   48 proof [32]      80 bytes
-//!   server   0 "STRATANN"   8 status u32    12 zero u32          16 proof [32]                      48 bytes
+//!   server   0 "STRATANN"   8 version u32   12 flags u32: 1, 2   16 nonce [32]            48 bytes
+//!   client   0 "STRATANN"   8 version u32  12 flags u32: 1  16 nonce [32]  48 proof [32]  80 bytes
+//!   server   0 "STRATANN"   8 status u32   12 zero u32      16 proof [32]                 48 bytes
 //! ```
 //!
 //! The server's flags: 1, a secret is required; 2, later bytes may go through UCX. The client's
@@ -44,7 +44,7 @@
 //! | sweep | a prefix, a zero byte, and the prefix of files that stay | |
 //! | room | | |
 //! | reach | | the address of the file ([`ucx::Target::reach`](super::ucx::Target::reach)) |
-//! | list | a prefix, a zero byte, and the last name of the previous list | 64 KiB of [`Listed`] files, by name, and zeros |
+//! | list | a prefix, a zero byte, the last name of the previous list | [`Listed`] files, zeros |
 //! | hash | | the BLAKE3 of all bytes of the file |
 //!
 //! Answers may arrive in any order. Answer 255 is a refusal, with a text as its body.
@@ -106,14 +106,16 @@ impl Protocol {
     pub fn mismatch(self, version: u32) -> String {
         match Protocol::of(version) {
             Some(other) if other != self => {
-                format!("is {other}, not {self}: check address and port")
+                format!("is {other}, not {self}. Check address and port")
             }
             Some(_) => {
                 let (own, theirs) = (self.version() & 0xFFFF, version & 0xFFFF);
-                format!("speaks version {theirs}, and this is {own}: use the same on both sides")
+                format!(
+                    "speaks version {theirs} of the protocol, and this program version {own}. Use the same on both sides"
+                )
             }
             None => format!(
-                "is a server of a later version (it speaks protocol {}): use the same on both sides",
+                "is a server of a later version (it speaks protocol {}). Use the same version on both sides",
                 version >> 16
             ),
         }
@@ -370,7 +372,7 @@ impl Greeting {
         bytes
     }
 
-    /// Decodes a greeting; `None` if the bytes are none.
+    /// Decodes a greeting; `None` if the bytes are not a valid one.
     pub fn decode(bytes: &[u8; GREETING]) -> Option<Greeting> {
         let flags = u32_at(bytes, 12);
         (bytes.starts_with(MAGIC) && flags <= 3).then(|| Greeting {
@@ -391,7 +393,7 @@ impl Reply {
         bytes
     }
 
-    /// Decodes a reply; `None` if the bytes are none.
+    /// Decodes a reply; `None` if the bytes are not a valid one.
     pub fn decode(bytes: &[u8; REPLY]) -> Option<Reply> {
         let flags = u32_at(bytes, 12);
         (bytes.starts_with(MAGIC) && flags <= 1).then(|| Reply {
@@ -411,7 +413,7 @@ impl Welcome {
         bytes
     }
 
-    /// Decodes a welcome; `None` if the bytes are none.
+    /// Decodes a welcome; `None` if the bytes are not a valid one.
     pub fn decode(bytes: &[u8; GREETING]) -> Option<Welcome> {
         let all = [
             Status::Welcome,
@@ -740,7 +742,7 @@ mod tests {
             let (found, sum) = Frame::decode(header).unwrap();
             assert_eq!((found, body), (frame, &b"hello"[..]));
             assert!(sum.and(b"he").and(b"llo").is_right());
-            // Any bit that is another one is found.
+            // Every flipped bit is detected.
             for bit in 0..bytes.len() * 8 {
                 let mut wrong = bytes.clone();
                 wrong[bit / 8] ^= 1 << (bit % 8);

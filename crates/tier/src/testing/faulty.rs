@@ -49,7 +49,10 @@ enum Order {
 ///
 /// ```
 /// use stratann_tier::testing::{Fault, Faults};
-/// let faults = Faults::none().at_read(3, Fault::Error(5)).randomly(0.01, 42, Fault::Delay(8)).random_order(7);
+/// let faults = Faults::none()
+///     .at_read(3, Fault::Error(5))
+///     .randomly(0.01, 42, Fault::Delay(8))
+///     .random_order(7);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Faults {

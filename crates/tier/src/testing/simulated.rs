@@ -8,7 +8,7 @@
 //!            create, rename, remove        sync(volume)
 //!   Names:  ───────────────> unsynced ───────────────> durable names
 //!
-//!   crash image = durable bytes and names + whatever part of the unsynced changes the mode and the seed let through
+//!   crash image = durable bytes and names + a part of the unsynced changes, by mode and seed
 //! ```
 //!
 //! A test runs its work with [`fail_after`](SimVolume::fail_after)`(n, Failure::Crash)` for each
@@ -742,7 +742,7 @@ impl Volume for SimVolume {
         let more = bytes - there.map_or(0, |(_, kept)| kept);
         let mut state = self.lock_state();
         let room = (state.freed < more).then_some(more);
-        let changed = state.change(Operation::KeepRoom, "keep room in", name, 0, room);
+        let changed = state.change(Operation::KeepRoom, "reserve space in", name, 0, room);
         if changed.is_err() && there.is_none() && state.alive(name).is_ok() {
             let disk = &mut state.disks[self.disk];
             disk.names.remove(name);
@@ -750,7 +750,7 @@ impl Volume for SimVolume {
             disk.unsynced_names.push(NameChange::Remove { name });
         }
         let verdict = changed?;
-        let inode = state.inode(self.disk, "keep room in", name)?;
+        let inode = state.inode(self.disk, "reserve space in", name)?;
         state.inodes[inode].kept = bytes;
         state.freed = state.freed.saturating_sub(more);
         match verdict {

@@ -85,7 +85,10 @@ fn what_is_read_is_the_copy() {
         );
         assert_eq!(again.read("pages-1").unwrap(), [3; 8192]);
         let error = again.open("pages-1").unwrap_err();
-        assert!(error.to_string().contains("kept for others"), "{error}");
+        assert!(
+            error.to_string().contains("kept for other processes"),
+            "{error}"
+        );
         // The folders and files are accessible to their owner only.
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&place), 0o700);
@@ -204,7 +207,7 @@ fn a_place_that_others_can_write_to_is_refused() {
     fs::remove_dir_all(&place).unwrap();
     fs::write(&place, "x").unwrap();
     let error = open().unwrap_err();
-    assert!(error.to_string().contains("no directory"), "{error}");
+    assert!(error.to_string().contains("not a directory"), "{error}");
     let missing = CopyFolder::open(&root.path().join("a/b/c"), "me", "1", Kept::ForOthers);
     assert!(matches!(missing, Err(TierError::Missing { .. })));
 }

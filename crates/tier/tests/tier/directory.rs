@@ -28,40 +28,43 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
     // The error names the holder: this process, until the holder describes itself.
     let process = std::process::id();
     let own = format!(
-        "another handle of this process ({process}), or a process of that number in another container,"
+        "another handle of this process ({process}), or the process {process} of another container,"
     );
     assert!(text.contains(&own), "{text}");
     first.held_as("the storage of servers", "Change it through them");
     // A handle without the lock cannot describe the holder.
     again.held_as("nobody", "Nothing");
     let text = again.lock().unwrap_err().to_string();
-    let told = format!("{own} has it open for changes, as the storage of servers (lock file");
+    let told = format!("{own} has it open for changes, as the storage of servers. Change");
     assert!(
-        text.contains(&told) && text.contains("). Change it through them. Search"),
+        text.contains(&told) && text.contains(". Change it through them. The lock"),
         "{text}"
     );
     // Another process is named by its number; that process may have ended, or may run on another
     // host. A text that has not this form names no process.
     let elsewhere = format!("{process} far-away\na server\n\n");
     let same_number = format!(
-        "process {process} of host far-away, if it still runs, has it open for changes, as a server (lock"
+        "process {process} of host far-away, if it still runs, has it open for changes, as a server. "
     );
     let lock = path.join("LOCK");
     for (written, told) in [
         (&*elsewhere, &*same_number),
         (
             "4711\n\n\n",
-            "process 4711, if it still runs, has it open for changes (lock",
+            "process 4711, if it still runs, has it open for changes. ",
         ),
         (
             "4711 \u{7}\na \u{7}bell\n\n",
-            "process 4711, if it still runs, has it open for changes (lock",
+            "process 4711, if it still runs, has it open for changes. ",
         ),
         (
             "x\n",
-            "another process, or another handle of this one, has it",
+            "another process, or another handle of this process, has it",
         ),
-        ("", "another process, or another handle of this one, has it"),
+        (
+            "",
+            "another process, or another handle of this process, has it",
+        ),
     ] {
         fs::write(&lock, written).unwrap();
         let text = again.lock().unwrap_err().to_string();

@@ -179,7 +179,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn narrow_squares_part(sums: __m512i, a: *const u8, b: *const u8, n: usize) -> __m512i {
         let mask: __mmask64 = (1 << n) - 1;
-        // SAFETY: `n` bytes each; what the mask leaves out is zero in both.
+        // SAFETY: `n` bytes are loaded from each; bytes outside of the mask are zero in both.
         unsafe {
             let (a, b) = (
                 _mm512_maskz_loadu_epi8(mask, a.cast()),

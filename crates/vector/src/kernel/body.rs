@@ -4,10 +4,11 @@
 //! Floating-point addition is not associative, so the order of summation is part of the definition:
 //!
 //! ```text
-//!   element   0 .. 15   16 .. 31   32 .. 47   48 .. 63 | 64 .. 79  ...      element i goes to lane i % 16
-//!   added to   sum 0      sum 1      sum 2      sum 3  |  sum 0    ...      of sum (i / 16) % 4     (cosine: % 2)
+//!   element    0 .. 15   16 .. 31   32 .. 47   48 .. 63 | 64 .. 79  ...
+//!   added to    sum 0      sum 1      sum 2      sum 3  |  sum 0    ...
 //!
-//!   total  = (sum 0 + sum 1) + (sum 2 + sum 3)          lane by lane
+//!   element i goes to lane i % 16 of sum (i / 16) % 4     (cosine: % 2)
+//!   total  = (sum 0 + sum 1) + (sum 2 + sum 3)            lane by lane
 //!   result = tree: 16 -> 8 -> 4 -> 2 -> 1 lanes, lower half + upper half
 //! ```
 //!
@@ -317,7 +318,7 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
     #[inline(always)]
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
         // SAFETY: every load is of elements below `dim`: blocks of 64 while 64 are left, then
-        // blocks of 16 while 16 are, then what is left.
+        // blocks of 16 while 16 are left, then the remaining elements.
         unsafe {
             let mut sums = [L::splat(0.0); 4];
             let mut i = 0;

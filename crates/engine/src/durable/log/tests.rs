@@ -1042,7 +1042,7 @@ fn damage_is_told_from_a_torn_end() {
             None,
             Some(12_292),
             [
-                "at offset 12288 (there is no kind",
+                "at offset 12288 (unknown kind",
                 "of 5 records that were there 4 are",
             ],
         ),

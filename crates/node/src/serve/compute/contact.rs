@@ -28,7 +28,7 @@ pub(super) struct Contact {
 struct Known {
     /// The connection, if there is one.
     outbox: Option<Arc<Outbox>>,
-    /// Since when there is one, or is none.
+    /// The time since which there is, or is not, a connection.
     since: Instant,
     /// Why there is or was none: the texts that were logged. Empty once the server has sent
     /// something.
@@ -70,7 +70,7 @@ pub(super) struct Standing {
     pub(super) up: bool,
     /// Why the server cannot be asked: the text after its name.
     pub(super) trouble: Option<String>,
-    /// Since when there is a connection, or is none.
+    /// The time since which there is, or is not, a connection.
     pub(super) since: Instant,
 }
 
@@ -195,7 +195,7 @@ impl Contact {
             None => (lost.to_string(), lost.why()),
             Some(silence) => {
                 let why = format!(
-                    "has answered nothing for {} while queries waited for it, and is connected to anew: it hangs, was stopped, or the network is gone",
+                    "has not answered for {} while queries waited for it, so this server connects to it again; it hangs, was stopped, or the network is down",
                     Span(silence)
                 );
                 (format!("{} {why}", self.name), why)
@@ -294,7 +294,7 @@ impl Contact {
             (Some(_), Some(since)) if since.elapsed() >= SIGN => {
                 let (up, silent) = (Span(known.since.elapsed()), Span(since.elapsed()));
                 Some(format!(
-                    "is connected for {up}, and has not answered for {silent}"
+                    "has been connected for {up}, and has not answered for {silent}"
                 ))
             }
             (Some(_), _) => None,

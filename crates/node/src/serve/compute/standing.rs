@@ -49,13 +49,13 @@ impl<L: LowHalf> Shared<L> {
         self.ask_contacts();
         let storage = self.contacts(Protocol::Storage, Instant::now());
         let Some((contact, standing)) = storage.first() else {
-            return Err("no storage server is known".to_owned());
+            return Err("this compute server has no storage server".to_owned());
         };
         let name = contact.name();
         if let Some(why) = &standing.trouble {
             return Err(format!("{name} {why}"));
         }
-        let silent = || format!("{name} has not said yet what it has");
+        let silent = || format!("{name} has not described its index yet");
         let until = Instant::now() + SIGN;
         contact.described(until).ok_or_else(silent)
     }
@@ -100,7 +100,7 @@ impl<L: LowHalf> Shared<L> {
             readiness.lines.push(line(contacts));
         }
         readiness.lines.push(match self.shelf.low() {
-            None => "low codes: not here yet, the memory server sends them".to_owned(),
+            None => "low codes: not here yet, being fetched from the memory server".to_owned(),
             Some(low) => told_of_codes(&*low),
         });
         readiness.trouble = readiness.trouble.take().or_else(|| wrong_states(own, &of));
@@ -140,7 +140,7 @@ fn told_of_codes<L: LowHalf>(low: &L) -> String {
             of.nodes
         ),
         Some(kept) => format!(
-            "low codes: of state {state:016x}, of {kept} of {} nodes, {bytes} bytes; those of the others are left to the memory server (--low-memory)",
+            "low codes: of state {state:016x}, of {kept} of {} nodes, {bytes} bytes; the memory server computes with the other codes (--low-memory)",
             of.nodes
         ),
     }
@@ -155,7 +155,7 @@ fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<Strin
     differ.or_else(|| match standing.said {
         _ if own == 0 => Some(format!("{name} has not sent the low codes yet")),
         Some(said) if said.of == own && !said.serves => Some(format!(
-            "{name} has state {:016x} of the index, and the low codes here are of {own:016x}: others are being fetched",
+            "{name} has state {:016x} of the index, and the low codes here are of {own:016x}; the codes of the new state are being fetched",
             said.newest
         )),
         _ => None,
@@ -171,7 +171,7 @@ fn other_index(own: u64, memory: &Contacts<'_>, storage: &Contacts<'_>) -> Optio
     let lacks = own == 0 || ranks.of == own && !ranks.serves;
     (lacks && found.newest != ranks.newest).then(|| {
         format!(
-            "{} has another index than {}, or another state of it ({:016x} there, and {:016x} at the memory server): start both anew with the same index, and the memory server with --follow where storage takes changes",
+            "{} has another index than {}, or another state of it ({:016x} there, and {:016x} at the memory server). Restart both with the same index, and the memory server with --follow if storage takes changes",
             storage.name(),
             memory.name(),
             ranks.newest,
@@ -251,7 +251,7 @@ mod tests {
                 0xB, memory.1
             );
             assert!(
-                text.contains(&states) && text.contains("start both anew"),
+                text.contains(&states) && text.contains("Restart both"),
                 "{text}"
             );
         }

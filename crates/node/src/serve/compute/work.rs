@@ -179,7 +179,7 @@ impl<L: LowHalf> Shared<L> {
                 return;
             }
             tracing::error!(
-                "a worker panicked (what it says of it is on standard error): its queries are lost, and it begins anew"
+                "a worker panicked (the message is on standard error). Its queries are lost, and it is restarted"
             );
             // The output from before is sent too, so that no client waits for it.
             worker.abandon(&mut out);
@@ -323,7 +323,7 @@ fn each(frames: &mut Vec<u8>, from: Option<&Outbox>, mut take: impl FnMut(&Frame
     while let Ok(Some(frame)) = Frame::decode(&frames[at..]) {
         at += frame.bytes();
         if !take(&frame) {
-            tracing::warn!("a server sent what it should not: the connection is closed");
+            tracing::warn!("a server sent an unexpected message; the connection is closed");
             from.into_iter().for_each(Outbox::close);
             break;
         }

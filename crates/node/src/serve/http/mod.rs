@@ -119,7 +119,7 @@ impl Http {
                     Err(error) => {
                         if !std::mem::replace(&mut failing, true) {
                             tracing::warn!(
-                                "a connection to health and metrics could not be taken: {error}"
+                                "a connection for health and metrics could not be accepted: {error}"
                             );
                         }
                         thread::park_timeout(PAUSE);
@@ -201,7 +201,7 @@ impl Talks {
         }
         if !has_room {
             // At most as many bytes as fit into the send buffer of a new connection.
-            let busy = Answer::of(503, "as many ask for health and metrics as may\n");
+            let busy = Answer::of(503, "too many connections ask for health and metrics\n");
             let _ = socket.set_nonblocking(true);
             let _ = (&socket).write(&busy.bytes(false));
             return;
@@ -234,7 +234,7 @@ impl Talks {
                 thread,
             }),
             Err(error) => {
-                tracing::warn!("nobody answers who asks for health and metrics: {error}");
+                tracing::warn!("a request for health and metrics cannot be answered: {error}");
             }
         }
     }

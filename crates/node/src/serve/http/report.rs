@@ -112,17 +112,21 @@ impl Report {
                 "Messages that were sent",
                 traffic.sent,
             ),
-            ("writes_total", "Writes that these went in", traffic.writes),
-            ("bytes_sent_total", "Their bytes", traffic.bytes_sent),
+            ("writes_total", "Writes that sent messages", traffic.writes),
+            (
+                "bytes_sent_total",
+                "Bytes of sent messages",
+                traffic.bytes_sent,
+            ),
             (
                 "messages_received_total",
-                "Messages that came",
+                "Messages that were received",
                 traffic.received,
             ),
-            ("reads_total", "Reads that brought these", traffic.reads),
+            ("reads_total", "Reads that received messages", traffic.reads),
             (
                 "bytes_received_total",
-                "Their bytes",
+                "Bytes of received messages",
                 traffic.bytes_received,
             ),
         ] {

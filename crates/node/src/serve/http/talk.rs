@@ -185,11 +185,11 @@ pub(super) fn answer(
         }
         Asked::Refused { status, head_only } => {
             let text = match status {
-                404 => "there are /health and /metrics\n",
-                405 => "GET alone\n",
-                408 => "the request did not come to its end in time\n",
+                404 => "no such page; the pages are /health and /metrics\n",
+                405 => "only GET and HEAD are answered\n",
+                408 => "the request was not complete in time\n",
                 431 => "a request has at most 8 KiB and 64 lines before its body\n",
-                _ => "that is no request\n",
+                _ => "this is not a valid HTTP request\n",
             };
             (Answer::of(status, text), head_only)
         }

@@ -267,7 +267,7 @@ fn where_all_wait_for_reports_one_more_is_told_so_and_threads_are_bounded() {
     // The peer has sent no request, and is answered all the same.
     let answer = rest(&connect(&http));
     assert!(
-        answer.starts_with("HTTP/1.1 503 ") && answer.contains("as many ask"),
+        answer.starts_with("HTTP/1.1 503 ") && answer.contains("too many connections ask"),
         "{answer}"
     );
     drop(closed);

@@ -251,7 +251,7 @@ fn load() -> Result<Functions, String> {
         let why = error
             .source()
             .map_or_else(|| error.to_string(), ToString::to_string);
-        format!("{LIBRARY} cannot be loaded ({why}): install it (Debian: apt-get install libucx0)")
+        format!("{LIBRARY} cannot be loaded ({why}). Install it (Debian: apt-get install libucx0)")
     };
     // SAFETY: loading runs only the library's own initialisers: they read its settings and start
     // nothing that waits for this thread.
@@ -264,7 +264,7 @@ fn load() -> Result<Functions, String> {
     unsafe { (functions.ucp_get_version)(&mut major, &mut minor, &mut release) };
     if (major, minor) < API {
         return Err(format!(
-            "{LIBRARY} is version {major}.{minor}.{release}: install 1.13 or later"
+            "{LIBRARY} has version {major}.{minor}.{release}. Install 1.13 or later"
         ));
     }
     if std::env::var_os("UCX_LOG_LEVEL").is_none() {

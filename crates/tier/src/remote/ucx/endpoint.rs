@@ -83,7 +83,7 @@ impl Endpoint {
             }
         }
         Err(format!(
-            "UCX finds no way there: {}: it takes an RDMA card on both machines, or a server on this one; see UCX_TLS and UCX_NET_DEVICES",
+            "UCX finds no path to the server ({}); it needs an RDMA card on both machines, or a server on this machine. Check UCX_TLS and UCX_NET_DEVICES",
             functions.text(status)
         ))
     }

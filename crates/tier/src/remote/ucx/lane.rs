@@ -127,22 +127,22 @@ impl Lane {
         answer: &[u8],
     ) -> Result<(), Fault> {
         let Some(file) = self.reaching.remove(&tag) else {
-            return Err(nonsense("where a file is that nobody asked for"));
+            return Err(nonsense("the place of a file without a request"));
         };
         let number = |at: usize| -> [u8; 4] { std::array::from_fn(|i| answer[at + i]) };
         if answer.len() != REACH {
-            return Err(nonsense("no place of a file"));
+            return Err(nonsense("the place of a file has a wrong length"));
         }
         let start = u64::from_le_bytes(std::array::from_fn(|i| answer[i]));
         let [address, key] = [8, 12].map(|at| u32::from_le_bytes(number(at)) as usize);
         let ends = address.saturating_add(key) <= REACH - 16;
         if !ends || address == 0 || key == 0 || start.checked_add(len).is_none() {
-            return Err(nonsense("a place of a file that cannot be"));
+            return Err(nonsense("the place of a file is not valid"));
         }
         let (address, key) = answer[16..16 + address + key].split_at(address);
         let endpoint = match &self.connection.endpoint {
             Some((known, endpoint)) if known == address => endpoint.raw(),
-            Some(_) => return Err(nonsense("two addresses in UCX of one server")),
+            Some(_) => return Err(nonsense("two UCX addresses of one server")),
             None => {
                 let Connection {
                     worker, endpoint, ..
@@ -160,7 +160,7 @@ impl Lane {
         let got =
             unsafe { (functions.ucp_ep_rkey_unpack)(endpoint, key.as_ptr().cast(), &mut unpacked) };
         functions
-            .check("take the server's key", got)
+            .check("unpack the server's key", got)
             .map_err(Fault::Unreachable)?;
         let reached = Reached {
             key: unpacked,
@@ -179,12 +179,12 @@ impl Lane {
         let (Some(reached), Some((_, endpoint))) =
             (self.connection.files.get(&file), &self.connection.endpoint)
         else {
-            self.refuse(asked, "a file that is nowhere");
+            self.refuse(asked, "a file without a place");
             return;
         };
         let end = offset.checked_add(len as u64);
         if end.is_none_or(|end| end > reached.len) {
-            self.refuse(asked, "another length of a file than it had");
+            self.refuse(asked, "a file is shorter than before");
             return;
         }
         let params = api::RequestParams::new(0);
@@ -247,7 +247,8 @@ impl Lane {
             match status {
                 api::IN_PROGRESS => at += 1,
                 api::OK => {
-                    // SAFETY: it is done, and nobody else frees it: it leaves `running` here.
+                    // SAFETY: the request is done, and no other code frees it, since it leaves
+                    // `running` here.
                     unsafe { (functions.ucp_request_free)(request) };
                     self.done.push(self.running.swap_remove(at).asked);
                 }

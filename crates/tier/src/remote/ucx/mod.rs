@@ -3,10 +3,12 @@
 //! are one-sided:
 //!
 //! ```text
-//!   client                                             server
-//!   Link ── TCP: greeting, secret, reach(file) ──> Session: the file's address and key, the server's worker
-//!    └ Lane ── ucp_get(address, key) ─────────────> memory of the file             no thread of the server, over RDMA and shared memory
-//!                                                    Target: a thread that answers where the transport cannot (TCP)
+//!   client                                         server
+//!   Link ── TCP: greeting, secret, reach(file) ──> Session: address and key of the file, worker
+//!    └ Lane ── ucp_get(address, key) ────────────> memory of the file
+//!
+//!   RDMA, shared memory: no thread of the server takes part
+//!   TCP: Target, a thread of the server, answers
 //! ```
 //!
 //! Greetings, and opening and putting files, use TCP as usual, and so do reads with one request at
@@ -74,7 +76,7 @@ fn warn_of_tcp(what: &str) {
     let transports = std::env::var_os("UCX_TLS").unwrap_or_default();
     let transports = transports.to_string_lossy();
     if lets_tcp_in(&transports) {
-        tracing::warn!("UCX_TLS={transports}: {what}: for trials only");
+        tracing::warn!("UCX_TLS={transports} lets UCX use TCP. {what} Use it for trials only.");
     }
 }
 
@@ -122,7 +124,7 @@ impl Context {
             // SAFETY: the settings were read above, and both strings end with zero.
             let set =
                 unsafe { (functions.ucp_config_modify)(config, name.as_ptr(), value.as_ptr()) };
-            if let Err(error) = functions.check("take a setting", set) {
+            if let Err(error) = functions.check("apply a setting", set) {
                 // SAFETY: they were read above, and are not used any more.
                 unsafe { (functions.ucp_config_release)(config) };
                 return Err(error);
@@ -201,7 +203,7 @@ impl Worker {
         let mut raw = null_mut();
         // SAFETY: the context lives; the parameters are those of this version.
         let made = unsafe { (functions.ucp_worker_create)(context.raw, &params, &mut raw) };
-        functions.check("make a worker", made)?;
+        functions.check("create a worker", made)?;
         let mut worker = Worker {
             context: context.clone(),
             raw,
@@ -209,7 +211,7 @@ impl Worker {
         };
         // SAFETY: the worker was made above, for wakeups.
         let got = unsafe { (functions.ucp_worker_get_efd)(raw, &mut worker.fd) };
-        functions.check("tell of events", got)?;
+        functions.check("give a descriptor for events", got)?;
         Ok(worker)
     }
 
@@ -246,7 +248,7 @@ impl Worker {
         // SAFETY: the worker lives; two places to write to.
         let got =
             unsafe { (self.functions().ucp_worker_get_address)(self.raw, &mut start, &mut len) };
-        self.functions().check("tell its address", got)?;
+        self.functions().check("give its address", got)?;
         // SAFETY: the library gave this number of bytes there, which stay valid until they are
         // released.
         let address = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();

@@ -2,12 +2,12 @@
 //! servers of DistVS communicate through it.
 //!
 //! ```text
-//!   who connected                                          who was connected to
-//!   TCP: greetings, secret ─────────────────────────────── TCP: greetings, secret
-//!   makes a worker, tells its sealed address ────────────> looks at the seal, makes a worker, connects there
-//!   looks at the seal, connects there <─────────────────── tells its sealed address
-//!   HELLO ── UCX ────────────────────────────────────────> comes: there is a way
-//!   comes <──────────────────────────────────── UCX ────── HELLO
+//!   client                                         server
+//!   TCP: greetings, secret ─────────────────────── TCP: greetings, secret
+//!   makes a worker, sends its sealed address ────> checks the seal, makes a worker, connects there
+//!   checks the seal, connects there <───────────── sends its sealed address
+//!   HELLO ── UCX ────────────────────────────────> arrives: UCX has a path
+//!   arrives <─────────────────────────── UCX ───── HELLO
 //! ```
 //!
 //! **UCX aborts a process that passes it bytes that are no address.** So an address comes with a
@@ -16,7 +16,7 @@
 //! worker, which takes descriptors and megabytes, only after the client has sent its address.
 //!
 //! ```text
-//!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]      REACH + 32 bytes
+//!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]   in all REACH + 32
 //! ```
 //!
 //! Then all bytes go through UCX. The TCP connection stays open without traffic. Its end is the end
@@ -105,7 +105,7 @@ impl Streams {
     pub fn serving(loopback: bool) -> Result<Streams, TierError> {
         let streams = Self::new(loopback)?;
         warn_of_tcp(
-            "over TCP it encrypts nothing, and who reaches its port is not asked who he is",
+            "Over TCP nothing is encrypted, and a process that reaches the port is not authenticated.",
         );
         Ok(streams)
     }
@@ -172,7 +172,7 @@ impl Streams {
         stream.greet(side, until).map_err(|error| match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => io::Error::new(
                 ErrorKind::TimedOut,
-                "nothing comes through UCX, and it answers over TCP: let UCX_TLS and UCX_NET_DEVICES name devices on both sides that reach each other",
+                "no bytes arrive through UCX, though it answers over TCP. Let UCX_TLS and UCX_NET_DEVICES name devices that reach each other, on both sides",
             ),
             _ => error,
         })?;
@@ -188,7 +188,7 @@ fn tell(to: &mut Timed, worker: &Worker, side: Side, seal: &Seal) -> io::Result<
     if bytes.len() > REACH {
         let (all, most) = (bytes.len(), REACH);
         return Err(io::Error::other(format!(
-            "its address in UCX is {all} bytes, and {most} may be sent: name fewer devices in UCX_NET_DEVICES"
+            "its UCX address has {all} bytes, and at most {most} can be sent. Name fewer devices in UCX_NET_DEVICES"
         )));
     }
     bytes.resize(REACH, 0);
@@ -203,14 +203,14 @@ fn told(from: &mut Timed, by: Side, seal: &Seal) -> io::Result<Vec<u8>> {
     let ended = |error: io::Error| match error.kind() {
         ErrorKind::UnexpectedEof => io::Error::new(
             ErrorKind::UnexpectedEof,
-            "it ended the connection before it had told its address in UCX; its log says why",
+            "it ended the connection before it sent its UCX address. Its log has the reason",
         ),
         _ => error,
     };
     from.read_exact(&mut bytes).map_err(ended)?;
     from.read_exact(&mut proof).map_err(ended)?;
     if !seal.is_shown(&proof, by, &bytes) {
-        let what = "its address in UCX came without the proof that it knows the secret: somebody else sent or changed it on the way";
+        let what = "its UCX address has no proof that it knows the secret; another process sent or changed the address";
         return Err(io::Error::new(ErrorKind::InvalidData, what));
     }
     let (len, rest) = bytes.split_at(4);
@@ -218,7 +218,7 @@ fn told(from: &mut Timed, by: Side, seal: &Seal) -> io::Result<Vec<u8>> {
     let address = rest.get(..len).filter(|_| len >= LEAST_ADDRESS);
     let address = address.ok_or_else(|| {
         let what = format!(
-            "an address in UCX of {len} bytes, where {LEAST_ADDRESS} to {} can be: use the same version on both sides",
+            "a UCX address of {len} bytes; {LEAST_ADDRESS} to {} are possible. Use the same version on both sides",
             rest.len()
         );
         io::Error::new(ErrorKind::InvalidData, what)
@@ -583,7 +583,7 @@ impl UcxStream {
         }
         self.set_read_timeout(None);
         if hello != *HELLO {
-            let what = "something else than a greeting comes through UCX";
+            let what = "the first bytes through UCX are not a greeting";
             return Err(io::Error::new(ErrorKind::InvalidData, what));
         }
         match side {
@@ -678,7 +678,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// Both ends of a stream; none where there is no library.
+    /// Both ends of a stream; `None` if there is no library.
     fn pair() -> Option<(UcxStream, UcxStream)> {
         let streams = match Streams::new(true) {
             Ok(streams) => streams,
@@ -778,7 +778,7 @@ mod tests {
         let right = sent.clone();
         let echo = thread::spawn(move || {
             let mut all = vec![0; right.len()];
-            // In pieces that do not divide what goes at once.
+            // The length of a piece does not divide the length of a transfer.
             for piece in all.chunks_mut(77_777) {
                 server.read_exact(piece).unwrap();
             }
@@ -790,7 +790,7 @@ mod tests {
         let mut back = vec![0; sent.len()];
         client.read_exact(&mut back).unwrap();
         assert!(back == sent);
-        // The end of its socket is that of the stream, on both sides.
+        // If the socket ends, the stream ends on both sides.
         let server = echo.join().unwrap();
         server.socket().shutdown(Shutdown::Both).unwrap();
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
@@ -837,7 +837,7 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_millis(300));
         let spent = crate::process::thread_cpu_time() - cpu;
         assert!(spent < Duration::from_millis(100), "{spent:?}");
-        // Nor does one that writes wait longer, whom nobody reads.
+        // A writer does not wait longer either, if the other side does not read.
         client.set_write_timeout(Some(Duration::from_millis(50)));
         let began = Instant::now();
         let error = client.write_all(&bytes(256 << 20)).unwrap_err();
@@ -853,7 +853,7 @@ mod tests {
         let Some((client, server)) = pair() else {
             return;
         };
-        // A wake that is lost shows as a read that ends with its time.
+        // A lost wake would let a read end at its time limit.
         let turns = |stream: UcxStream, begins: bool| {
             let (mut reader, mut writer) = stream.split();
             reader.set_timeout(Some(Duration::from_secs(20)));

@@ -71,7 +71,7 @@ impl Target {
     pub fn start(loopback: bool) -> Result<Target, TierError> {
         let context = Context::new(Use::Reads, loopback).map_err(failed)?;
         warn_of_tcp(
-            "over TCP a client that is killed can end this server, and others can read all of its memory",
+            "Over TCP a killed client can end this server, and other processes can read all of its memory.",
         );
         let shared = Arc::new(Shared::default());
         let (tell, told) = mpsc::channel();
@@ -90,7 +90,9 @@ impl Target {
             context,
             address: Vec::new(),
             shared,
-            thread: Some(thread.map_err(|error| failed(format!("no thread: {error}")))?),
+            thread: Some(
+                thread.map_err(|error| failed(format!("its thread cannot be started: {error}")))?,
+            ),
         };
         let address = told.recv();
         let address = address.unwrap_or_else(|_| Err("its thread has ended".to_owned()));
@@ -135,7 +137,12 @@ impl Target {
         functions.check(&what, asked).map_err(failed)?;
         match NonNull::new(facts.address.cast::<u8>()) {
             Some(start) if facts.len >= len => region.start = start,
-            _ => return Err(failed(format!("{} bytes in place of {len}", facts.len))),
+            _ => {
+                return Err(failed(format!(
+                    "UCX allocated {} bytes instead of {len}",
+                    facts.len
+                )));
+            }
         }
         // SAFETY: the length was checked above, and no other code knows of these bytes. They are
         // zeroed because some allocation methods do not.
@@ -145,7 +152,7 @@ impl Target {
         // SAFETY: the memory was mapped above, and both pointers are valid for writing.
         let packed =
             unsafe { (functions.ucp_rkey_pack)(self.context.raw, memory, &mut start, &mut bytes) };
-        functions.check("make a key", packed).map_err(failed)?;
+        functions.check("pack a key", packed).map_err(failed)?;
         // SAFETY: the library gave this number of bytes there, which stay valid until they are
         // released.
         region.key = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), bytes) }.to_vec();
@@ -175,7 +182,7 @@ impl Target {
         if bytes.len() > REACH {
             let (all, most) = (bytes.len(), REACH);
             return Err(failed(format!(
-                "its address and key are {all} bytes, and {most} may be sent: name fewer devices in UCX_NET_DEVICES"
+                "its address and key have {all} bytes, and at most {most} can be sent. Name fewer devices in UCX_NET_DEVICES"
             )));
         }
         bytes.resize(REACH, 0);
