@@ -353,8 +353,8 @@ fn savepoints_of_other_rows_or_options_are_not_used() {
             warned.len() == 1 && warned[0].contains("other vectors, options"),
             "{warned:?}"
         );
-        let differs = warned[0].split("what differs: ").nth(1).unwrap();
-        let differs = differs.split("): this").next().unwrap();
+        let differs = warned[0].split("differences: ").nth(1).unwrap();
+        let differs = differs.split("); this").next().unwrap();
         all_that_differs.push(differs.to_owned());
         assert!(!is_there(&volume, "savepoint"));
         if options.threads == 1 {
