@@ -205,7 +205,7 @@ fn build_some(
     if path.is_file() {
         return Err(Error::Exists {
             path: path.to_owned(),
-            reason: "it is a file; give a directory that does not exist yet".into(),
+            reason: "it is a file. Give a directory that does not exist yet".into(),
         });
     }
     check_vacant(path)?;

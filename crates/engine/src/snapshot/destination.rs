@@ -42,7 +42,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
         Err(error) if error.kind() == ErrorKind::NotADirectory => {
             return Err(Error::Exists {
                 path: path.to_owned(),
-                reason: "this is a file. Give a directory that does not exist yet".into(),
+                reason: "it is a file. Give a directory that does not exist yet".into(),
             });
         }
         Err(error) => return Err(failed(error).into()),
