@@ -51,7 +51,9 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
     let wrong = |what: String| Err(damaged(volume, MANIFEST, what));
     let (vectors, dimension) = (manifest.vectors, manifest.dimension);
     if vectors == 0 || vectors >= u64::from(u32::MAX) || dimension == 0 {
-        return wrong(format!("it has {vectors} vectors of {dimension} dimensions"));
+        return wrong(format!(
+            "it has {vectors} vectors of {dimension} dimensions"
+        ));
     }
     let code_bytes = manifest.code_bytes;
     let has_codes = match &manifest.kind {
@@ -65,7 +67,10 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
     }
     match &manifest.kind {
         IndexKind::Graph(facts) if u64::from(facts.entry) >= vectors => {
-            return wrong(format!("its entry node is {}, of {vectors} nodes", facts.entry));
+            return wrong(format!(
+                "its entry node is {}, of {vectors} nodes",
+                facts.entry
+            ));
         }
         IndexKind::Cluster(facts) if facts.clusters > vectors || facts.members < vectors => {
             let (clusters, members) = (facts.clusters, facts.members);
@@ -139,9 +144,8 @@ fn no_manifest(volume: &dyn Volume) -> Error {
         Err(Error::Tier(TierError::Missing { .. })) => Vec::new(),
         // It is certain that this directory is no index.
         Err(error) => {
-            let reason = format!(
-                "it has no MANIFEST, and could not be searched for indexes: {error}"
-            );
+            let reason =
+                format!("it has no MANIFEST, and could not be searched for indexes: {error}");
             return Error::NotAnIndex { path, reason };
         }
     };
