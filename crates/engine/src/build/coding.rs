@@ -3,8 +3,8 @@
 //! | compression | lists | vectors |
 //! |---|---|---|
 //! | raw | Elias–Fano | as they are |
-//! | paper | Elias–Fano | bytes differ from the chunk's base where that helps; one Huffman table a segment |
-//! | best | the shorter of Elias–Fano and gaps, list by list | the codec that makes a sample of the segment the shortest |
+//! | paper | Elias–Fano | difference from the chunk's base if shorter; a Huffman table a segment |
+//! | best | list by list, the shorter of Elias–Fano and gaps | the shortest for a sample |
 
 use std::ops::Range;
 

@@ -145,7 +145,7 @@ impl Choice {
         check_search_memory(source, options, code_bytes, layout)?;
         if options.preset.low_codes.is_some() && layout.has_codes_in_records() {
             let expected =
-                "one whose codes are in memory: those of this preset are of two precisions";
+                "one with codes in memory, since this preset has codes of two precisions";
             return Err(Error::call("layout", layout, expected));
         }
         // The choices made with the usual degree stay, since a longer list changes none of their
@@ -217,7 +217,7 @@ fn check_search_memory(
         Some(budget) if budget < needs => Err(Error::Memory {
             budget,
             needs,
-            part: format!("a search to hold the program and {what}"),
+            part: format!("a search, with the program and {what}"),
         }),
         _ => Ok(()),
     }
@@ -228,8 +228,9 @@ fn check_search_memory(
 fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     match options.compression {
         Some(asked @ (Compression::Paper | Compression::Best)) => {
-            let expected =
-                format!("raw in the {layout} layout (or take the layout packed or decoupled)");
+            let expected = format!(
+                "raw in the {layout} layout, which has no compression (packed and decoupled have)"
+            );
             Err(Error::call("compression", asked, expected))
         }
         _ => Ok(()),

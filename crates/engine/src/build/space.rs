@@ -202,7 +202,7 @@ pub(super) fn largest_degree(
             "space",
             format!("{budget} bytes"),
             format!(
-                "{least} bytes or more: what {} vectors in the {layout} layout take with {} neighbours each",
+                "{least} bytes or more, which {} vectors in the {layout} layout take with {} neighbours each",
                 source.rows(),
                 DEGREES[DEGREES.len() - 1]
             ),

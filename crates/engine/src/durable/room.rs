@@ -9,7 +9,10 @@
 //! ```
 //!
 //! A rename keeps the blocks with the file, so no other program can take them in between. Both
-//! files are reserved again once there is space. Until `log.room` exists again, rows are refused and
+//! A rename keeps the blocks with the file, so no other program can take them in between. Both
+//! files are reserved again once there is space. Until `log.room` exists again, rows are refused
+//! and deletes continue. If the file system cannot preallocate blocks ([`Volume::keep_room`]),
+//! neither file exists, and a full disk takes no deletes.
 //! deletes continue. If the file system cannot preallocate blocks ([`Volume::keep_room`]), neither
 //! file exists, and a full disk takes no deletes.
 
@@ -52,7 +55,7 @@ pub(crate) fn kept_room(volume: &dyn Volume) -> Result<u64, TierError> {
 pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
     let kept = volume.keep_room(LOG_ROOM, room_for_deletes(vectors));
     if let Err(error) = kept.and_then(|_| keep_small_room(volume)) {
-        tracing::warn!("no room is kept for deletes on a full disk: {error}");
+        tracing::warn!("no blocks are reserved for deletes on a full disk: {error}");
     }
 }
 
@@ -109,7 +112,10 @@ pub(super) fn replace_in_room(
     volume.sync()?;
     // Reserved again from the blocks of the replaced file.
     if let Err(error) = keep_small_room(volume) {
-        tracing::warn!("{}: not kept any more: {error}", volume.place(SMALL_ROOM));
+        tracing::warn!(
+            "{}: its blocks cannot be reserved again: {error}",
+            volume.place(SMALL_ROOM)
+        );
     }
     Ok(true)
 }

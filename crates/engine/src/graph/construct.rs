@@ -388,7 +388,7 @@ fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), Dat
             source.name()
         ),
         bytes.saturating_add(threads::stacks(task.parameters.threads)),
-        "give the build a smaller memory budget (`--memory`), under which a graph is made in parts",
+        "give the build a smaller memory budget (`--memory`), under which a graph is built in parts",
     )
     .map_err(DataError::Memory)
 }

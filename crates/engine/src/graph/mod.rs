@@ -120,7 +120,7 @@ pub enum GraphError {
     Data(#[from] DataError),
     /// The memory cap is too low for a build in any number of parts.
     #[error(
-        "a build of these vectors needs at least {least} bytes of memory, {given} were allowed; raise the cap (--memory)"
+        "a build of these vectors needs at least {least} bytes of memory; {given} were allowed. Raise the cap (--memory)"
     )]
     Memory {
         /// The cap in bytes.
@@ -129,7 +129,7 @@ pub enum GraphError {
         least: u64,
     },
     /// More rows than ids.
-    #[error("{rows} vectors; one index holds up to {most}")]
+    #[error("{rows} vectors are too many; one index holds up to {most}")]
     Rows {
         /// Rows of the source.
         rows: usize,

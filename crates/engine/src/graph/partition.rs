@@ -3,10 +3,10 @@
 //! ```text
 //!   sample ──> k centres (balanced bisection, so parts that follow each other are near each other)
 //!
-//!   source ──> every row goes to the nearest centre that has room  ──> home-0 home-1 ...     (rows)
-//!                         and to the second nearest that has room  ──> guest-0 guest-1 ...
+//!   source ──> each row goes to the nearest centre with space  ──> home-0 home-1 ...     (rows)
+//!                   and to the second nearest with space       ──> guest-0 guest-1 ...
 //!
-//!   for each part:   its home rows in locality order   ──> rows      (all, in the order of the nodes)
+//!   for each part:   its home rows in locality order   ──> rows   (all, in the order of the nodes)
 //!   for each part:   home + guest rows, built in memory at 2R/3
 //!                        lists of home nodes   ──> lists-p
 //!                        lists of guest nodes  ──> visits-(their home part)

@@ -141,7 +141,7 @@ impl Lent {
             return Err(Error::Memory {
                 budget,
                 needs: all,
-                part: format!("the index {} as it has grown", path.display()),
+                part: format!("the index {} after it has grown", path.display()),
             });
         }
         Ok(first.saturating_add(wanted.min(self.more())))

@@ -192,7 +192,9 @@ fn a_wrong_name_is_refused_with_those_that_are_like_it() {
         place.link("a", &format!("photos-{n:02}"));
     }
     let text = catalog.index("Photo-17").unwrap_err().to_string();
-    let (_, likely) = text.split_once("the most like it of 33 are ").unwrap();
+    let (_, likely) = text
+        .split_once("of 33 indexes, the most similar names are ")
+        .unwrap();
     assert!(likely.starts_with("photos-17, "), "{text}");
     assert_eq!(likely.split(", ").count(), 8, "{text}");
     fs::create_dir(place.path("unfinished")).unwrap();
@@ -236,7 +238,7 @@ fn what_cannot_be_a_catalog_is_refused() {
     refused(
         &place.path("a"),
         &plain,
-        &["an index", "the directory that it is in"],
+        &["an index", "the directory that has it"],
     );
     refused(&place.path("missing"), &plain, &["missing", "not there"]);
     refused(&place.path("a/MANIFEST"), &plain, &["a file"]);
@@ -782,7 +784,7 @@ fn so_many_and_no_more_are_open() {
     let refused: Vec<&Error> = held.iter().filter_map(|one| one.as_ref().err()).collect();
     assert_eq!((refused.len(), catalog.open_count()), (2, MOST_OPEN));
     assert!(
-        refused[0].to_string().contains("drop those"),
+        refused[0].to_string().contains("Drop the indexes"),
         "{}",
         refused[0]
     );

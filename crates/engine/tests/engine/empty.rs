@@ -261,7 +261,7 @@ fn vectors_of_no_rows_are_of_every_type_and_metric() {
         degree: None,
         ..options(Preset::STRATANN)
     };
-    refused(4, &space, "give a degree");
+    refused(4, &space, "Give a degree");
 }
 
 /// Counts at all moments while another thread changes what is there, but not how much of it.

@@ -939,7 +939,7 @@ fn damage_is_told_from_a_torn_end() {
     let first = &[
         "log-000001: damaged: its records end at offset 12288",
         "sequence number 0,",
-        "log-000002 goes on with 5: of 5 records that were there 4 are whole",
+        "log-000002 continues with 5: of 5 records that were there 4 are whole",
     ];
     refused(
         &|volume| change(volume, "log-000001", None, Some(12_292)),
@@ -969,13 +969,13 @@ fn damage_is_told_from_a_torn_end() {
     );
     refused(
         &|volume| change(volume, "log-000002", Some(100), None),
-        &["log-000001: damaged", "goes on with 10"],
+        &["log-000001: damaged", "continues with 10"],
     );
     // A log without a header counts as damaged even if there is none before it.
     for cut in [0, 100, 4_095, 12_288] {
         refused(
             &|volume| change(volume, "log-000001", Some(cut), (cut > 4_096).then_some(60)),
-            &["log-000001: damaged", "log-000002 goes on with 5"],
+            &["log-000001: damaged", "log-000002 continues with 5"],
         );
         let volume = three_logs();
         change(
