@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | raw | Elias–Fano | as they are |
 //! | paper | Elias–Fano | difference from the chunk's base if shorter; a Huffman table a segment |
-//! | best | list by list, the shorter of Elias–Fano and gaps | the shortest for a sample |
+//! | best | list by list, the shorter of Elias–Fano and gaps | the shortest on a segment's sample |
 
 use std::ops::Range;
 

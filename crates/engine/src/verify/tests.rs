@@ -596,7 +596,7 @@ fn what_is_wrong_with_a_node_is_named() {
         } else {
             &vectors
         };
-        says(layout, &change, ids, &["has the outside id 49"]);
+        says(layout, &change, ids, &["has the external id 49"]);
         let twice = |part: Part<'_>| {
             if let Part::Nodes(nodes) = part {
                 nodes[5].id = u64::MAX;
@@ -607,7 +607,7 @@ fn what_is_wrong_with_a_node_is_named() {
             Layout::Decoupled | Layout::Layered => "",
             _ => list,
         };
-        let text = format!("outside id {} stands twice", u64::MAX);
+        let text = format!("external id {} occurs twice", u64::MAX);
         let found = lines(&self::index(layout, &twice));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(
@@ -670,7 +670,7 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
             *id += 1;
         }
     };
-    let words = ["node 37 has the outside id 20, and 19 beside its list"];
+    let words = ["node 37 has the external id 20, but 19 beside its list"];
     says(Layout::Layered, &change, "vectors-1", &words);
     for of_directory in [true, false] {
         let change = |part: Part<'_>| match part {
@@ -679,7 +679,8 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
             _ => {}
         };
         let found = lines(&index(Layout::Layered, &change));
-        let text = "chunks-1: the model of the trailing parts is not that of the leading ones";
+        let text =
+            "chunks-1: the model of the trailing parts differs from the model of the leading parts";
         assert!(found.iter().any(|line| line.ends_with(text)), "{found:#?}");
     }
     // An invalid leading part is reported at its own place, and the vector at the place of the
@@ -743,7 +744,7 @@ fn pages_hold_what_the_tables_say() {
             layout,
             &change,
             list,
-            &["12288: page 2 begins with node 15; 14 is the next"],
+            &["12288: page 2 begins with node 15; node 14 is next"],
         );
         // A page gives a node to the next.
         let change = |part: Part<'_>| {
@@ -754,9 +755,9 @@ fn pages_hold_what_the_tables_say() {
         };
         let found = lines(&index(layout, &change));
         let expected = [
-            "12288: page 2 holds 7 nodes; 6 by the table of pages",
-            "16384: page 3 holds 7 nodes; 8 by the table of pages",
-            "16384: page 3 begins with node 21; 20 is the next",
+            "12288: page 2 holds 7 nodes; it should hold 6 by the table of pages",
+            "16384: page 3 holds 7 nodes; it should hold 8 by the table of pages",
+            "16384: page 3 begins with node 21; node 20 is next",
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (line, text) in found.iter().zip(expected) {
@@ -778,7 +779,7 @@ fn pages_hold_what_the_tables_say() {
         Part::Page(FileKind::Vectors, 2, says) if *says == 24 + 8 => *says = u32::MAX,
         _ => {}
     };
-    let text = "12288: page 2 begins with node 4294967295; 32 is the next";
+    let text = "12288: page 2 begins with node 4294967295; node 32 is next";
     says(Layout::Decoupled, &change, "vectors-1", &[text]);
     let change = |part: Part<'_>| {
         if let Part::Chunks(1, file) = part {
@@ -862,7 +863,7 @@ fn models_decode_and_are_for_these_vectors() {
         Layout::Packed,
         &none,
         "directory",
-        &["0 models of vectors, in the packed layout"],
+        &["0 models of vectors, which does not fit the packed layout"],
     );
 }
 
@@ -1083,7 +1084,7 @@ fn codes_stand_in_one_place() {
         let found = lines(&volume);
         assert_eq!(found.len(), 1, "{layout}: {found:#?}");
         let text = format!(
-            "/{kind}: the MANIFEST gives it the role \"{kind}\", which the {layout} layout of this index has not"
+            "/{kind}: the MANIFEST gives it the role \"{kind}\", which the {layout} layout of this index does not have"
         );
         assert!(found[0].contains(&text), "{layout}: {found:#?}");
         // Only where it does not belong.

@@ -53,7 +53,7 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
         return Err(Error::Damaged {
             file,
             what: format!(
-                "{} models of vectors; {} are needed, one for each segment",
+                "it has {} models of vectors; {} are needed, one for each segment",
                 vectors.len(),
                 manifest.segments.len()
             ),
