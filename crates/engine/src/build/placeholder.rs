@@ -9,7 +9,7 @@
 //! | field | of a placeholder |
 //! |---|---|
 //! | node | 0, the only one of the build |
-//! | outside id | 2^64 - 1 |
+//! | external id | 2^64 - 1 |
 //! | vector | zeros; the first element 1 where the metric wants a direction |
 
 use stratann_vector::{Element, Metric, Reduction};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   graph-000002  codes-000002  …     written and synced; no manifest names them yet
-//!   vectors-000002-0000  …            the same, for kinds of which an index has several files
+//!   vectors-000002-0000  …            the same, for kinds with several files
 //!   MANIFEST.new                      written and synced
 //!   MANIFEST.new -> MANIFEST          renamed, directory synced: this is the commit
 //!   graph-000001  …                   removed: nothing names them any more
@@ -47,7 +47,7 @@ pub(crate) struct Checkpoint<'a> {
     /// Part of every file name. It is higher than the number of any existing file, so that no file
     /// is ever overwritten.
     number: u64,
-    /// A number higher than that of any existing log.
+    /// A number above the numbers of all existing logs.
     next_log: u64,
     /// Set while it is unknown whether the old or the new manifest is durable, or which files
     /// belong to which.

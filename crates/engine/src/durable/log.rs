@@ -128,7 +128,7 @@ struct Shared {
     due: Condvar,
 }
 
-/// The state of the log. Each sequence number here is that of the record *behind* the bytes it
+/// The state of the log. Each sequence number here belongs to the record *behind* the bytes that it
 /// describes.
 #[derive(Debug)]
 struct State {

@@ -128,7 +128,7 @@ impl Slots {
         true
     }
 
-    /// Closes the gaps between the lists, in place, so that the peak memory is that of the slots.
+    /// Closes the gaps between the lists, in place, so that the slots are the peak memory.
     pub(super) fn into_graph(mut self) -> Graph {
         let nodes = self.nodes();
         let stride = self.slots + 1;

@@ -327,7 +327,7 @@ pub fn construct(
         progress,
     )
     .map_err(|error| match (error, task.memory) {
-        // The inner function counts only bytes beyond those of the process so far.
+        // The inner function counts only bytes beyond the present memory of the process.
         (GraphError::Memory { least, .. }, Some(given)) => GraphError::Memory {
             given,
             least: resident + least,

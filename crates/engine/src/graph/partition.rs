@@ -131,7 +131,7 @@ pub(super) fn construct(
     };
     let mut entry = entry_node;
     if task.order == Order::Input {
-        // The lists hold rows; the list at place i is that of row order[i].
+        // The lists hold rows; the list at place i belongs to row order[i].
         entry = order[entry_node as usize];
         starts
             .iter_mut()

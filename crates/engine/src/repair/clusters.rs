@@ -150,7 +150,7 @@ impl Files<'_, '_, '_> {
             return Ok(0);
         };
         let file = stored::name_of(self.volume, &entry.name);
-        // The numbers are those of the whole index. `stored::manifest` refuses more.
+        // The node numbers are of the whole index. `stored::manifest` refuses more.
         let nodes = self.manifest.nodes() as u32;
         let mut shapes: Vec<ClusterShape> = ID_BYTES
             .iter()

@@ -170,7 +170,7 @@ pub(crate) fn inline<'m>(
 /// The shape of a file of slotted pages and its nodes, by their numbers in the file; `n` as for
 /// [`entry`]. Refuses a file whose header is damaged, of another index, or of other nodes than the
 /// manifest says. In a segment that a merge kept, these nodes are records: some are garbage, and
-/// the index has numbered its nodes anew.
+/// the index has renumbered its nodes.
 pub(crate) fn slotted<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,

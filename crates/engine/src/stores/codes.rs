@@ -252,7 +252,7 @@ struct Parts {
 }
 
 /// The value that is added to the sum of a code's entries ([`PairedQuantizer::correction`]). It is
-/// stored as the upper half of an f32, whose error is less than that of the code.
+/// stored as the upper half of an f32, whose error is smaller than the error of the code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Correction(u16);
 

@@ -115,7 +115,7 @@ impl Check<'_> {
                 self.report.problem(name, None, what);
                 continue;
             }
-            // Offsets are those of the page in its file.
+            // Offsets in the page's file, not in the journal.
             let place = format!(
                 "{name}, for page {page} of {}",
                 self.composition.lists.name()

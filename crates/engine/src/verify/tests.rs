@@ -61,7 +61,7 @@ enum Part<'a> {
     Nodes(&'a mut [Node]),
     /// The number of a slotted page, and the node that it says it begins with.
     Page(FileKind, u64, &'a mut u32),
-    /// The outside id of a node in a file of slotted pages.
+    /// The external id of a node in a file of slotted pages.
     Id(FileKind, u32, &'a mut u64),
     Directory(&'a mut DirectoryFile),
     Chunks(u32, &'a mut ChunksFile),
@@ -590,7 +590,7 @@ fn what_is_wrong_with_a_node_is_named() {
         );
         // Node 7 has it.
         let change = of(|node| node.id = 49);
-        // If both parts have ids, those of the leading ones count.
+        // If both parts have ids, the id of the leading part counts.
         let ids = if layout == Layout::Layered {
             list
         } else {

@@ -1036,7 +1036,8 @@ fn damage_is_told_from_a_torn_end() {
         "{text}"
     );
 
-    // In the last log, all of which was durable. Records have 632 bytes, every fourth one 32.
+    // In the last log, which was durable as a whole. Records have 632 bytes, and every fourth one
+    // has 32.
     for (cut, flip, words) in [
         (
             None,
