@@ -163,8 +163,8 @@ impl Lent {
         Ok(())
     }
 
-    /// Gives back the bytes beyond `more` that were leased after the first reservation. There must be
-    /// no concurrent `grow`.
+    /// Gives back the bytes beyond `more` that were leased after the first reservation. There must
+    /// be no concurrent `grow`.
     pub(crate) fn keep(&self, more: u64) {
         let Some(grant) = &self.grant else {
             return;

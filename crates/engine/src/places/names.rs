@@ -70,8 +70,8 @@ pub(super) fn owner(path: &Path) -> String {
 /// same name do not replace each other's copies.
 pub(super) fn origin(path: &Path) -> String {
     let mut hasher = blake3::Hasher::new();
-    // As many of these as exist. A container may have no machine id, or the id of its host, but then
-    // it has its own host name.
+    // As many of these as exist. A container may have no machine id, or the id of its host, but
+    // then it has its own host name.
     for file in ["/etc/machine-id", "/proc/sys/kernel/hostname"] {
         hasher.update(&std::fs::read(file).unwrap_or_default());
         hasher.update(&[0]);
