@@ -256,11 +256,11 @@ fn errors_name_what_is_wrong_and_where() {
         ),
         ("age < null", "< null: only == and != take null"),
         ("age in [null]", "only == and != take null"),
-        ("at < 'soon'", "\"soon\" is no time in ISO 8601"),
+        ("at < 'soon'", "\"soon\" is not a time in ISO 8601"),
         ("(age == 1", "expected and, or, or a closing parenthesis"),
         (
             "age == 99999999999999999999",
-            "at character 8: 99999999999999999999 has no room in 64 bits",
+            "at character 8: 99999999999999999999 does not fit 64 bits",
         ),
         ("price == 1.2.3", "expected a number"),
         ("age == 12ab", "found \"12ab\", expected a number"),

@@ -960,7 +960,7 @@ fn damage_is_told_from_a_torn_end() {
         &|volume| volume.remove("log-000002").unwrap(),
         &[
             "log-000002: damaged: this log is missing",
-            "log-000003 is there",
+            "log-000003 exists",
         ],
     );
     refused(
@@ -1024,7 +1024,7 @@ fn damage_is_told_from_a_torn_end() {
     .unwrap_err()
     .to_string();
     assert!(
-        text.contains("first sequence number at offset 64 is 5, 4 expected"),
+        text.contains("first sequence number at offset 64 is 5, and 4 was expected"),
         "{text}"
     );
     let other = LogShape::new(Element::F32, 600).unwrap();

@@ -438,7 +438,7 @@ fn what_waits_is_of_nodes_that_are() {
         }
         // More links than a list may have.
         let long = grown.with(|_, pending, _| pending.records[0].list = (0..9).collect());
-        grown.says(&long, 1, "/pending-", "has 9 links; 8 is the most");
+        grown.says(&long, 1, "/pending-", "has 9 links; this index allows 8");
     }
 }
 
@@ -622,7 +622,7 @@ fn without_a_placement_no_record_was_written_anew() {
     write(&volume, "graph", &bytes);
     let found = lines(&volume);
     assert_eq!(found.len(), 1, "{found:#?}");
-    assert!(found[0].contains("/graph, 4096: page 0 holds records that were written anew"));
+    assert!(found[0].contains("/graph, 4096: page 0 has rewritten records"));
 
     let volume = index(Layout::Packed, &nothing);
     let manifest = stored::manifest(&volume).unwrap();
@@ -644,5 +644,5 @@ fn without_a_placement_no_record_was_written_anew() {
     write(&volume, "packed", &bytes);
     let found = lines(&volume);
     assert_eq!(found.len(), 1, "{found:#?}");
-    assert!(found[0].contains("page 2 holds records that were written anew"));
+    assert!(found[0].contains("page 2 has rewritten records"));
 }
