@@ -93,7 +93,7 @@ impl Schema {
                 return Err(Error::call(
                     format!("the value of column {name:?}"),
                     integer,
-                    "an integer that a float can represent, since the column has floats",
+                    "an integer that a float can represent exactly, since the column has floats",
                 ));
             }
             self.declare(name, value.column_type())?;
