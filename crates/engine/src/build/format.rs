@@ -73,13 +73,13 @@ impl Choices<'_> {
         Coding::new(self.source, self.degree, self.compression)
     }
 
-    /// Slotted pages of a kind, large enough for a record of so many bytes.
+    /// Slotted pages of a kind, large enough for a record of this many bytes.
     pub(crate) fn slotted(&self, kind: FileKind, largest: usize) -> Result<SlottedShape, Error> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::new(kind, element, dim, self.degree, largest)?)
     }
 
-    /// Pages of vectors of at most so many bytes, whose records may span two pages.
+    /// Pages of vectors of at most this many bytes, whose records may span two pages.
     pub(crate) fn running_on(&self, largest: usize) -> Result<SlottedShape, Error> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::running_on(
@@ -313,7 +313,7 @@ impl Expected {
     }
 }
 
-/// Records of so many bytes that a block holds, at least 1.
+/// Records of this many bytes that a block holds, at least 1.
 fn on_page(bytes: f64) -> usize {
     ((BLOCK as f64 / bytes) as usize).max(1)
 }

@@ -77,7 +77,7 @@ pub(crate) struct IdSorter<'a> {
 }
 
 impl<'a> IdSorter<'a> {
-    /// A sorter with so many bytes of memory. Entries beyond that are written to a file of the
+    /// A sorter with this many bytes of memory. Entries beyond that are written to a file of the
     /// checkpoint, in `volume`.
     pub(crate) fn new(volume: &'a dyn Volume, checkpoint: &'a Checkpoint<'a>, memory: u64) -> Self {
         Self {

@@ -38,7 +38,7 @@ pub(crate) enum Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Rows that were given for so many vectors. All are checked, so that errors are reported
+    /// Rows that were given for this many vectors. All are checked, so that errors are reported
     /// before the work.
     ///
     /// # Errors

@@ -232,7 +232,7 @@ fn shared_pages(record: f64, dim: usize) -> f64 {
     }
 }
 
-/// Bytes of blocks for each record of so many bytes, if no record spans blocks: its share of one
+/// Bytes of blocks for each record of this many bytes, if no record spans blocks: its share of one
 /// block, or several blocks.
 fn whole_blocks(record: f64) -> f64 {
     let block = stratann_layout::BLOCK as f64;

@@ -31,7 +31,7 @@ const RULE: Rule = Rule {
 /// size of searches that probe few clusters.
 const TRIED: usize = 64;
 const TRIED_LIST: usize = 20;
-/// The graph is rebuilt if more than one in so many walks misses the nearest head.
+/// The graph is rebuilt if more than one in this many walks misses the nearest head.
 const MISSED: usize = 32;
 
 /// The start of a search for heads, with buffers.

@@ -31,7 +31,7 @@ const SMALL_ROOM: &str = "MANIFEST.room";
 const FEWEST_DELETES: u64 = 1_000;
 const MOST_DELETES: u64 = 10_000;
 
-/// Bytes of storage to reserve for the deletes of an index of so many vectors.
+/// Bytes of storage to reserve for the deletes of an index of this many vectors.
 pub(crate) fn room_for_deletes(vectors: u64) -> u64 {
     let deletes = vectors.clamp(FEWEST_DELETES, MOST_DELETES);
     let each = LogRecord::Delete { id: 0 }.encoded_bytes() as u64;
@@ -51,7 +51,7 @@ pub(crate) fn kept_room(volume: &dyn Volume) -> Result<u64, TierError> {
     Ok(volume.kept_room(LOG_ROOM)? + volume.kept_room(SMALL_ROOM)?)
 }
 
-/// Reserves all blocks of an index of so many vectors, as far as there is space.
+/// Reserves all blocks of an index of this many vectors, as far as there is space.
 pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
     let kept = volume.keep_room(LOG_ROOM, room_for_deletes(vectors));
     if let Err(error) = kept.and_then(|_| keep_small_room(volume)) {

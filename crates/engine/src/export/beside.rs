@@ -51,7 +51,7 @@ impl IdsFile {
         }
     }
 
-    /// Writes the rest, of so many ids, to storage. The file does not appear yet.
+    /// Writes the rest to storage; the file has `ids` ids. The file does not appear yet.
     pub(super) fn complete(&mut self, ids: u64) -> Result<(), DataError> {
         if let Some(header) = &self.header {
             self.output.write_in_front(&header.bytes(ids))?;

@@ -376,7 +376,7 @@ pub(super) fn construct_within(
     }
 }
 
-/// Asks the system whether the process can get so many bytes more, before the work begins.
+/// Asks the system whether the process can get this many bytes more, before the work begins.
 fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), DataError> {
     if task.afterwards.is_none() {
         return Ok(());

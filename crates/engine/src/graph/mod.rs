@@ -101,7 +101,7 @@ impl From<Interrupted> for GraphError {
 
 /// A graph of the first rows of a source, which a build extends.
 pub trait Known: Sync + std::fmt::Debug {
-    /// How many rows have lists: the first so many.
+    /// The number of rows with lists. These are the first rows.
     fn rows(&self) -> usize;
     /// Calls `each` with each of these rows and its neighbours, which are rows as well. If there
     /// are more neighbours than a list holds, the last ones are left out.

@@ -81,7 +81,7 @@ fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
 /// The outcome of opening a segment's file.
 enum Piece<'m> {
     Found(Box<Part<'m>>),
-    /// It is lost, with so many nodes; the first number is its place in the report.
+    /// It is lost, with this many nodes; the first number is its place in the report.
     Nothing(usize, u64),
 }
 

@@ -235,7 +235,7 @@ fn block_at(volume: &dyn Volume, name: &str, number: u64, out: &mut [u8]) -> Res
     Ok(read && block::check(out, number, name).is_ok())
 }
 
-/// The shape of a file of so many rows, by its length in the manifest, as far as that gives its
+/// The shape of a file of this many rows, by its length in the manifest, as far as that gives its
 /// parts.
 fn shape_of(entry: &FileEntry, rows: u64) -> Option<RowsFile> {
     let none = RowsFile::new(rows, 0).ok()?;

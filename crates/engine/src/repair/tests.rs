@@ -946,7 +946,7 @@ fn the_counts_of_reads_are_made_anew() {
     assert!(after.measured.is_some() && after.file(FileKind::Heat.name()).is_some());
 }
 
-/// Interrupts when it was asked so many times.
+/// Interrupts when it was asked this many times.
 struct After(AtomicUsize);
 
 impl Progress for After {

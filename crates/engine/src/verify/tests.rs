@@ -470,7 +470,7 @@ fn vector_codes(nodes: &[Node], layout: Layout) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) 
     (models, codes)
 }
 
-/// The chunks of a segment whose pages hold so many nodes each.
+/// The chunks of a segment whose pages hold this many nodes each.
 fn chunks(
     counts: &[u16],
     segment: std::ops::Range<u32>,

@@ -411,7 +411,7 @@ fn a_build_with_several_threads_is_resumed_by_any_number_of_them() {
         ..resuming(Layout::Packed)
     };
     let mut resumed = 0;
-    // How far they are after so many questions is not the same each time.
+    // The work done after this many questions differs each time.
     for patience in (12..).step_by(4) {
         let volume = SimVolume::new();
         let impatient = Impatient(AtomicU64::new(patience));

@@ -284,7 +284,7 @@ impl Work {
     }
 }
 
-/// How many full-length records fit into so many bytes, rows not counted; at least one if there are
+/// The number of full-length records that fit into `bytes`, without rows; at least one if there are
 /// any bytes.
 fn records_in(reading: &Reading, bytes: u64) -> u64 {
     bytes.div_ceil(reading.header.shape.vector_record() as u64)

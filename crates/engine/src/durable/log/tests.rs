@@ -535,7 +535,7 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
 struct Slow {
     volume: SimVolume,
     pause: Duration,
-    /// A sync waits until so many threads are within a call ...
+    /// A sync waits until this many threads are within a call ...
     callers: Arc<AtomicUsize>,
     /// ... and these are.
     calling: Arc<AtomicUsize>,

@@ -240,7 +240,7 @@ impl Grown {
     }
 
     /// Checks that each problem is in the file with this name and contains this text, and that
-    /// there are so many.
+    /// there are `count` problems.
     #[track_caller]
     fn says(&self, volume: &SimVolume, count: usize, file: &str, text: &str) {
         let found = lines(volume);
