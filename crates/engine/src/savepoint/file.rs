@@ -5,15 +5,14 @@
 //!                0     4  crc32c of (block number 0 as u64, then bytes 4..4096)
 //!                4     8  "STRATSAV"
 //!               12     4  format version u32: 2
-//!                16     4  kind of the content u32: 1 order, 2 lists, 3 codebook, 4 plan
-//!                20     4  number of the part u32, from 1; 0 if the build has no parts
+//!               16     4  kind of the content u32: 1 order, 2 lists, 3 codebook, 4 plan
+//!               20     4  number of the part u32, from 1; 0 if the build has no parts
 //!               24     8  bytes of the content u64
 //!               32    32  the origin: BLAKE3 of rows, options and version
-//!                64    32  the input: BLAKE3 of the origin and all else that the content depends
-//!                on
-//!                96     4  bytes of the description u32
-//!               100     .  the description of the origin, from which its hash is made: UTF-8,
-//!                          a line each of name, tab, value; then zeros
+//!               64    32  the input: BLAKE3 of the origin and all other inputs of the content
+//!               96     4  bytes of the description u32
+//!              100     .  the description of the origin, from which its hash is made: UTF-8,
+//!                         a line each of name, tab, value; then zeros
 //! block 1.. crc32c of (block number as u64, then the rest) u32 | 4092 bytes of the content;
 //!           zeros behind its end
 //! ```
