@@ -1,8 +1,8 @@
 //! The files of an export beside the vectors: ids and attributes.
 //!
 //! ```text
-//!   X.ids.npy   an array of uint64       17     X.jsonl   {"colour":"red","payload":{"any":"JSON"}}
-//!   X.ids       decimal, one a line      4711             {}
+//!   X.ids.npy   an array of uint64      17     X.jsonl   {"colour":"red","payload":{"any":"JSON"}}
+//!   X.ids       decimal, one a line     4711             {}
 //! ```
 
 use std::collections::BTreeMap;

@@ -153,7 +153,7 @@ impl Check<'_> {
                 let next = manifest.next_id;
                 self.node_problem(
                     place,
-                    format_args!("has the external id {id}; all must be below {next}"),
+                    format_args!("has the external id {id}, but all must be below {next}"),
                 );
             }
             return;

@@ -122,13 +122,13 @@ impl Check<'_> {
             let found = links.len();
             self.node_problem(
                 place,
-                format_args!("has {found} links; this index allows {degree}"),
+                format_args!("has {found} links, but this index allows {degree}"),
             );
         }
         if let Some(link) = links.iter().find(|&&link| u64::from(link) >= nodes) {
             self.node_problem(
                 place,
-                format_args!("links to node {link}; there are {nodes} nodes"),
+                format_args!("links to node {link}, but there are {nodes} nodes"),
             );
         }
     }

@@ -623,7 +623,7 @@ fn what_is_wrong_with_a_node_is_named() {
             layout,
             &change,
             list,
-            &["node 37 has 9 links; this index allows 8"],
+            &["node 37 has 9 links, but this index allows 8"],
         );
         let change = of(|node| node.list_code = |code| code.truncate(code.len() - 1));
         says(

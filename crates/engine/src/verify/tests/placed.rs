@@ -438,7 +438,12 @@ fn what_waits_is_of_nodes_that_are() {
         }
         // More links than a list may have.
         let long = grown.with(|_, pending, _| pending.records[0].list = (0..9).collect());
-        grown.says(&long, 1, "/pending-", "has 9 links; this index allows 8");
+        grown.says(
+            &long,
+            1,
+            "/pending-",
+            "has 9 links, but this index allows 8",
+        );
     }
 }
 
