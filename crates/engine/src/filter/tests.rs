@@ -248,7 +248,7 @@ fn errors_name_what_is_wrong_and_where() {
             "tags contains 3",
             "column \"tags\" is of type list of strings: 3 is of type integer",
         ),
-        ("age == [1]", "expected one value; a list stands behind in"),
+        ("age == [1]", "expected one value; only in, not in"),
         ("age in 1", "expected a list: [1, 2]"),
         (
             "age in [1 2]",

@@ -126,10 +126,7 @@ impl Check<'_> {
             );
         }
         if let Some(link) = links.iter().find(|&&link| u64::from(link) >= nodes) {
-            self.node_problem(
-                place,
-                format_args!("links to node {link}, but there are {nodes} nodes"),
-            );
+            self.node_problem(place, format_args!("links to {link} of {nodes} nodes"));
         }
     }
 

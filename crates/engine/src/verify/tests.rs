@@ -630,14 +630,14 @@ fn what_is_wrong_with_a_node_is_named() {
             layout,
             &change,
             list,
-            &["node 37 has no list that decodes", "cut"],
+            &["node 37 has a list that does not decode", "cut"],
         );
         let change = of(|node| node.list_code = |code| code[0] |= 0x60);
         says(
             layout,
             &change,
             list,
-            &["node 37 has no list that decodes", "codec"],
+            &["node 37 has a list that does not decode", "codec"],
         );
         let change = of(|node| node.list_code = |code| code.push(0));
         says(
@@ -651,7 +651,7 @@ fn what_is_wrong_with_a_node_is_named() {
             layout,
             &change,
             &vectors,
-            &["node 37 has no vector that decodes"],
+            &["node 37 has a vector that does not decode"],
         );
         // Page 5 holds nodes 35 to 41, and page 1 of the second chunk of segment 1 begins with node
         // 39.
@@ -690,7 +690,7 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
             nodes[37].vector_code = |code| code.truncate(1);
         }
     };
-    let words = ["node 37 has no vector that decodes"];
+    let words = ["node 37 has a vector that does not decode"];
     says(Layout::Layered, &cut, "vectors-1", &words);
 }
 
@@ -706,7 +706,7 @@ fn the_base_of_a_chunk_is_what_its_vectors_are_decoded_with() {
     let found = lines(&index(Layout::Decoupled, &change));
     assert_eq!(found.len(), CHUNK as usize, "{found:#?}");
     for (node, line) in (40..).zip(&found) {
-        let text = format!("node {node} has no vector that decodes");
+        let text = format!("node {node} has a vector that does not decode");
         assert!(
             line.contains("/vectors-1, ") && line.contains(&text),
             "{line}"

@@ -194,7 +194,7 @@ fn vectors_decode_and_ids_are_unique_over_all_segments() {
     let volume = grown.rewritten(0, |_, records| {
         records[3].1.pop();
     });
-    let text = format!("node {} has no vector that decodes", first + 3);
+    let text = format!("node {} has a vector that does not decode", first + 3);
     grown.says(&volume, 1, &name, &text);
     // The id of a vector of the first segment, and of one of the last.
     for id in [20, 290] {
