@@ -1,11 +1,15 @@
-//! What it costs to search with one query a call from many threads of a host, as a server in Rust does: `bench/callers.py` without Python.
+//! Measures searches with one query a call, from many threads of one program, as a server in Rust
+//! does: `bench/callers.py` without Python.
 //!
 //! ```text
-//! cargo run --release --example callers -- INDEX QUERIES.(u8bin|i8bin|fbin) [CALLERS=8] [LIST=40] [ROUNDS=9] [COUNT=4000]
+//! cargo run --release --example callers -- INDEX QUERIES [CALLERS=8] [LIST=40] [ROUNDS=9]
+//! [COUNT=4000]
 //! ```
 //!
-//! Both ways take turns on the same open index; each round gives the ratio of their queries a second, the last line the median. The
-//! last column is a third way: every query submitted by itself, so many callers' worth of them in flight.
+//! QUERIES is a .u8bin, .i8bin or .fbin file. The two ways, one call for all queries and one query
+//! a call, take turns on one open index. Each round prints the ratio of their queries a second, and
+//! the last line prints the median. The last column is a third way: each query is submitted by
+//! itself, with as many in flight as there are callers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Barrier};
@@ -89,7 +93,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Seconds in which so many threads search for each query by itself.
+/// The seconds in which this many threads search for each query by itself.
 fn seconds_of(
     index: &Index,
     queries: &[Matrix],

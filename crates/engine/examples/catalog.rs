@@ -1,13 +1,17 @@
-//! Thousands of small indexes in one process: how many queries a second, what a switch takes, and how much memory.
+//! Thousands of small indexes in one process: queries a second, time of a switch, and memory.
 //!
 //! ```text
 //! cargo run --release -p stratann --example catalog -- DATA DIR COUNT ROWS [QUERIES]
 //! ```
 //!
-//! Builds COUNT `aisaq` indexes of ROWS rows each (R = 32, one codebook of 16 bytes, one thread each) in DIR, unless they are
-//! there: index `i` holds the rows from `i * ROWS` on, round and round the file. Then the program starts itself again, so that
-//! the build does not count in peak memory, and answers QUERIES queries (20,000) one by one, each in an index drawn at random,
-//! through a catalog of 64 MB. Queries are rows of DATA drawn at random; recall@10 is that of the first thousand of them.
+//! Builds COUNT `aisaq` indexes of ROWS rows each in DIR, unless they exist (R = 32, one codebook
+//! of 16 bytes, one thread each). Index `i` has the rows from `i * ROWS` on, modulo the rows of the
+//! file.
+//!
+//! Then the program starts itself again, so that the build does not count in peak memory. It
+//! answers QUERIES queries (20,000) one by one through a catalog of 64 MB, each in an index drawn
+//! at random. Queries are rows of DATA drawn at random. recall@10 is measured for the first
+//! thousand.
 
 use std::error::Error;
 use std::path::Path;
@@ -24,14 +28,14 @@ use stratann::{
 const MEMORY: u64 = 64_000_000;
 const K: usize = 10;
 const LIST: usize = 40;
-/// Queries whose recall is measured, by brute force.
+/// Queries whose recall is measured by brute force.
 const SAMPLE: usize = 1_000;
-/// What the second invocation begins its arguments with.
+/// The first argument of the second invocation.
 const SEARCH: &str = "--search";
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// What was asked for.
+/// The arguments.
 struct Task {
     data: VectorFile,
     folder: String,
@@ -104,7 +108,7 @@ impl Task {
                     codebook: Some(codebook.clone()),
                     navigation: 0.0,
                     threads: 1,
-                    // So that no two indexes have the same.
+                    // Different ids, so that no two indexes are equal.
                     ids: Some((first..first + self.rows as u64).collect()),
                     ..BuildOptions::default()
                 };
@@ -231,7 +235,7 @@ impl Task {
         Ok(())
     }
 
-    /// Of queries, given by their index, their row and their answers.
+    /// The recall of queries, given by their index, their row and their answers.
     fn recall(&self, found: &[(usize, usize, stratann::SearchResults)]) -> Outcome<f64> {
         let mut sum = 0.0;
         for (number, row, results) in found {
@@ -253,7 +257,7 @@ impl Task {
     }
 }
 
-/// A linear congruential generator: the same numbers in every run.
+/// A linear congruential generator, with the same numbers in every run.
 fn random(seed: u64) -> impl FnMut() -> usize {
     let mut state = seed;
     move || {

@@ -1,14 +1,24 @@
-//! What it takes to open an index for changes whose ids are row numbers, and one whose ids are not any more: time and memory.
+//! Measures time and memory to open an index for changes: one index whose ids are row numbers, and
+//! one whose ids no longer are.
 //!
 //! ```text
 //! cargo run --release -p stratann --example opening -- DATA DIR
 //! ```
 //!
-//! Builds an index of DATA in `DIR/rows` with what `stratann` does by default, and another in `DIR/gaps` of which every tenth id is
-//! deleted and the deletes are merged; both are used again when they are there. Then it opens each for changes some times, in turn,
-//! each time in a process of its own: milliseconds, resident memory before and after and at most meanwhile, what the plan says of
-//! it (codes, codebook and tables), and what a look-up of an id takes. Files are in the page cache. It ends with the
-//! medians, and fails where the second index takes more than 50 ms, or more than 1 MB more than the first does beyond its plan.
+//! Builds an index of DATA in `DIR/rows` with the default options, and another one in `DIR/gaps`.
+//! In the second one, every tenth id is deleted and the deletes are merged. Existing indexes are
+//! used again.
+//!
+//! Then the program opens each index for changes several times, in turn, each time in a process of
+//! its own. It prints:
+//!
+//! - the milliseconds of the opening;
+//! - resident memory before, after and at most;
+//! - the plan's memory for codes, codebook and tables;
+//! - the time to look up an id.
+//!
+//! Files are in the page cache. The last lines are medians. The program fails if the second index
+//! takes more than 50 ms, or over 1 MB more than the first one, beyond its plan.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -25,15 +35,15 @@ use stratann_tier::rss_bytes;
 const TIMES: usize = 9;
 /// Ids that are looked up.
 const LOOK_UPS: u64 = 100_000;
-/// What the invocation for one opening begins its arguments with.
+/// The first argument of the invocation for one opening.
 const OPEN: &str = "--open";
-/// What is to be kept.
+/// The limits that fail the program.
 const MOST_MS: f64 = 50.0;
 const MOST_MB: f64 = 1.0;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Builds the two indexes, unless they are there.
+/// Builds the two indexes, unless they exist.
 fn indexes(data: &str, folder: &Path) -> Outcome<[PathBuf; 2]> {
     let (rows, gaps) = (folder.join("rows"), folder.join("gaps"));
     let source = VectorFile::open(data)?;
@@ -42,7 +52,7 @@ fn indexes(data: &str, folder: &Path) -> Outcome<[PathBuf; 2]> {
         let report = build(&source, &rows, &options, &Silent)?;
         println!("built in {:.0} s", report.seconds);
     }
-    // What is merged has a name of its own until it is whole.
+    // The merged index has another name until it is complete.
     let whole = folder.join("gaps-merged");
     if !whole.exists() {
         copy(&rows, &gaps)?;
@@ -73,14 +83,14 @@ fn copy(from: &Path, to: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// What an opening took: milliseconds; megabytes that it left resident, had at most, and was planned to have; microseconds
-/// of a look-up.
+/// The cost of an opening: milliseconds; megabytes that are resident after it, at most during it,
+/// and planned; microseconds of a look-up.
 #[derive(Clone, Copy)]
 struct Taken([f64; 5]);
 
-/// Opens an index for changes and prints what that took.
+/// Opens an index for changes and prints the cost.
 fn open(path: &str) -> Outcome<()> {
-    // The parts of the program that this needs are in memory, and the system's, once it was done.
+    // After a first opening, the needed parts of the program and of the system are in memory.
     let options = (OpenOptions::default(), WriteOptions::default());
     let small = tempfile::tempdir()?;
     let few = stratann::MatrixRef::new(&[7, 8, 9, 1, 2, 3], 3, 2, stratann::Element::U8)?;
@@ -115,7 +125,7 @@ fn open(path: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Opens an index in a process of its own.
+/// Opens an index in another process.
 fn opened(path: &Path) -> Outcome<Taken> {
     let program = std::env::current_exe()?;
     let output = Command::new(program).arg(OPEN).arg(path).output()?;

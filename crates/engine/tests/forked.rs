@@ -1,7 +1,8 @@
-//! A forked process has a copy of what is open, and none of its threads: dropping it there ends, and changes nothing on storage.
+//! A forked process has a copy of all open handles, but none of the threads. Dropping the handles
+//! there must end, and must change nothing on storage.
 //!
-//! A copy of what other tests were at when the process was forked, locks that they held among it, is none of this: each test starts this
-//! program again, and is alone there.
+//! The state of other tests at the time of the fork, such as held locks, must not be part of this.
+//! So each test starts this program again, and runs there alone.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,10 +20,10 @@ use stratann_tier::testing::forked;
 
 const ROWS: usize = 600;
 
-/// Set where a test is alone.
+/// Set in a process that runs one test alone.
 const ALONE: &str = "STRATANN_FORKED";
 
-/// Runs a test of this program in a process of its own, on its first thread.
+/// Runs a test of this program in another process, on its first thread.
 fn alone(name: &str, test: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return test();
@@ -97,7 +98,7 @@ fn drops_an_index() {
         };
         build(&rows(0), &path, &options, &Silent).unwrap();
         let write = WriteOptions {
-            // A thread that syncs, and what it would have to sync when the index is dropped.
+            // A thread that syncs, and writes that it would have to sync when the index is dropped.
             durability: Durability::Every(Duration::from_secs(3_600)),
             threads: 2,
             update: Some(update),
@@ -109,14 +110,14 @@ fn drops_an_index() {
         };
         let live = LiveIndex::open(&path, &open, &write).unwrap();
         let live = Arc::new(live);
-        // None goes on when the process is forked.
+        // No merge is running when the process is forked.
         let when = MergeWhen {
             garbage: f64::INFINITY,
             ..MergeWhen::default()
         };
         let merger = live.merge_when_due(when).unwrap();
         live.insert(&rows(ROWS), None, &Silent).unwrap();
-        // So that no thread writes pages any more when files are compared. What is deleted waits in the log.
+        // After this, no thread writes pages while files are compared. The deletes wait in the log.
         live.flush().unwrap();
         live.delete(&[3, 4, 5]).unwrap();
         live.search(&rows(0), &SearchOptions::default()).unwrap();
@@ -132,7 +133,7 @@ fn drops_an_index() {
             "{name}: it failed, or did not end"
         );
         assert!(files(&path) == before, "{name}: files were changed");
-        // Theirs is as it was.
+        // The handle of the parent process is unchanged.
         drop(merging.take());
         let live = theirs.take().unwrap();
         live.insert(&rows(2 * ROWS), None, &Silent).unwrap();
@@ -159,7 +160,7 @@ fn nobody_waits() {
     };
     build(&rows(0), &path, &options, &Silent).unwrap();
     let index = Arc::new(Index::open(path, &OpenOptions::default()).unwrap());
-    // They go on while the process is forked, as a rule: that takes a millisecond.
+    // These searches usually still run when the process is forked, which takes a millisecond.
     let wide = SearchOptions {
         list: 600,
         strategy: Some(Strategy::BestFirst),
@@ -175,7 +176,7 @@ fn nobody_waits() {
         drop(held.take());
         outcome.is_err()
     }));
-    // Here they go on.
+    // In the parent process they continue.
     let found = theirs.take().unwrap().wait().unwrap();
     let expected = index.search(&some(1_000, 100), &wide).unwrap();
     assert!(found.ids == expected.ids && found.distances == expected.distances);

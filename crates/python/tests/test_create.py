@@ -60,7 +60,7 @@ def test_an_index_that_is_there_may_be_opened(tmp_path, small):
     assert len(again) == 10 and again.build_report is None
     assert again.stats()["preset"] == "stratann", "it stays as it is"
     for other, said in [
-        ({"dimension": 64}, r"dimension is 64: expected 128, as the index .*live.idx"),
+        ({"dimension": 64}, r"dimension is 64: expected 128, as in the existing index .*live.idx"),
         ({"dtype": "float32"}, "element type is f32: expected u8"),
         ({"metric": "cosine"}, "metric is cosine: expected l2"),
         ({"overwrite": True}, "both given"),

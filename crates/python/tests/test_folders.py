@@ -52,7 +52,7 @@ def test_a_folder_that_is_no_index_is_left_as_it_is(tmp_path, small, name):
     folder = tmp_path / "mine"
     (folder / name).parent.mkdir(parents=True)
     (folder / name).write_text("mine")
-    with pytest.raises(FileExistsError, match="no part of an index; give an empty or new directory"):
+    with pytest.raises(FileExistsError, match="no part of an index. Give an empty or new directory"):
         stratann.build(small[:100], folder, degree=16, build_list=32)
     assert [entry.name for entry in folder.iterdir()] == [name.split("/")[0]]
     assert (folder / name).read_text() == "mine"

@@ -159,7 +159,7 @@ fn what_cannot_be_created_is_refused() {
         .run(&["create", "index", "-d", "4", "--dtype", "f8"])
         .refused(2, &["f8"]);
     let space = ["create", "index", "-d", "4", "--space", "1MiB"];
-    place.run(&space).refused(2, &["space", "give a degree"]);
+    place.run(&space).refused(2, &["space", "Give a degree"]);
     assert!(!place.path("index").exists());
     place.run(&["create", "index", "-d", "4"]).done();
     let exists = place.run(&["create", "index", "-d", "4"]);

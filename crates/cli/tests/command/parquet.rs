@@ -201,11 +201,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_column_and_type() {
         &["\"more\" is of type JSON", "--payload"],
     );
     refused("types.brotli.parquet", 1, &["brotli"]);
-    refused(
-        "set.parquet",
-        2,
-        &["3", "600, as many as there are vectors"],
-    );
+    refused("set.parquet", 2, &["3", "600, one for each vector"]);
     let words = ["--attributes", "set.parquet", "--payload", "notes"];
     build(&place, "index", &words).refused(2, &["--payload names \"notes\"", "\"note\""]);
     let words = ["--attributes", "set.parquet", "--times", "made"];

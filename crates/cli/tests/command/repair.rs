@@ -144,6 +144,10 @@ fn what_cannot_be_repaired_is_said_and_left() {
     fs::remove_file(place.path("index").join(graph)).unwrap();
     place.run(&["repair", "index"]).refused(
         1,
-        &["not one vector", "it is missing", "nothing was changed"],
+        &[
+            "no vector can be read",
+            "it is missing",
+            "nothing was changed",
+        ],
     );
 }

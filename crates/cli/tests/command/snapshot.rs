@@ -84,7 +84,7 @@ fn what_is_in_the_way_is_named_and_left_alone() {
     }
     place
         .run(&["search", "copy", "queries.u8bin"])
-        .refused(1, &["not an index", "a snapshot that is not finished"]);
+        .refused(1, &["not an index", "an unfinished snapshot"]);
     place.run(&["snapshot", "index", "copy"]).done();
     assert!(!names(&place.path("copy")).contains(&"graph-000009".to_owned()));
     assert_eq!(answers(&place, "copy"), answers(&place, "index"));

@@ -32,7 +32,7 @@ pub fn is_there_for(
     let manifest = stored::manifest(&stored::existing(path)?)?;
     let differs = |what: &str, found: String, there: String| {
         let expected = format!(
-            "{there}, as the index {} has it, which is there already (or give another path)",
+            "{there}, as in the existing index {} (or give another path)",
             path.display()
         );
         Err(Error::call(what, found, expected))
@@ -66,7 +66,7 @@ pub fn create_if_absent(
     progress: &dyn Progress,
 ) -> Result<Option<BuildReport>, Error> {
     if options.overwrite {
-        let expected = "left out: an index that is there stays as it is";
+        let expected = "no such option, since an existing index stays unchanged";
         return Err(Error::call("overwrite", "given", expected));
     }
     let path = path.as_ref();

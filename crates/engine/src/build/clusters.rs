@@ -101,7 +101,7 @@ impl ClusterPlan {
                         (None, None, _) => "query log",
                     };
                     let expected = format!(
-                        "left out for a graph (it is of the presets {} and {})",
+                        "no such option for a graph (only the presets {} and {} have it)",
                         Preset::SPANN.name,
                         Preset::TIERED_CLUSTER.name
                     );
@@ -138,7 +138,7 @@ impl ClusterPlan {
         if let Some(path) = &options.query_log {
             if layout != Layout::Grouped {
                 let expected = format!(
-                    "not given for the layout {layout}: it says in which group a vector stands"
+                    "no query log for the layout {layout}, since only the grouped layout has groups to choose by it"
                 );
                 return Err(Error::call("query log", path.display(), expected));
             }
@@ -234,8 +234,9 @@ fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
         ("order", options.order.is_some_and(|asked| asked != order)),
     ] {
         if is_given {
-            let expected =
-                format!("left out, since the {layout} layout is of clusters, and it is of graphs");
+            let expected = format!(
+                "no such option, since the {layout} layout has clusters, and the option is for graphs"
+            );
             return Err(Error::call(what, "given", expected));
         }
     }

@@ -3,8 +3,8 @@
 //! | compression | lists | vectors |
 //! |---|---|---|
 //! | raw | Elias–Fano | as they are |
-//! | paper | Elias–Fano | bytes differ from the chunk's base where that helps; one Huffman table a segment |
-//! | best | the shorter of Elias–Fano and gaps, list by list | the codec that makes a sample of the segment the shortest |
+//! | paper | Elias–Fano | difference from the chunk's base if shorter; a Huffman table a segment |
+//! | best | list by list, the shorter of Elias–Fano and gaps | the shortest on a segment's sample |
 
 use std::ops::Range;
 
@@ -98,7 +98,7 @@ impl Coding {
         Ok(trainer.finish(LIST_TABLES))
     }
 
-    /// Trains the codec for the vectors of a segment. With `chunk`, each group of so many vectors
+    /// Trains the codec for the vectors of a segment. With `chunk`, each group of this many vectors
     /// may have a base of its own, from which they differ in few bits.
     pub(crate) fn learn_vectors(
         &self,
@@ -129,7 +129,7 @@ impl Coding {
         self.sample_of(rows, segment, SAMPLED_VECTORS)
     }
 
-    /// Vectors sampled evenly from a segment: at least `least`, if there are so many.
+    /// Vectors sampled evenly from a segment: at least `least`, if there are as many.
     fn sample_of(
         &self,
         rows: &dyn VectorSource,

@@ -60,7 +60,7 @@ impl Facts {
             return Err(Error::call(
                 "degree",
                 format!("{degree}, and a space of {space} bytes"),
-                "one of the two: with a space the degree follows from it",
+                "one of the two, since the degree follows from a space budget",
             ));
         }
         check_dimension(source)?;
@@ -126,7 +126,7 @@ pub(super) fn low_codes(options: &BuildOptions) -> Result<Option<LowCodes>, Erro
     match (options.low_codes, options.preset.low_codes) {
         (Some(asked), None) => {
             let expected = format!(
-                "none: codes of the preset {} are of one precision; of two those of distvs are",
+                "no low codes, since the preset {} has codes of one precision (distvs has two)",
                 options.preset
             );
             Err(Error::call("low codes", asked, expected))
@@ -145,7 +145,7 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
         let bytes = options.code_bytes.unwrap_or_else(usual);
         check_code_bytes(bytes, dim)?;
         if bytes < least {
-            let expected = "at least 2: half as many are a low code";
+            let expected = "at least 2, since a low code has half as many";
             return Err(Error::call("code bytes", bytes, expected));
         }
         return Ok(low_codes.map_or(bytes, |low_codes| low_codes.stored_bytes(bytes)));
@@ -159,8 +159,8 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
         };
         let found = format!("for codes of {}", precisions(codebook.low_codes()));
         let by = match options.low_codes {
-            Some(_) => "as this build wants them".to_owned(),
-            None => format!("as the preset {} has them", options.preset),
+            Some(_) => "as this build needs".to_owned(),
+            None => format!("as in the preset {}", options.preset),
         };
         let expected = format!("one for codes of {}, {by}", precisions(wanted));
         return Err(Error::call("the codebook", found, expected));
@@ -170,14 +170,14 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
         return Err(Error::call(
             "the codebook",
             found,
-            format!("one for {dim}, like the rows"),
+            format!("one for {dim}, as the rows have"),
         ));
     }
     let stored = codebook.code_bytes();
     let high = wanted.map_or(stored, |low_codes| low_codes.high_bytes(stored));
     match options.code_bytes {
         Some(asked) if asked != high => {
-            let expected = format!("{high}, those of the codebook, or not given");
+            let expected = format!("{high} as in the codebook, or no such option");
             Err(Error::call("code bytes", asked, expected))
         }
         _ => Ok(stored),
@@ -198,8 +198,8 @@ pub(super) fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     if ids.len() != rows {
         return Err(Error::call(
             "ids",
-            format!("{} for {rows} rows", ids.len()),
-            "one a row",
+            format!("a list of {} for {rows} rows", ids.len()),
+            "one for each row",
         ));
     }
     let mut sorted = ids.to_vec();
@@ -207,8 +207,8 @@ pub(super) fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(Error::call(
             "ids",
-            format!("duplicate id {}", pair[0]),
-            "ids that are unique",
+            format!("a list with id {} twice", pair[0]),
+            "each id once",
         )),
         None => Ok(()),
     }

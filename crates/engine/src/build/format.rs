@@ -73,13 +73,13 @@ impl Choices<'_> {
         Coding::new(self.source, self.degree, self.compression)
     }
 
-    /// Slotted pages of a kind, large enough for a record of so many bytes.
+    /// Slotted pages of a kind, large enough for a record of this many bytes.
     pub(crate) fn slotted(&self, kind: FileKind, largest: usize) -> Result<SlottedShape, Error> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::new(kind, element, dim, self.degree, largest)?)
     }
 
-    /// Pages of vectors of at most so many bytes, whose records may span two pages.
+    /// Pages of vectors of at most this many bytes, whose records may span two pages.
     pub(crate) fn running_on(&self, largest: usize) -> Result<SlottedShape, Error> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::running_on(
@@ -145,7 +145,7 @@ impl Choice {
         check_search_memory(source, options, code_bytes, layout)?;
         if options.preset.low_codes.is_some() && layout.has_codes_in_records() {
             let expected =
-                "one whose codes are in memory: those of this preset are of two precisions";
+                "one with codes in memory, since this preset has codes of two precisions";
             return Err(Error::call("layout", layout, expected));
         }
         // The choices made with the usual degree stay, since a longer list changes none of their
@@ -217,7 +217,7 @@ fn check_search_memory(
         Some(budget) if budget < needs => Err(Error::Memory {
             budget,
             needs,
-            part: format!("a search to hold the program and {what}"),
+            part: format!("a search, with the program and {what}"),
         }),
         _ => Ok(()),
     }
@@ -228,8 +228,9 @@ fn check_search_memory(
 fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     match options.compression {
         Some(asked @ (Compression::Paper | Compression::Best)) => {
-            let expected =
-                format!("raw in the {layout} layout (or take the layout packed or decoupled)");
+            let expected = format!(
+                "raw in the {layout} layout, which has no compression (packed and decoupled have)"
+            );
             Err(Error::call("compression", asked, expected))
         }
         _ => Ok(()),
@@ -312,7 +313,7 @@ impl Expected {
     }
 }
 
-/// Records of so many bytes that a block holds, at least 1.
+/// Records of this many bytes that a block holds, at least 1.
 fn on_page(bytes: f64) -> usize {
     ((BLOCK as f64 / bytes) as usize).max(1)
 }

@@ -77,7 +77,7 @@ pub(crate) struct IdSorter<'a> {
 }
 
 impl<'a> IdSorter<'a> {
-    /// A sorter with so many bytes of memory. Entries beyond that are written to a file of the
+    /// A sorter with this many bytes of memory. Entries beyond that are written to a file of the
     /// checkpoint, in `volume`.
     pub(crate) fn new(volume: &'a dyn Volume, checkpoint: &'a Checkpoint<'a>, memory: u64) -> Self {
         Self {
@@ -131,7 +131,7 @@ impl<'a> IdSorter<'a> {
                     if last.replace(id) == Some(id) {
                         return Err(Error::Damaged {
                             file: volume.name(),
-                            what: format!("outside id {id} stands twice"),
+                            what: format!("external id {id} occurs twice"),
                         });
                     }
                     if !file.has_nodes_alone() {
@@ -239,7 +239,7 @@ mod tests {
             [(0, 1), (1, 2), (3, 0)]
         );
         let twice = text(&[(0, 1), (2, 0), (2, 2)]).unwrap_err();
-        assert!(twice.contains("id 2 stands twice"), "{twice}");
+        assert!(twice.contains("id 2 occurs twice"), "{twice}");
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
         twice[900].0 = twice[5].0;
         for memory in [LITTLE, LEAST_MEMORY] {
             let error = sort(&SimVolume::new(), &twice, memory).unwrap_err();
-            let says = format!("id {} stands twice", twice[5].0);
+            let says = format!("id {} occurs twice", twice[5].0);
             assert!(error.to_string().contains(&says), "{error}");
         }
     }

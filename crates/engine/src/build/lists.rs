@@ -106,7 +106,7 @@ fn bound(degree: usize, rows: usize) -> f64 {
     2.0 + (rows as f64 / degree as f64).max(1.0).log2()
 }
 
-/// Bits for each edge that lists save in a graph over an even sample of so many rows.
+/// Bits for each edge that lists save in a graph over an even sample of this many rows.
 fn saving(
     source: &dyn VectorSource,
     coding: &Coding,

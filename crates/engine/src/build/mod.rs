@@ -205,7 +205,7 @@ fn build_some(
     if path.is_file() {
         return Err(Error::Exists {
             path: path.to_owned(),
-            reason: "it is a file; give a directory that does not exist yet".into(),
+            reason: "it is a file. Give a directory that does not exist yet".into(),
         });
     }
     check_vacant(path)?;
@@ -563,7 +563,7 @@ impl Build<'_> {
             }
             // The index needs the space more, and memory holds the content of the savepoints.
             build.progress.warn(
-                "no room for the pages: savepoints are removed, and the pages are written again",
+                "no space for the pages; the savepoints are removed, and the pages are written again",
             );
             savepoint::remove_all(&**build.volume);
             build
@@ -674,7 +674,7 @@ impl Build<'_> {
         let bytes = manifest.files.iter().map(|entry| entry.length).sum();
         if let Some(space) = self.facts.space.filter(|space| bytes > space.budget) {
             self.progress.warn(&format!(
-                "the index takes {bytes} bytes, and was to take {} at most; {} were expected: give it a smaller degree",
+                "the index has {bytes} bytes, more than its space budget of {} bytes; {} were expected. Build it with a smaller degree",
                 space.budget, space.expected
             ));
         }

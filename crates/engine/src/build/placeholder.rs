@@ -9,7 +9,7 @@
 //! | field | of a placeholder |
 //! |---|---|
 //! | node | 0, the only one of the build |
-//! | outside id | 2^64 - 1 |
+//! | external id | 2^64 - 1 |
 //! | vector | zeros; the first element 1 where the metric wants a direction |
 
 use stratann_vector::{Element, Metric, Reduction};
@@ -100,7 +100,7 @@ impl BuildOptions {
     pub(super) fn of_placeholder(&self) -> Result<Self, Error> {
         check_ids(self.ids.as_deref().unwrap_or_default(), 0)?;
         if let Some(space) = self.space {
-            let expected = "left out where there are no vectors yet: by how many there are the degree would follow from it; give a degree";
+            let expected = "no space budget for an index without vectors, since the degree would follow from their number. Give a degree";
             return Err(Error::call("space", space, expected));
         }
         Ok(Self {

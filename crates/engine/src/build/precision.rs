@@ -71,7 +71,13 @@ pub(crate) fn leading_step(
     let sizes = records(&models, &sample, kernel.row_bytes(), coding.largest_list())?;
     let found = found.map(|at| finest_in_the_room(&sizes, at, page_bytes as f64 - HEADER));
     let step = found.and_then(|at| models.get(at)).map(NestedModel::step);
-    step.ok_or_else(|| Error::call("element", source.element(), "one that has steps"))
+    step.ok_or_else(|| {
+        Error::call(
+            "element",
+            source.element(),
+            "an element type with rounding steps",
+        )
+    })
 }
 
 /// For each model, the average bytes of a record with a list of `list` bytes and the model's

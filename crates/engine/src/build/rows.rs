@@ -38,7 +38,7 @@ pub(crate) enum Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Rows that were given for so many vectors. All are checked, so that errors are reported
+    /// Rows that were given for this many vectors. All are checked, so that errors are reported
     /// before the work.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl<'a> Rows<'a> {
         if source.rows() != vectors {
             let (what, expected) = (
                 format!("rows of {}", source.name()),
-                format!("{vectors}, as many as there are vectors"),
+                format!("{vectors}, one for each vector"),
             );
             return Err(Error::call(what, source.rows(), expected));
         }
@@ -83,7 +83,7 @@ impl<'a> Rows<'a> {
                 let mut row = source.row(at)?;
                 let known = match schema.knows(&mut row) {
                     true => encoded(&row),
-                    false => Err(Error::call("a row", "another", "what it was before")),
+                    false => Err(Error::call("a row", "changed", "the row that was checked")),
                 };
                 Ok(known.map_err(|error| of_row(error, *source, at))?.into())
             }
@@ -121,7 +121,7 @@ fn of_row(error: Error, source: &dyn RowSource, at: usize) -> Error {
     Error::call(
         format!("row {at} of {}", source.name()),
         error,
-        "a row that its columns can take",
+        "a row that fits its columns",
     )
 }
 

@@ -92,7 +92,7 @@ impl Sizes {
         self.beside.extend(beside);
     }
 
-    /// Sizes of so many nodes whose records have only a list.
+    /// Sizes of this many nodes whose records have only a list.
     pub(crate) fn of_lists_alone(mut self, nodes: usize) -> Self {
         self.beside = vec![self.telling; nodes];
         self

@@ -202,7 +202,7 @@ pub(super) fn largest_degree(
             "space",
             format!("{budget} bytes"),
             format!(
-                "{least} bytes or more: what {} vectors in the {layout} layout take with {} neighbours each",
+                "{least} bytes or more, which {} vectors in the {layout} layout take with {} neighbours each",
                 source.rows(),
                 DEGREES[DEGREES.len() - 1]
             ),
@@ -232,7 +232,7 @@ fn shared_pages(record: f64, dim: usize) -> f64 {
     }
 }
 
-/// Bytes of blocks for each record of so many bytes, if no record spans blocks: its share of one
+/// Bytes of blocks for each record of this many bytes, if no record spans blocks: its share of one
 /// block, or several blocks.
 fn whole_blocks(record: f64) -> f64 {
     let block = stratann_layout::BLOCK as f64;

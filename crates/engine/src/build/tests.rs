@@ -329,7 +329,7 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
     }
 }
 
-/// Asks for a stop after so many questions.
+/// Asks for a stop after this many questions.
 struct Impatient(AtomicU64);
 
 impl Progress for Impatient {

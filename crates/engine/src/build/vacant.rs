@@ -49,7 +49,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
         Some(name) => Err(Error::Exists {
             path: path.to_owned(),
             reason: format!(
-                "it holds {name:?}, which is no part of an index; give an empty or new directory"
+                "it holds {name:?}, which is no part of an index. Give an empty or new directory"
             ),
         }),
     }

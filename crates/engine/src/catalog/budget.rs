@@ -172,7 +172,9 @@ impl Budget {
             {
                 return Err(Error::Damaged {
                     file: path.join(MANIFEST).display().to_string(),
-                    what: format!("its codebook is not the one that it names, {hash}"),
+                    what: format!(
+                        "it names the codebook {hash}, but the codebook has another hash"
+                    ),
                 });
             }
             self.ledger.lock().set_checked(hash);
@@ -271,7 +273,7 @@ impl Lender for Budget {
             bytes: INDEX_BYTES.saturating_add(least),
             codebook: None,
         };
-        let what = format!("what a change of the index {} takes", path.display());
+        let what = format!("a change of the index {}", path.display());
         let most = most.saturating_add(INDEX_BYTES);
         let lend = |ledger: &mut Ledger| ledger.lend(&what, wanted, most, instead);
         let (number, bytes, closed) =
@@ -287,7 +289,7 @@ impl Lender for Budget {
     }
 
     fn grow(&self, path: &Path, number: u64, more: u64) -> Result<(), Shortage> {
-        let what = format!("what changes of the index {} take", path.display());
+        let what = format!("changes of the index {}", path.display());
         let grown = self.ledger.lock().grow(&what, number, more);
         match grown {
             Ok(closed) => {

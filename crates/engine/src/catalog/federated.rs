@@ -250,7 +250,7 @@ impl Catalog {
                     format!("the index {name:?}"),
                     space.describe(),
                     format!(
-                        "{} as {other:?} is, to be searched with it",
+                        "{} as {other:?}, since they are searched together",
                         expected.describe()
                     ),
                 ));

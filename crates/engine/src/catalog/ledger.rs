@@ -103,7 +103,7 @@ impl From<Refusal> for Error {
                 budget: beside.budget,
                 needs: beside.needs,
                 part: format!(
-                    "{} beside {} that are in use, which stay until those who hold them drop them (in Python `Index.close` ends the changes of one)",
+                    "{} beside {} that are in use, which stay until their handles are dropped (in Python `Index.close` ends the changes of one)",
                     beside.what, beside.others
                 ),
             },
@@ -422,7 +422,7 @@ impl Ledger {
                 return Err(Refusal::Never(Error::call(
                     "indexes of the catalog that are held",
                     self.open.len() + self.held.len() + self.lent.len(),
-                    format!("fewer than {MOST_OPEN}: drop those that are not being searched"),
+                    format!("fewer than {MOST_OPEN}. Drop the indexes that are not searched"),
                 )));
             }
         }

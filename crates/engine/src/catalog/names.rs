@@ -11,7 +11,7 @@ use crate::{Error, stored};
 /// Names that an error lists.
 const LISTED: usize = 8;
 const NO_MANIFEST: &str =
-    "it has no MANIFEST: a build that was interrupted or goes on, or another directory";
+    "it has no MANIFEST: a build was interrupted or is running, or this is another directory";
 
 /// The paths of the indexes of a catalog.
 pub(super) enum IndexPaths {
@@ -55,7 +55,7 @@ impl IndexPaths {
             return Err(Error::call(
                 format!("the catalog {}", path.display()),
                 "an index",
-                "a directory of indexes: open this one alone, or the directory that it is in",
+                "a directory of indexes. Open this index alone, or the directory that has it",
             ));
         }
         Ok(Self::Directory(path.to_owned()))
@@ -96,7 +96,7 @@ impl IndexPaths {
             Self::Directory(directory) => {
                 let plain = !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', '\0']);
                 if !plain {
-                    let rule = "a name is that of a subdirectory, without any separator";
+                    let rule = "the name must be of a subdirectory, without separators";
                     return Err(self.no_such(name, Some(rule)));
                 }
                 Ok(directory.join(name))
@@ -124,7 +124,7 @@ impl IndexPaths {
         let there = match (self.names(), self) {
             (Err(error), _) => error.to_string(),
             (Ok(names), Self::Directory(path)) if names.is_empty() => format!(
-                "there is no index at all; build one with `stratann build BASE {}`",
+                "there is no index at all. Build one with `stratann build BASE {}`",
                 path.join("NAME").display()
             ),
             (Ok(names), _) if names.is_empty() => "there is no index at all".to_owned(),
@@ -132,7 +132,7 @@ impl IndexPaths {
             (Ok(names), _) => {
                 let like = most_like(name, &names);
                 format!(
-                    "the most like it of {} are {}",
+                    "of {} indexes, the most similar names are {}",
                     names.len(),
                     like.join(", ")
                 )

@@ -27,11 +27,11 @@ const RULE: Rule = Rule {
     saturate: false,
 };
 
-/// How many rows walks are tried from, and how many heads. Their list size is about that of
-/// searches that probe few clusters.
+/// The numbers of rows and of heads from which walks are tried. Their list size is about the list
+/// size of searches that probe few clusters.
 const TRIED: usize = 64;
 const TRIED_LIST: usize = 20;
-/// The graph is rebuilt if more than one in so many walks misses the nearest head.
+/// The graph is rebuilt if more than one in this many walks misses the nearest head.
 const MISSED: usize = 32;
 
 /// The start of a search for heads, with buffers.

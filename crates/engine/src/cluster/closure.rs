@@ -39,7 +39,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// How many of so many members fill their blocks, or nearly: a last block less than three
+    /// How many of this many members fill their blocks, or nearly: a last block less than three
     /// quarters full is given up.
     fn filled(self, members: usize) -> usize {
         let bytes = self.fixed + members * self.member;
@@ -80,7 +80,7 @@ impl Closure {
         }
     }
 
-    /// How many of so many members a cluster keeps, as far as the others have a nearer one.
+    /// How many of this many members a cluster keeps, as far as the others have a nearer one.
     pub(crate) fn kept(&self, members: usize) -> usize {
         let members = members.min(self.most);
         self.blocks.map_or(members, |blocks| blocks.filled(members))
@@ -101,7 +101,7 @@ pub(crate) fn take_turns(near: &mut [(f32, u32)], turn: usize) {
 /// Heads that are searched for each row: the least, and for each cluster that it may join.
 const LOOKED_AT: usize = 64;
 const LOOKED_AT_A_REPLICA: usize = 8;
-/// Heads that are searched for a row that may join so many clusters.
+/// The number of heads to search for a row that may join `replicas` clusters.
 pub(crate) fn looked_at(replicas: usize) -> usize {
     LOOKED_AT.max(LOOKED_AT_A_REPLICA * replicas)
 }
@@ -141,7 +141,7 @@ impl Memberships {
         self.clusters.len() as u64
     }
 
-    /// The most bytes for so many rows, while memberships are computed.
+    /// The most bytes for this many rows, while memberships are computed.
     pub(crate) fn bytes(rows: usize, replicas: usize) -> u64 {
         // An offset, and for each membership the cluster and the distance.
         rows as u64 * (4 + 8 * replicas as u64)

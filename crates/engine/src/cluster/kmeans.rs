@@ -23,7 +23,7 @@ const BRANCHES: usize = 16;
 const SAMPLE_A_MEAN: usize = 192;
 /// Lloyd's rounds.
 const ROUNDS: usize = 10;
-/// A part of so many rows is divided by all threads together; smaller ones by a thread each.
+/// A part of this many rows is divided by all threads together; smaller ones by a thread each.
 const LARGE: usize = 1 << 15;
 /// The exponent of the load in the update of a mean's weight. The load is the number of rows that
 /// the mean attracts, relative to an even share.

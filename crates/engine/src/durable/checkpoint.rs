@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   graph-000002  codes-000002  …     written and synced; no manifest names them yet
-//!   vectors-000002-0000  …            the same, for kinds of which an index has several files
+//!   vectors-000002-0000  …            the same, for kinds with several files
 //!   MANIFEST.new                      written and synced
 //!   MANIFEST.new -> MANIFEST          renamed, directory synced: this is the commit
 //!   graph-000001  …                   removed: nothing names them any more
-//!   log-000001  …                     those before the one that the manifest names: removed as well
+//!   log-000001  …                     logs before the first one that the manifest names: removed
 //! ```
 //!
 //! No file is ever overwritten, so a crash at any instant leaves either the previous checkpoint or
@@ -47,7 +47,7 @@ pub(crate) struct Checkpoint<'a> {
     /// Part of every file name. It is higher than the number of any existing file, so that no file
     /// is ever overwritten.
     number: u64,
-    /// A number higher than that of any existing log.
+    /// A number above the numbers of all existing logs.
     next_log: u64,
     /// Set while it is unknown whether the old or the new manifest is durable, or which files
     /// belong to which.
@@ -77,12 +77,12 @@ impl<'a> Checkpoint<'a> {
         // are open.
         if let Some(name) = files.iter().find(|name| !indexed && !is_ours(name)) {
             return refuse(format!(
-                "it holds {name:?}, which is no part of an index; give an empty or new directory"
+                "it holds {name:?}, which is no part of an index. Give an empty or new directory"
             ));
         }
         if indexed && !overwrite {
             return refuse(
-                "it holds an index already; give another directory, or ask to replace it (`--overwrite`, in Python `overwrite=True`)"
+                "it holds an index already. Give another directory, or ask to replace it (`--overwrite`, in Python `overwrite=True`)"
                     .into(),
             );
         }
@@ -90,8 +90,7 @@ impl<'a> Checkpoint<'a> {
             && !overwrite
         {
             return refuse(format!(
-                "it holds {name:?}, with changes of an index whose {MANIFEST} is not here: put that back, as where a copy of it is not done yet; or \
-                 give another directory, or ask to replace what is there (`--overwrite`, in Python `overwrite=True`)"
+                "it holds {name:?}, with changes of an index whose {MANIFEST} is missing, as in an unfinished copy. Put the {MANIFEST} back, give another directory, or ask to replace the files (`--overwrite`, in Python `overwrite=True`)"
             ));
         }
         // Numbers come from the file names, not from the manifest alone. A damaged manifest, or one
@@ -351,8 +350,7 @@ pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<()
 fn replaced(volume: &dyn Volume) -> Error {
     Error::Tier(TierError::Replaced {
         place: volume.name(),
-        what: "another index has taken its place: its MANIFEST is not the one that was opened or \
-               written here"
+        what: "another index has replaced it: its MANIFEST is not the one that was opened or written here"
             .into(),
     })
 }

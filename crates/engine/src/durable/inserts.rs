@@ -107,7 +107,7 @@ pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Err
 pub(crate) fn forget_replaced(volume: &dyn Volume) {
     if let Err(error) = forget(volume) {
         tracing::warn!(
-            "{}: of the index before, and it cannot be removed: {error}",
+            "{}: it belongs to the replaced index, and cannot be removed: {error}",
             volume.place(FILE_NAME)
         );
     }

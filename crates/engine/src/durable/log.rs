@@ -128,7 +128,7 @@ struct Shared {
     due: Condvar,
 }
 
-/// The state of the log. Each sequence number here is that of the record *behind* the bytes it
+/// The state of the log. Each sequence number here belongs to the record *behind* the bytes that it
 /// describes.
 #[derive(Debug)]
 struct State {
@@ -199,7 +199,7 @@ impl Log {
             return Err(Error::Exists {
                 path: name_of(&*volume, &log_name(next.number)).into(),
                 reason:
-                    "a log of this number is there; replay the logs, which says the next number"
+                    "a log with this number exists. Replay the logs, which gives the next number"
                         .into(),
             });
         }
@@ -282,7 +282,7 @@ impl Log {
                 state.room_is_taken = false;
             }
             Err(error) => {
-                tracing::debug!("no room is kept for deletes: {error}");
+                tracing::debug!("no blocks are reserved for deletes: {error}");
                 state.room = bytes;
                 state.room_is_taken = true;
             }
@@ -367,7 +367,10 @@ impl Log {
     /// As for [`append_all`](Self::append_all); a full disk without reserved blocks, or with all of
     /// them used.
     pub(crate) fn append_in_room(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
-        debug_assert!(records.iter().all(is_delete), "the room is for deletes");
+        debug_assert!(
+            records.iter().all(is_delete),
+            "the reserved blocks are for deletes"
+        );
         loop {
             let files = self.shared.state.lock().files;
             match self.append_all(records) {
@@ -496,8 +499,7 @@ impl Shared {
             return Ok(());
         };
         let why = format!(
-            "an earlier write or sync failed ({why}), and nobody knows what the file has; nothing is appended to it \
-             until the log is rotated, which needs a disk that works"
+            "an earlier write or sync failed ({why}), so the content of the file is unknown; it takes no records until the log is rotated, which needs a working disk"
         );
         Err(Error::Tier(TierError::Io {
             action: "append",
@@ -606,7 +608,7 @@ impl Shared {
         match self.volume.keep_room(LOG_ROOM, state.room) {
             Err(error @ TierError::NoSpace { .. }) => return Err(error.into()),
             // No other failure is a reason to refuse records for which there is space.
-            Err(error) => tracing::debug!("no room is kept for deletes: {error}"),
+            Err(error) => tracing::debug!("no blocks are reserved for deletes: {error}"),
             Ok(_) => {}
         }
         state.room_is_taken = false;
@@ -740,7 +742,7 @@ impl Shared {
             {
                 let (at, pause) = *rescue.get_or_insert_with(|| {
                     let file = name_of(&*self.volume, &log_name(state.number));
-                    tracing::warn!("{file}: what was acknowledged is not durable yet: {why}");
+                    tracing::warn!("{file}: acknowledged changes are not durable yet: {why}");
                     (Instant::now() + FIRST_RESCUE, FIRST_RESCUE)
                 });
                 if at > Instant::now() {
@@ -757,11 +759,11 @@ impl Shared {
                     .and_then(|()| self.rotate(&mut state, false))
                 {
                     Ok(_) => tracing::warn!(
-                        "{}: what an earlier log could not make durable is durable now",
+                        "{}: changes that an earlier log could not make durable are durable now",
                         name_of(&*self.volume, &log_name(state.number))
                     ),
                     Err(error) => {
-                        tracing::warn!("what was acknowledged is still not durable: {error}");
+                        tracing::warn!("acknowledged changes are still not durable: {error}");
                         let pause = (pause * 2).min(LAST_RESCUE);
                         rescue = Some((Instant::now() + pause, pause));
                     }

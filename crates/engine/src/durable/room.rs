@@ -9,7 +9,10 @@
 //! ```
 //!
 //! A rename keeps the blocks with the file, so no other program can take them in between. Both
-//! files are reserved again once there is space. Until `log.room` exists again, rows are refused and
+//! A rename keeps the blocks with the file, so no other program can take them in between. Both
+//! files are reserved again once there is space. Until `log.room` exists again, rows are refused
+//! and deletes continue. If the file system cannot preallocate blocks ([`Volume::keep_room`]),
+//! neither file exists, and a full disk takes no deletes.
 //! deletes continue. If the file system cannot preallocate blocks ([`Volume::keep_room`]), neither
 //! file exists, and a full disk takes no deletes.
 
@@ -28,7 +31,7 @@ const SMALL_ROOM: &str = "MANIFEST.room";
 const FEWEST_DELETES: u64 = 1_000;
 const MOST_DELETES: u64 = 10_000;
 
-/// Bytes of storage to reserve for the deletes of an index of so many vectors.
+/// Bytes of storage to reserve for the deletes of an index of this many vectors.
 pub(crate) fn room_for_deletes(vectors: u64) -> u64 {
     let deletes = vectors.clamp(FEWEST_DELETES, MOST_DELETES);
     let each = LogRecord::Delete { id: 0 }.encoded_bytes() as u64;
@@ -48,11 +51,11 @@ pub(crate) fn kept_room(volume: &dyn Volume) -> Result<u64, TierError> {
     Ok(volume.kept_room(LOG_ROOM)? + volume.kept_room(SMALL_ROOM)?)
 }
 
-/// Reserves all blocks of an index of so many vectors, as far as there is space.
+/// Reserves all blocks of an index of this many vectors, as far as there is space.
 pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
     let kept = volume.keep_room(LOG_ROOM, room_for_deletes(vectors));
     if let Err(error) = kept.and_then(|_| keep_small_room(volume)) {
-        tracing::warn!("no room is kept for deletes on a full disk: {error}");
+        tracing::warn!("no blocks are reserved for deletes on a full disk: {error}");
     }
 }
 
@@ -109,7 +112,10 @@ pub(super) fn replace_in_room(
     volume.sync()?;
     // Reserved again from the blocks of the replaced file.
     if let Err(error) = keep_small_room(volume) {
-        tracing::warn!("{}: not kept any more: {error}", volume.place(SMALL_ROOM));
+        tracing::warn!(
+            "{}: its blocks cannot be reserved again: {error}",
+            volume.place(SMALL_ROOM)
+        );
     }
     Ok(true)
 }

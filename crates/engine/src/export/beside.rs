@@ -1,8 +1,8 @@
-//! The files that an export writes beside vectors: their ids, and their attributes.
+//! The files of an export beside the vectors: ids and attributes.
 //!
 //! ```text
-//!   X.ids.npy   an array of uint64          17            X.jsonl   {"colour":"red","price":3.5,"payload":{"any":"JSON"}}
-//!   X.ids       decimal, one a line         4711                    {}
+//!   X.ids.npy   an array of uint64      17     X.jsonl   {"colour":"red","payload":{"any":"JSON"}}
+//!   X.ids       decimal, one a line     4711             {}
 //! ```
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::data::{NpyHeader, Output, extension, json_of};
 use crate::{ColumnType, DataError, Error, Row, Schema};
 
-/// The file of ids beside one of vectors.
+/// The default file of ids beside a file of vectors.
 pub(super) fn ids_of(rows: &Path) -> PathBuf {
     rows.with_extension(match extension(rows).as_str() {
         "npy" => "ids.npy",
@@ -21,15 +21,15 @@ pub(super) fn ids_of(rows: &Path) -> PathBuf {
     })
 }
 
-/// A file of ids on its way.
+/// A file of ids that is being written.
 pub(super) struct IdsFile {
     output: Output,
-    /// Of an array.
+    /// The header, if the file is an array.
     header: Option<NpyHeader>,
 }
 
 impl IdsFile {
-    /// Begins one.
+    /// Creates the file.
     pub(super) fn create(path: &Path) -> Result<Self, DataError> {
         let header = (extension(path) == "npy").then_some(NpyHeader {
             descr: "<u8",
@@ -50,7 +50,7 @@ impl IdsFile {
         }
     }
 
-    /// Puts all of it, with so many ids, on storage; it does not appear yet.
+    /// Writes the rest to storage; the file has `ids` ids. The file does not appear yet.
     pub(super) fn complete(&mut self, ids: u64) -> Result<(), DataError> {
         if let Some(header) = &self.header {
             self.output.write_in_front(&header.bytes(ids))?;
@@ -64,17 +64,17 @@ impl IdsFile {
     }
 }
 
-/// A file of attributes on its way.
+/// A file of attributes that is being written.
 pub(super) struct AttributesFile {
     output: Output,
     times: Vec<String>,
-    /// The key of the payload, which no column has.
+    /// The key of the payload, which differs from all columns.
     payload: String,
     has_payload: bool,
 }
 
 impl AttributesFile {
-    /// Begins one, of these columns.
+    /// Creates the file, for these columns.
     pub(super) fn create(path: &Path, schema: &Schema) -> Result<Self, DataError> {
         let times = schema
             .iter()
@@ -91,21 +91,21 @@ impl AttributesFile {
         })
     }
 
-    /// Appends a row; without one, an empty object.
+    /// Appends a row. `None` is an empty object.
     pub(super) fn push(&mut self, row: Option<&Row>) -> Result<(), Error> {
         let empty = Row::default();
         let row = row.unwrap_or(&empty);
         let damaged = |error: serde_json::Error| DataError::Argument {
             what: "a row of attributes",
             found: error.to_string(),
-            expected: "values that JSON has words for".into(),
+            expected: "values that JSON can express".into(),
         };
         let mut object: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
         for (name, value) in &row.attributes {
             object.insert(name, json_of(value).map_err(damaged)?);
         }
         if let Some(payload) = &row.payload {
-            // To the letter.
+            // Byte for byte as it was inserted.
             let raw = RawValue::from_string(payload.clone()).map_err(damaged)?;
             object.insert(&self.payload, raw);
             self.has_payload = true;
@@ -115,12 +115,13 @@ impl AttributesFile {
         Ok(self.output.write(&line)?)
     }
 
-    /// Puts all of it on storage; it does not appear yet.
+    /// Writes the rest to storage. The file does not appear yet.
     pub(super) fn complete(&mut self) -> Result<(), DataError> {
         self.output.complete()
     }
 
-    /// Makes the complete file appear. Returns the columns that are times, and the key of the payload, if there is one.
+    /// Makes the complete file appear. Returns the columns that are times, and the key of the
+    /// payload, if there is one.
     pub(super) fn commit(self) -> Result<(Vec<String>, Option<String>), DataError> {
         self.output.commit()?;
         Ok((self.times, self.has_payload.then_some(self.payload)))

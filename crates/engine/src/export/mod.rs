@@ -1,19 +1,24 @@
-//! All that lives in an index, as files that other programs read: vectors, their ids, their attributes and payloads.
+//! Writes all live vectors of an index to files that other programs read, with their ids,
+//! attributes and payloads.
 //!
 //! ```text
-//!   one moment ─> vectors in memory ─────────────┐
-//!              └> nodes, some thousands at a time ├─> rows.fbin   rows.ids   rows.jsonl     rows.rs, beside.rs
-//!                 in the order of storage ────────┘   the n-th of each are of one vector
+//!   one read timestamp ─> vectors in memory ──────────────┐
+//!                      └> nodes, some thousands at a time ├─> rows.fbin  rows.ids  rows.jsonl
+//!                         in the order of storage ────────┘   rows.rs    beside.rs
+//!                                                             row n of each is of one vector
 //! ```
 //!
-//! **Which vectors.** All that count at one moment, each once, to the bit as it was inserted. Others may change the index meanwhile. The process that
-//! has the index open for changes remembers the moment. If another process changes it, pages may be gone, and then the export ends
-//! with [`Error::Outdated`]. A [snapshot](crate::snapshot) can be exported whatever goes on.
+//! **Which vectors.** All vectors that are live at one read timestamp, each once, bit for bit as it
+//! was inserted. Other threads and processes may change the index meanwhile. The process that
+//! changes the index keeps this version of the index for the export. If another process changes it,
+//! pages may be gone, and the export fails with [`Error::Outdated`]. A [snapshot](crate::snapshot)
+//! of the index can be exported in any case.
 //!
-//! **Their order** is the order of storage, so that each page is read once. In an index whose clusters have copies of vectors
-//! any order may come out, and another one the next time.
+//! **Their order** is the order of storage, so each page is read once. If the clusters of an index
+//! have copies of vectors, the order is arbitrary, and may differ the next time.
 //!
-//! **Memory.** Some thousands of vectors at a time, and the ids of those that are in memory; where clusters have copies of vectors, a bit for each vector as well.
+//! **Memory.** Some thousands of vectors at a time, and the ids of the vectors that are in memory
+//! alone. If clusters have copies of vectors, also a bit for each vector.
 
 mod beside;
 mod rows;
@@ -33,30 +38,33 @@ use crate::stores::columns::{Windows, decoded};
 use crate::update::Standing;
 use crate::{DataError, Error, LiveIndex, Row};
 
-/// Bytes of vectors that are held at a time.
+/// Bytes of vectors that are held at a time without a memory budget.
 const PIECE: usize = 4 << 20;
-/// The same under a memory budget.
+/// Bytes of vectors that are held at a time under a memory budget.
 const SMALL_PIECE: usize = 1 << 19;
 
-/// How often an export begins anew because ids were replaced so often meanwhile that nobody remembers which vector counted.
+/// The most attempts of an export. An attempt fails if an id was replaced so often meanwhile that
+/// the version at the read timestamp is forgotten.
 const TRIES: usize = 3;
 
-/// Where an export goes, but for the vectors.
+/// The files of an export, except for the file of vectors.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
-    /// The file of ids: `.npy` (uint64, one dimension), or any other name: decimal numbers, one a line. `None`: beside the vectors, `X.ids.npy` of
-    /// `X.npy` and `X.ids` of others.
+    /// The file of ids: `.npy` (uint64, one dimension), or any other name for decimal numbers, one
+    /// a line. `None` is a file beside the vectors: `X.ids.npy` for `X.npy`, and `X.ids` for
+    /// others.
     pub ids: Option<PathBuf>,
-    /// The file of attributes and payloads, a JSON object a line. `None`: beside the vectors, `X.jsonl`, if there are any.
+    /// The file of attributes and payloads, one JSON object a line. `None` is the file `X.jsonl`
+    /// beside the vectors, if the index has attributes.
     pub attributes: Option<PathBuf>,
-    /// Whether files that are there are replaced.
+    /// Whether existing files are replaced.
     pub overwrite: bool,
 }
 
-/// The files that an export wrote.
+/// The result of an export.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExportReport {
-    /// How many vectors.
+    /// Vectors that were written.
     pub vectors: u64,
     /// Elements of a vector.
     pub dimension: usize,
@@ -66,17 +74,17 @@ pub struct ExportReport {
     pub out: PathBuf,
     /// The file of their ids, in the same order.
     pub ids: PathBuf,
-    /// The file of their attributes and payloads, in the same order, if there is one.
+    /// The file of attributes and payloads in the same order, if there is one.
     pub attributes: Option<PathBuf>,
-    /// Columns of that file that are times, in microseconds since 1970.
+    /// Columns of this file that are times, in microseconds since 1970.
     pub times: Vec<String>,
-    /// The key of that file that is the payload, if a vector has one.
+    /// The key of the payload in this file, if a vector has a payload.
     pub payload: Option<String>,
     /// Wall-clock seconds.
     pub seconds: f64,
 }
 
-/// The files of an export.
+/// The open files of an export.
 struct Files {
     rows: RowsFile,
     ids: IdsFile,
@@ -84,14 +92,19 @@ struct Files {
 }
 
 impl Index {
-    /// Writes all vectors that lived in the index when it was opened to the file `out`, whose extension says the format: `.npy`, or
-    /// `.fbin .hbin .u8bin .i8bin`, by the elements. Their ids, attributes and payloads go to files beside it ([`ExportOptions`]). Each file
-    /// appears when all are complete, that of the vectors last. Where files are replaced, the old one of vectors is removed before: an export that was cut
-    /// off leaves no vectors beside ids of others.
+    /// Writes all vectors that were live when the index was opened to the file `out`. Its extension
+    /// gives the format: `.npy`, or one of `.fbin .hbin .u8bin .i8bin`, by the element type. Ids,
+    /// attributes and payloads go to files beside it ([`ExportOptions`]).
+    ///
+    /// The files appear when all are complete, the file of vectors last. If files are replaced, the
+    /// old file of vectors is removed first. So an interrupted export never leaves vectors beside
+    /// the ids of other vectors.
     ///
     /// # Errors
-    /// A name whose extension does not fit the elements, or that is taken; a full disk; an interruption through `progress`;
-    /// [`Error::Outdated`] if another process has changed the index so much meanwhile that pages are gone.
+    /// - A name whose extension does not fit the element type, or that exists already.
+    /// - A full disk, or an interruption through `progress`.
+    /// - [`Error::Outdated`] if another process has changed the index so much meanwhile that pages
+    ///   are gone.
     pub fn export(
         &self,
         out: impl AsRef<Path>,
@@ -105,10 +118,12 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// As [`Index::export`], of the vectors that live now. Searches, changes and merges go on.
+    /// As [`Index::export`], of the vectors that are live now. Searches, changes and merges
+    /// continue.
     ///
     /// # Errors
-    /// As those of [`Index::export`]; [`Error::Restless`] if ids were replaced so often meanwhile that nobody remembers which vector counted.
+    /// As for [`Index::export`]; [`Error::Restless`] if ids were replaced so often meanwhile that
+    /// their versions at the read timestamp are forgotten.
     pub fn export(
         &self,
         out: impl AsRef<Path>,
@@ -160,9 +175,9 @@ impl Standing<'_> {
             return Err(Error::Restless {
                 path: index.path().to_owned(),
                 what: format!(
-                    "{vectors} vectors were met of the {live} that it had, since ids were replaced again and again while they were written; the unfinished files were removed"
+                    "{vectors} of its {live} vectors were found, since ids were replaced again and again during the export; the unfinished files were removed"
                 ),
-                remedy: "Take a snapshot (`stratann snapshot`), and export that".into(),
+                remedy: "Take a snapshot (`stratann snapshot`), and export the snapshot".into(),
             });
         }
         let (times, payload) = files.commit()?;
@@ -179,14 +194,15 @@ impl Standing<'_> {
         })
     }
 
-    /// Writes the vectors that count at the moment.
+    /// Writes the vectors that are live at the read timestamp.
     fn write(&self, files: &mut Files, progress: &dyn Progress) -> Result<(), Error> {
         let fresh = self.write_fresh(files, progress)?;
         let index = self.index;
         let row_bytes = index.dim() * index.element().size();
         let mut windows = Windows::default();
         if index.stands_in_all_clusters() {
-            // All extents are read for any of their vectors: so all at once, and each vector where it is met first.
+            // Any vector may be in any posting list. So all lists are read, and each vector is
+            // written where it is found first.
             let (mut met, mut failed) = (Bits::new(self.nodes.into()), None);
             let mut each = |node: u32, id: u64, vector: &[u8]| {
                 if failed.is_none()
@@ -220,7 +236,7 @@ impl Standing<'_> {
                 }
             };
             self.each_node(first, end, progress, &mut each)?;
-            // They come in any order.
+            // Nodes are passed on in any order.
             places.sort_unstable();
             for &(node, id, at) in &places {
                 let vector = &vectors[at..at + row_bytes];
@@ -282,10 +298,11 @@ impl Files {
         Ok(())
     }
 
-    /// Makes the files appear, that of the vectors last. An old one of vectors is removed before: vectors never stand beside ids or attributes of
-    /// others, wherever this ends. Returns the columns that are times, and the key of the payload, if there is one.
+    /// Makes the files appear, the file of vectors last. The old file of vectors is removed first,
+    /// so vectors are never beside the ids or attributes of others. Returns the columns that are
+    /// times, and the key of the payload, if there is one.
     fn commit(mut self) -> Result<(Vec<String>, Option<String>), DataError> {
-        // A full disk shows before anything is replaced.
+        // A full disk is noticed here, before anything is replaced.
         self.rows.complete()?;
         self.ids.complete(self.rows.rows())?;
         if let Some(attributes) = &mut self.attributes {
@@ -302,23 +319,23 @@ impl Files {
     }
 }
 
-/// Refuses names that are the same, and files that are there unless they are to be replaced.
+/// Refuses two equal names, and existing files unless they are to be replaced.
 fn refuse_taken(paths: &[&Path; 3], overwrite: bool) -> Result<(), Error> {
     for (at, path) in paths.iter().enumerate() {
         crate::bounds::path(path)?;
-        // The third is the first again where there is none.
+        // The third path equals the first if there is no file of attributes.
         if paths[..at].contains(path) && !(at == 2 && *path == paths[0]) {
             return Err(DataError::Argument {
                 what: "a file of the export",
                 found: format!("{}, twice", path.display()),
-                expected: "a file of its own for vectors, ids and attributes".into(),
+                expected: "different files for vectors, ids and attributes".into(),
             }
             .into());
         }
         if !overwrite && path.is_file() {
             return Err(Error::Exists {
                 path: path.to_path_buf(),
-                reason: "it is there already; give another name, or ask to replace it (`--overwrite`, in Python `overwrite=True`)"
+                reason: "it is there already. Give another name, or ask to replace it (`--overwrite`, in Python `overwrite=True`)"
                     .into(),
             });
         }

@@ -1,4 +1,4 @@
-//! The vectors of an export, one after the other: how many there are is written in front when that is known.
+//! The file of vectors of an export. Its header has the number of vectors, and is written last.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use stratann_vector::Element;
 use crate::DataError;
 use crate::data::{NpyHeader, Output, bin_extension, extension, extension_error};
 
-/// A file of vectors on its way.
+/// A file of vectors that is being written.
 pub(super) struct RowsFile {
     output: Output,
     header: Header,
     rows: u64,
 }
 
-/// What stands in front of the rows.
+/// The header before the rows.
 enum Header {
     /// Rows and dimension, 32 bits each.
     Bin(u32),
@@ -40,10 +40,10 @@ impl Header {
 }
 
 impl RowsFile {
-    /// Begins one, of the format that its extension says.
+    /// Creates a file of the format that the extension gives.
     ///
     /// # Errors
-    /// An extension that is not one for these elements; the file cannot be made.
+    /// The extension does not fit the element type; the file cannot be created.
     pub(super) fn create(path: &Path, dim: usize, element: Element) -> Result<Self, DataError> {
         let (header, expected) = match element {
             Element::F32 => ("<f4", ".npy .fbin"),
@@ -68,25 +68,25 @@ impl RowsFile {
         })
     }
 
-    /// How many there are.
+    /// The number of vectors so far.
     pub(super) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Appends a vector, as it is.
+    /// Appends a vector, given as its bytes.
     pub(super) fn push(&mut self, vector: &[u8]) -> Result<(), DataError> {
         self.rows += 1;
         self.output.write(vector)
     }
 
-    /// Puts all of it on storage; it does not appear yet.
+    /// Writes the rest to storage. The file does not appear yet.
     pub(super) fn complete(&mut self) -> Result<(), DataError> {
         let header = self.header.bytes(self.rows)?;
         self.output.write_in_front(&header)?;
         self.output.complete()
     }
 
-    /// Removes the file whose place it takes, if there is one.
+    /// Removes the file that this one replaces, if there is one.
     pub(super) fn remove_old(&self) -> Result<(), DataError> {
         self.output.remove_old()
     }

@@ -49,7 +49,7 @@ impl Checker<'_> {
             Node::And(nodes) => Expression::And(self.nodes(nodes)?),
             Node::Or(nodes) => Expression::Or(self.nodes(nodes)?),
             Node::TooDeep => {
-                let reason = format!("more than {MOST_DEPTH} of not, and, or within each other");
+                let reason = format!("not, and, or are nested deeper than {MOST_DEPTH}");
                 return Err(Place::default().error(reason));
             }
         })
@@ -63,7 +63,7 @@ impl Checker<'_> {
         self.terms += 1;
         if self.terms > MOST_TERMS {
             let reason =
-                format!("more than {MOST_TERMS} comparisons; in takes many values at once");
+                format!("more than {MOST_TERMS} comparisons; `in` takes many values at once");
             return Err(test.place.error(reason));
         }
         let Some(kind) = self.schema.get(&test.column) else {
@@ -262,7 +262,7 @@ impl Column<'_> {
                 Some(micros) => Ok(Near::at(Value::Timestamp(micros))),
                 None => {
                     let reason = format!(
-                        "{} is no time in ISO 8601, such as \"2026-01-31T12:00:00Z\"",
+                        "{} is not a time in ISO 8601, such as \"2026-01-31T12:00:00Z\"",
                         shown(value)
                     );
                     Err(self.error(&reason))

@@ -35,7 +35,7 @@ pub(super) fn is_in_word(char: char) -> bool {
 pub(super) fn parse(text: &str) -> Result<Filter, Error> {
     if text.len() > MOST_TEXT {
         let reason = format!(
-            "its text has {} bytes; at most {MOST_TEXT} are read",
+            "its text has {} bytes; at most {MOST_TEXT} are possible",
             text.len()
         );
         return Err(Place::default().error(reason));
@@ -116,7 +116,7 @@ impl<'a> Lexer<'a> {
                 let Some(symbol) = SYMBOLS.iter().find(|symbol| trimmed.starts_with(**symbol))
                 else {
                     let reason = format!(
-                        "nothing begins with {first:?}; texts stand in quotes, names that are no plain words in backticks"
+                        "no token begins with {first:?}; write texts in quotes, and names that are not plain words in backticks"
                     );
                     return Err(self.place(begin).error(reason));
                 };
@@ -160,7 +160,7 @@ impl<'a> Lexer<'a> {
         }
         Err(self
             .place(begin)
-            .error("a name begins with a backtick, and none ends it"))
+            .error("a name in backticks has no closing backtick"))
     }
 
     fn quoted(&mut self, quote: char) -> Result<Token<'a>, Error> {
@@ -212,7 +212,7 @@ impl<'a> Lexer<'a> {
         }
         Err(self
             .place(begin)
-            .error("a text begins with a quote, and none ends it"))
+            .error("a text in quotes has no closing quote"))
     }
 }
 
@@ -259,7 +259,7 @@ impl<'a> Parser<'a> {
         };
         let hint = match &self.token {
             Token::Symbol("=") => "; equality is ==",
-            Token::Symbol("<>" | "!") => "; the contrary is != of a value, and not of a filter",
+            Token::Symbol("<>" | "!") => "; write != before a value, and not before a filter",
             Token::Symbol("&&") => "; write and",
             Token::Symbol("||") => "; write or",
             Token::Word(word)
@@ -352,7 +352,7 @@ impl<'a> Parser<'a> {
         self.terms += 1;
         if self.terms > MOST_TERMS {
             return Err(self.place().error(format!(
-                "more than {MOST_TERMS} comparisons; in takes many values at once"
+                "more than {MOST_TERMS} comparisons; `in` takes many values at once"
             )));
         }
         for (word, matches) in [("true", true), ("false", false)] {
@@ -415,7 +415,7 @@ impl<'a> Parser<'a> {
                 Comparison::Equal => Ok(Asks::Missing),
                 Comparison::NotEqual => Ok(Asks::Exists),
                 _ => Err(place.error(format!(
-                    "{} null: null is == or != alone",
+                    "{} null: only == and != take null",
                     comparison.symbol()
                 ))),
             };
@@ -484,13 +484,13 @@ impl<'a> Parser<'a> {
             }
             Token::Symbol("[") => {
                 return Err(self.unexpected(
-                    "one value; a list stands behind in, not in, contains any and contains all",
+                    "one value; only in, not in, contains any and contains all take a list",
                 ));
             }
             Token::Word("null") => {
-                return Err(self.unexpected("a value; null stands behind == and != alone"));
+                return Err(self.unexpected("a value; only == and != take null"));
             }
-            Token::Word(_) => return Err(self.unexpected("a value; texts stand in quotes")),
+            Token::Word(_) => return Err(self.unexpected("a value; write texts in quotes")),
             _ => return Err(self.unexpected("a value")),
         };
         self.advance()?;
@@ -503,7 +503,7 @@ impl<'a> Parser<'a> {
             return match text.parse::<i64>() {
                 Ok(value) => Ok(value.into()),
                 Err(_) if text.bytes().skip(1).all(|byte| byte.is_ascii_digit()) => {
-                    let reason = format!("{text} has no room in 64 bits with a sign");
+                    let reason = format!("{text} does not fit 64 bits with a sign");
                     Err(self.place().error(reason))
                 }
                 Err(_) => Err(self.unexpected("a number")),
@@ -520,7 +520,7 @@ impl<'a> Parser<'a> {
 
 fn too_deep(place: Place) -> Error {
     place.error(format!(
-        "more than {MOST_DEPTH} parentheses, not, and, or within each other"
+        "parentheses, not, and, or are nested deeper than {MOST_DEPTH}"
     ))
 }
 

@@ -47,12 +47,12 @@ impl Schema {
                 false => Err(Error::call(
                     format!("the value of column {name:?}"),
                     format!("of type {kind}"),
-                    format!("of type {known}, as all its values are"),
+                    format!("of type {known}, as its other values"),
                 )),
             };
         }
         if self.columns.len() == MOST_COLUMNS {
-            let expected = format!("at most {MOST_COLUMNS} in an index: {name:?} is one more");
+            let expected = format!("at most {MOST_COLUMNS} in an index, and {name:?} is one more");
             return Err(Error::call("columns", MOST_COLUMNS + 1, expected));
         }
         self.columns.insert(name.to_owned(), kind);
@@ -93,7 +93,7 @@ impl Schema {
                 return Err(Error::call(
                     format!("the value of column {name:?}"),
                     integer,
-                    "a number that a float can be exactly, since the column is of floats",
+                    "an integer that a float can represent exactly, since the column has floats",
                 ));
             }
             self.declare(name, value.column_type())?;

@@ -168,7 +168,7 @@ fn an_integer_goes_into_a_column_of_floats_if_one_is_the_same_number() {
         let mut wrong = row(&[("price", Value::Integer(wrong))]);
         assert!(!schema.knows(&mut wrong));
         let error = schema.take(&mut wrong).unwrap_err().to_string();
-        assert!(error.contains("a float can be exactly"), "{error}");
+        assert!(error.contains("a float can represent"), "{error}");
     }
 }
 
@@ -191,7 +191,7 @@ fn sql_and_control_characters_are_plain_strings() {
     ));
     assert!(
         refused("colour == 'x'; DROP TABLE vectors")
-            .contains("at character 14: nothing begins with ';'")
+            .contains("at character 14: no token begins with ';'")
     );
     assert!(refused("age == 1 -- all").contains("found \"-- all\""));
 }
@@ -216,7 +216,7 @@ fn errors_name_what_is_wrong_and_where() {
             "age = 1",
             "at character 5: found \"= 1\", expected ==, !=, <, <=, >, >=, in, not in, between or contains; equality is ==",
         ),
-        ("age <> 1", "!= of a value"),
+        ("age <> 1", "!= before a value"),
         ("age == 1 && ok == true", "write and"),
         (
             "age == 1 AND ok == true",
@@ -224,7 +224,7 @@ fn errors_name_what_is_wrong_and_where() {
         ),
         (
             "age == red",
-            "at character 8: found \"red\", expected a value; texts stand in quotes",
+            "at character 8: found \"red\", expected a value; write texts in quotes",
         ),
         (
             "age == 'x'",
@@ -248,29 +248,29 @@ fn errors_name_what_is_wrong_and_where() {
             "tags contains 3",
             "column \"tags\" is of type list of strings: 3 is of type integer",
         ),
-        ("age == [1]", "expected one value; a list stands behind in"),
+        ("age == [1]", "expected one value; only in, not in"),
         ("age in 1", "expected a list: [1, 2]"),
         (
             "age in [1 2]",
             "at character 11: found \"2]\", expected a comma or a closing bracket",
         ),
-        ("age < null", "< null: null is == or != alone"),
-        ("age in [null]", "null stands behind == and != alone"),
-        ("at < 'soon'", "\"soon\" is no time in ISO 8601"),
+        ("age < null", "< null: only == and != take null"),
+        ("age in [null]", "only == and != take null"),
+        ("at < 'soon'", "\"soon\" is not a time in ISO 8601"),
         ("(age == 1", "expected and, or, or a closing parenthesis"),
         (
             "age == 99999999999999999999",
-            "at character 8: 99999999999999999999 has no room in 64 bits",
+            "at character 8: 99999999999999999999 does not fit 64 bits",
         ),
         ("price == 1.2.3", "expected a number"),
         ("age == 12ab", "found \"12ab\", expected a number"),
         (
             "colour == 'x",
-            "at character 11: a text begins with a quote, and none ends it",
+            "at character 11: a text in quotes has no closing quote",
         ),
         ("colour == 'a\\x'", "at character 13: no escape"),
         ("colour == '\\ud800'", "no escape"),
-        ("`age == 1", "a name begins with a backtick"),
+        ("`age == 1", "no closing backtick"),
         (
             "and == 1",
             "expected a comparison, which begins with a column's name",
@@ -281,7 +281,7 @@ fn errors_name_what_is_wrong_and_where() {
             "at == timestamp(1.5)",
             "microseconds since 1970 UTC, an integer",
         ),
-        ("age == 1 \u{1}", "nothing begins with '\\u{1}'"),
+        ("age == 1 \u{1}", "no token begins with '\\u{1}'"),
     ] {
         let error = refused(text);
         assert!(error.contains(expected), "{text}: {error}");
@@ -336,7 +336,7 @@ fn what_is_too_large_is_a_plain_error() {
         .to_string();
     assert!(error.len() < 400, "{error}");
     let terms = vec!["age == 1"; 10_000].join(" or ");
-    assert!(refused(&terms).contains("more than 4096 comparisons; in takes many values at once"));
+    assert!(refused(&terms).contains("more than 4096 comparisons; `in` takes many values at once"));
     let objects = Filter::any_of((0..10_000).map(|i| Filter::column("age").equals(i)));
     assert!(
         objects
@@ -362,7 +362,7 @@ fn what_is_too_large_is_a_plain_error() {
     );
     for (open, close) in [("(", ")"), ("not ", ""), ("not (", ")")] {
         let deep = format!("{}age == 1{}", open.repeat(100_000), close.repeat(100_000));
-        assert!(refused(&deep).contains("more than 64 parentheses"));
+        assert!(refused(&deep).contains("are nested deeper than 64"));
     }
     // A long chain is not deep, and a filter that is too deep does not overflow the stack.
     let mut chain = Filter::column("age").equals(1);
@@ -381,7 +381,7 @@ fn what_is_too_large_is_a_plain_error() {
         deep = !deep;
     }
     let error = deep.check(&schema()).unwrap_err().to_string();
-    assert!(error.contains("more than 64 of not, and, or"), "{error}");
+    assert!(error.contains("are nested deeper than 64"), "{error}");
 }
 
 #[test]

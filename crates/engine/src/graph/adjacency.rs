@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Slots (during the build)             slots + 1 words a node
-//!   node 0: | degree | n n n n . . . . |      one cache line brings the degree and the first 15 neighbours
+//!   node 0: | degree | n n n n . . . . |   one cache line has the degree and 15 neighbours
 //!   node 1: | degree | n n n n n n . . |
 //!
 //! Graph (afterwards)
@@ -128,7 +128,7 @@ impl Slots {
         true
     }
 
-    /// Closes the gaps between the lists, in place, so that the peak memory is that of the slots.
+    /// Closes the gaps between the lists, in place, so that the slots are the peak memory.
     pub(super) fn into_graph(mut self) -> Graph {
         let nodes = self.nodes();
         let stride = self.slots + 1;

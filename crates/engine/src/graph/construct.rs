@@ -327,7 +327,7 @@ pub fn construct(
         progress,
     )
     .map_err(|error| match (error, task.memory) {
-        // The inner function counts only bytes beyond those of the process so far.
+        // The inner function counts only bytes beyond the present memory of the process.
         (GraphError::Memory { least, .. }, Some(given)) => GraphError::Memory {
             given,
             least: resident + least,
@@ -376,7 +376,7 @@ pub(super) fn construct_within(
     }
 }
 
-/// Asks the system whether the process can get so many bytes more, before the work begins.
+/// Asks the system whether the process can get this many bytes more, before the work begins.
 fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), DataError> {
     if task.afterwards.is_none() {
         return Ok(());
@@ -388,7 +388,7 @@ fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), Dat
             source.name()
         ),
         bytes.saturating_add(threads::stacks(task.parameters.threads)),
-        "give the build a smaller memory budget (`--memory`), under which a graph is made in parts",
+        "give the build a smaller memory budget (`--memory`), under which a graph is built in parts",
     )
     .map_err(DataError::Memory)
 }

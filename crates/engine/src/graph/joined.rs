@@ -3,7 +3,7 @@
 
 use super::construct::words;
 
-/// The tree of edges between the entry nodes of parts: each node has so many children.
+/// The tree of edges between the entry nodes of parts: each node has this many children.
 const BRANCHES: usize = 8;
 
 /// The neighbours in a record of `lists-p`.

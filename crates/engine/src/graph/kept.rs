@@ -4,7 +4,7 @@
 //! | savepoint | content, u32 each |
 //! |---|---|
 //! | order | the row of each node |
-//! | lists | pass (0, 1; 2: all is done), nodes that had their turn in it, nodes; for each node its degree and as many neighbours |
+//! | lists | pass (0, 1; 2: done), nodes done in it, nodes; a node: degree, neighbours |
 //! | plan | parts, rows of the sample |
 //!
 //! Lists are saved between two batches of a pass, when no thread works on them. The rest of the
@@ -106,7 +106,7 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
     let (pass, done, nodes) = (content.word()?, content.word()?, content.word()?);
     if nodes as usize != slots.nodes() {
         return Err(content.wrong(format_args!(
-            "lists of {nodes} nodes, where there are {}",
+            "lists of {nodes} nodes; the build has {}",
             slots.nodes()
         )));
     }
@@ -134,7 +134,7 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
         let room = bytes.get_mut(..degree.saturating_mul(4));
         let Some(bytes) = room.filter(|_| degree <= most) else {
             return Err(content.wrong(format_args!(
-                "{degree} neighbours of node {node}, which has at most {most}"
+                "{degree} neighbours of node {node}; it has at most {most}"
             )));
         };
         content.bytes(bytes)?;
@@ -142,7 +142,7 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
         list.extend(super::construct::words(bytes));
         if let Some(other) = list.iter().find(|&&other| other >= nodes) {
             return Err(content.wrong(format_args!(
-                "neighbour {other} of node {node}, and there are {nodes} nodes"
+                "neighbour {other} of node {node}; the build has {nodes} nodes"
             )));
         }
         if pass == DONE {
@@ -177,7 +177,11 @@ pub(super) fn order(savepoints: &Savepoints<'_>, input: &Hash, rows: usize) -> O
             let row = content.word()?;
             match seen.get_mut(row as usize) {
                 Some(seen) if !*seen => *seen = true,
-                _ => return Err(content.wrong(format_args!("row {row} is no row, or there twice"))),
+                _ => {
+                    return Err(
+                        content.wrong(format_args!("row {row} does not exist, or occurs twice"))
+                    );
+                }
             }
             order.push(row);
         }

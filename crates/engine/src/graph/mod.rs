@@ -101,7 +101,7 @@ impl From<Interrupted> for GraphError {
 
 /// A graph of the first rows of a source, which a build extends.
 pub trait Known: Sync + std::fmt::Debug {
-    /// How many rows have lists: the first so many.
+    /// The number of rows with lists. These are the first rows.
     fn rows(&self) -> usize;
     /// Calls `each` with each of these rows and its neighbours, which are rows as well. If there
     /// are more neighbours than a list holds, the last ones are left out.
@@ -120,7 +120,7 @@ pub enum GraphError {
     Data(#[from] DataError),
     /// The memory cap is too low for a build in any number of parts.
     #[error(
-        "a build of these vectors needs at least {least} bytes of memory, {given} were allowed; raise the cap (--memory)"
+        "a build of these vectors needs at least {least} bytes of memory; {given} were allowed. Raise the cap (--memory)"
     )]
     Memory {
         /// The cap in bytes.
@@ -129,7 +129,7 @@ pub enum GraphError {
         least: u64,
     },
     /// More rows than ids.
-    #[error("{rows} vectors; one index holds up to {most}")]
+    #[error("{rows} vectors are too many; one index holds up to {most}")]
     Rows {
         /// Rows of the source.
         rows: usize,

@@ -3,10 +3,10 @@
 //! ```text
 //!   sample ──> k centres (balanced bisection, so parts that follow each other are near each other)
 //!
-//!   source ──> every row goes to the nearest centre that has room  ──> home-0 home-1 ...     (rows)
-//!                         and to the second nearest that has room  ──> guest-0 guest-1 ...
+//!   source ──> each row goes to the nearest centre with space  ──> home-0 home-1 ...     (rows)
+//!                   and to the second nearest with space       ──> guest-0 guest-1 ...
 //!
-//!   for each part:   its home rows in locality order   ──> rows      (all, in the order of the nodes)
+//!   for each part:   its home rows in locality order   ──> rows   (all, in the order of the nodes)
 //!   for each part:   home + guest rows, built in memory at 2R/3
 //!                        lists of home nodes   ──> lists-p
 //!                        lists of guest nodes  ──> visits-(their home part)
@@ -131,7 +131,7 @@ pub(super) fn construct(
     };
     let mut entry = entry_node;
     if task.order == Order::Input {
-        // The lists hold rows; the list at place i is that of row order[i].
+        // The lists hold rows; the list at place i belongs to row order[i].
         entry = order[entry_node as usize];
         starts
             .iter_mut()

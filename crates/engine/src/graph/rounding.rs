@@ -254,7 +254,7 @@ mod tests {
             .collect()
     }
 
-    /// Whether such rows are rounded, where every so many-th is in the sample.
+    /// Whether these rows are rounded, if every `every`-th row is in the sample.
     fn rounded(floats: &[f32], dim: usize, every: usize) -> bool {
         let sample: Vec<f32> = floats
             .chunks_exact(dim)

@@ -87,7 +87,11 @@ pub(crate) fn shuffle(
 ) -> Result<Shuffled, GraphError> {
     let nodes = filling.sizes.len();
     let (stretch, at_once) = stretches(memory, threads.max(1));
-    let _stage = Stage::begin(progress, "pages, who shares one", (nodes * ROUNDS) as u64);
+    let _stage = Stage::begin(
+        progress,
+        "pages, nodes that share one",
+        (nodes * ROUNDS) as u64,
+    );
     let mut shuffled = Shuffled {
         was: Vec::with_capacity(nodes),
         firsts: Vec::new(),

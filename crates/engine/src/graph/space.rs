@@ -4,10 +4,10 @@
 //! |---|---|---|
 //! | L2 | the row as it is | the metric itself |
 //! | cosine | f32, scaled to length 1 | 2 * (1 - cos) |
-//! | inner product | f32, one more element sqrt(M² - \|x\|²), M the longest row | const(q) - 2 * dot, for a query q |
+//! | inner product | f32, one more element sqrt(M² - \|x\|²); M: longest row | const(q) - 2 dot |
 //!
-//! The last line is the classic reduction of maximum inner product to nearest neighbours: all rows
-//! get the same length, so the nearest is the one with the largest product.
+//! The last line is the classic reduction of maximum inner product to nearest neighbours; `q` is a
+//! query. All rows get the same length, so the nearest is the one with the largest product.
 //!
 //! Floats may then be rounded to a byte each ([`rounding`](super::rounding)), if a trial shows that
 //! this preserves near neighbours.

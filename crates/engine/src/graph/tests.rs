@@ -300,7 +300,7 @@ fn locality_order_puts_near_rows_on_one_page() {
     assert!(within(&order) < 0.3 * within(&input));
 }
 
-/// Interrupts after so many questions.
+/// Interrupts after this many questions.
 struct Stops(AtomicU64, u64);
 
 impl Progress for Stops {

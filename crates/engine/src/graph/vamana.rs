@@ -43,9 +43,9 @@ const SLACK: f64 = 1.3;
 const FIRST_LIST: f64 = 0.4;
 const FIRST_DEGREE: f64 = 0.5;
 
-/// The first pass divides the nodes at random into so many shares and inserts one after the other,
-/// each in the order of ids. The graph is as good as with a fully random order, and a fifth to a
-/// third cheaper: consecutive nodes meet the same rows and lists.
+/// The first pass divides the nodes at random into this many shares and inserts one share after the
+/// other, each in the order of ids. The graph is as good as with a fully random order, and a fifth
+/// to a third cheaper: consecutive nodes meet the same rows and lists.
 const WINDOWS: usize = 16;
 
 /// Consecutive ids that the second pass takes in order. In locality order they are near each other,

@@ -8,7 +8,7 @@
 //! | stores, their memory, and the data that a search has beside them | here |
 //! | the way a search finds candidates | `search/source.rs` |
 //! | build and rebuild | `build/mod.rs`, `build/again.rs` |
-//! | inserts and deletes of vectors | `update/direct/`, `update/rebalance/`, `update/contents.rs`, `update/survey.rs`, `update/live/compact.rs` |
+//! | inserts, deletes | `update/`: `direct/`, `rebalance/`, `contents.rs`, `survey.rs`, `live/` |
 //! | contents of its tables | `stored/place.rs`, `stored/pages.rs`, `stores/codes.rs` |
 //! | invariants of its stores | `verify/`, `repair/` |
 //! | statistics | `measure.rs`, `stats.rs`, `search/scan.rs` |
@@ -208,14 +208,14 @@ impl GraphIndex {
             return Err(Error::call(
                 "navigation",
                 "on",
-                "off: this index was built without a navigation graph (build it with `--navigation 0.01`)",
+                "off, since this index was built without a navigation graph (build it with `--navigation 0.01`)",
             ));
         }
         let Some(opened) = self.navigation_file.as_deref() else {
             return Err(Error::call(
                 "navigation",
                 "on",
-                "off: the memory budget has no room for the navigation graph, or was divided without it (`navigation` when the index is opened)",
+                "off, since the memory budget cannot hold the navigation graph, or was divided without it (`navigation` when the index is opened)",
             ));
         };
         let kind = FileKind::Navigation;

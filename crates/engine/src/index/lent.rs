@@ -50,10 +50,10 @@ pub(crate) trait Lender: Send + Sync {
         progress: &dyn Progress,
     ) -> Result<Option<(u64, Grant)>, Error>;
 
-    /// Lends `more` bytes to the index with this number.
+    /// Leases `more` more bytes to the index with this number.
     fn grow(&self, path: &Path, number: u64, more: u64) -> Result<(), Shortage>;
 
-    /// Takes back `by` bytes that were lent to the index with this number.
+    /// Takes back `by` of the bytes leased to the index with this number.
     fn shrink(&self, number: u64, by: u64);
 
     /// Takes back all memory of the index with this number.
@@ -65,7 +65,7 @@ pub(crate) trait Lender: Send + Sync {
 pub(crate) struct Grant {
     lender: Arc<dyn Lender>,
     number: u64,
-    /// Bytes that were lent after the first reservation.
+    /// Bytes that were leased after the first reservation.
     more: AtomicU64,
 }
 
@@ -141,19 +141,19 @@ impl Lent {
             return Err(Error::Memory {
                 budget,
                 needs: all,
-                part: format!("the index {} as it has grown", path.display()),
+                part: format!("the index {} after it has grown", path.display()),
             });
         }
         Ok(first.saturating_add(wanted.min(self.more())))
     }
 
-    /// Bytes that were lent after the first reservation.
+    /// Bytes that were leased after the first reservation.
     pub(crate) fn more(&self) -> u64 {
         let grant = self.grant.as_ref();
         grant.map_or(0, |grant| grant.more.load(Ordering::Relaxed))
     }
 
-    /// Borrows `more` bytes. Without a grant, nothing is counted.
+    /// Leases `more` more bytes. Without a grant, nothing is counted.
     pub(crate) fn grow(&self, path: &Path, more: u64) -> Result<(), Shortage> {
         let Some(grant) = self.grant.as_ref().filter(|_| more > 0) else {
             return Ok(());
@@ -163,8 +163,8 @@ impl Lent {
         Ok(())
     }
 
-    /// Gives back the bytes beyond `more` that were lent after the first reservation. There must be
-    /// no concurrent `grow`.
+    /// Gives back the bytes beyond `more` that were leased after the first reservation. There must
+    /// be no concurrent `grow`.
     pub(crate) fn keep(&self, more: u64) {
         let Some(grant) = &self.grant else {
             return;
@@ -230,14 +230,14 @@ impl Index {
         self.lent.as_ref()
     }
 
-    /// The part of the memory plan's budget that was lent after the first reservation.
+    /// The part of the memory plan's budget that was leased after the first reservation.
     pub(crate) fn planned_more(&self) -> u64 {
         let first = self.options.memory.unwrap_or_default();
         let lent = self.lent.as_ref().and(self.memory_plan.budget);
         lent.map_or(0, |budget| budget.saturating_sub(first))
     }
 
-    /// Bytes that were lent since the index was opened, for changes that wait in memory.
+    /// Bytes that were leased since the index was opened, for changes that wait in memory.
     pub(crate) fn lent_since(&self) -> u64 {
         let more = self.lent.as_ref().map_or(0, Lent::more);
         more.saturating_sub(self.planned_more())
@@ -253,7 +253,7 @@ impl Index {
     pub fn opener(&self) -> Opener {
         let mut options = self.options.clone();
         let lender = self.lent.as_ref().map(|lent| {
-            // Memory that a catalog lent is no option.
+            // Memory that a catalog leased is no option.
             options.memory = None;
             (lent.lender.clone(), lent.number)
         });

@@ -1,4 +1,5 @@
-//! Which nodes may have an outside id, where no file says it: a hash of each node's id, in memory, once somebody looks ids up.
+//! Finds the nodes that may have an external id, if no file maps ids to nodes: a hash of each
+//! node's id, in memory from the first look-up on.
 
 use std::collections::HashSet;
 
@@ -9,11 +10,11 @@ use crate::index::Index;
 use crate::progress::Progress;
 use crate::search::{Admission, Exactness, Nodes};
 
-/// What a node has whose record was not there yet.
+/// The hash of a node whose record did not exist yet.
 const UNKNOWN: u32 = 0;
 
-/// Hashes of the outside ids of the nodes from one on, read off their records, which never get another id. Four bytes a node, and one node in four
-/// billion is looked at in vain.
+/// Hashes of the external ids of the nodes from one node on. They are read from the records, whose
+/// ids never change. They take four bytes a node. One node in four billion is read in vain.
 #[derive(Debug, Default)]
 pub(crate) struct IdHashes {
     known: Mutex<Known>,
@@ -21,9 +22,10 @@ pub(crate) struct IdHashes {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By node, from the first on.
+    /// The hash of each node, from the first node on.
     hashes: Vec<u32>,
-    /// Nodes of these whose records were not there: of inserts that had not come so far, or were given up.
+    /// Nodes without a record at the last look-up: their inserts were not that far yet, or were
+    /// given up.
     unknown: Vec<u32>,
 }
 
@@ -34,10 +36,10 @@ fn hash(id: u64) -> u32 {
 }
 
 impl IdHashes {
-    /// The nodes from `first` on and before `end` that may have one of some ids.
+    /// The nodes in a range that may have one of the ids. The end of the range is exclusive.
     ///
     /// # Errors
-    /// As those of [`Index::each_node`].
+    /// As for [`Index::each_node`].
     pub(crate) fn nodes(
         &self,
         index: &Index,
@@ -62,7 +64,7 @@ impl IdHashes {
         Ok(nodes)
     }
 
-    /// Bytes that it takes.
+    /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let known = self.known.lock();
         4 * (known.hashes.capacity() + known.unknown.capacity()) as u64
@@ -70,7 +72,7 @@ impl IdHashes {
 }
 
 impl Known {
-    /// Reads what is not known of nodes yet.
+    /// Reads the hashes of nodes that are not known yet.
     fn read(
         &mut self,
         index: &Index,
@@ -98,7 +100,7 @@ impl Known {
         if self.unknown.is_empty() {
             return Ok(());
         }
-        // Those that were not there before.
+        // Nodes that had no record at an earlier look-up.
         let unknown = std::mem::take(&mut self.unknown);
         let before = unknown.partition_point(|&node| node < new.0);
         let hashes = &mut self.hashes[..];

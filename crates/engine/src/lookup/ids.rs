@@ -1,4 +1,4 @@
-//! Which ids there are, in ascending order.
+//! Lists the ids of an index in ascending order.
 
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -10,8 +10,8 @@ use crate::search::{Exactness, Nodes};
 use crate::stores::ids::{IdTable, LastBlock};
 use crate::update::{Dead, Overlay, Seen};
 
-/// Ids that are in the index, from `least` on, ascending: `most` of them, or all that there are. `new` are those of vectors that came since the build
-/// and count, the least `most` of them from there on.
+/// The `most` lowest live ids that are at least `least`, or all of them, ascending. `new` has the
+/// lowest `most` such ids of live vectors that were inserted since the build.
 pub(super) fn listed(
     look_up: &LookUp<'_>,
     new: &BTreeSet<u64>,
@@ -24,7 +24,7 @@ pub(super) fn listed(
     while ids.len() < most {
         let next = built.next()?;
         let before = |&id: &u64| next.is_none_or(|next| id <= next);
-        // One that was replaced may stand there as well.
+        // A replaced id of the build may be in both.
         match (new.next_if(before), next) {
             (Some(id), next) => {
                 ids.push(id);
@@ -39,7 +39,8 @@ pub(super) fn listed(
     Ok(ids)
 }
 
-/// Of vectors that came since the build and count, the least `most` ids from one on. Nobody changes anything meanwhile, or what it says is of no moment.
+/// The `most` lowest live ids, from `least` on, of vectors that were inserted since the build. The
+/// caller excludes concurrent changes, or does not depend on them.
 pub(super) fn new_ids(overlay: &Overlay, least: u64, most: usize) -> BTreeSet<u64> {
     let mut ids: BTreeSet<u64> = overlay.inserted.read().from(least).take(most).collect();
     for fresh in &overlay.fresh {
@@ -51,7 +52,7 @@ pub(super) fn new_ids(overlay: &Overlay, least: u64, most: usize) -> BTreeSet<u6
     ids
 }
 
-/// The ids of the build that count, ascending.
+/// The live ids of the build, ascending.
 struct Built<'a> {
     source: Source<'a>,
     dead: Option<Dead<'a>>,
@@ -59,11 +60,11 @@ struct Built<'a> {
 }
 
 enum Source<'a> {
-    /// Row numbers, up to one.
+    /// Row numbers, up to an exclusive end.
     Rows(u64, u64),
-    /// A file: the entry that comes next.
+    /// A file, and the next entry.
     Table(&'a IdTable, u64, Box<LastBlock>),
-    /// They were looked for, and come out from behind.
+    /// Ids that were collected, in descending order. They are taken from the end.
     Found(Vec<u64>),
 }
 
@@ -120,8 +121,8 @@ impl<'a> Built<'a> {
     }
 }
 
-/// The least `most` ids of the build that count, from one on, off all records: the largest first. Where an earlier version wrote the index, no file says
-/// them.
+/// The `most` lowest live ids of the build, from `least` on, in descending order. They are read
+/// from all records, since an earlier version wrote the index without a file of ids.
 fn least_of(
     look_up: &LookUp<'_>,
     dead: Option<Dead<'_>>,
@@ -152,11 +153,12 @@ fn least_of(
 }
 
 impl Index {
-    /// The ids that were in the index when it was opened, ascending, from the first behind `after` on: `most` of them, or all that are left. Asked again with the
-    /// last one, it goes on behind it.
+    /// The ids that were in the index when it was opened, in ascending order: the first `most` ids
+    /// above `after`, or all of them. To continue, pass the last id as `after`.
     ///
     /// # Errors
-    /// The file of ids cannot be read or is damaged; records, where an earlier version wrote the index without one.
+    /// The file of ids cannot be read or is damaged. If an earlier version wrote the index without
+    /// such a file, the records.
     pub fn ids(&self, after: Option<u64>, most: usize) -> Result<Vec<u64>, Error> {
         self.ids_in_order(after, most)
             .map_err(|error| self.outdated(error))
@@ -169,7 +171,7 @@ impl Index {
         let carried;
         let overlay = match self.overlay() {
             Some(overlay) => overlay,
-            // Nothing in the log; but some may have come since the build, and gone.
+            // The log is empty, but ids of the build may have been deleted in an earlier log.
             None => {
                 carried = Overlay::carried(self.carried());
                 &carried
@@ -190,7 +192,7 @@ impl Index {
     /// Whether an id was in the index when it was opened.
     ///
     /// # Errors
-    /// As those of [`ids`](Index::ids).
+    /// As for [`ids`](Index::ids).
     pub fn contains(&self, id: u64) -> Result<bool, Error> {
         let found = self.ids(id.checked_sub(1), 1)?;
         Ok(found.first() == Some(&id))

@@ -8,15 +8,15 @@ use crate::progress::{Progress, Silent};
 use crate::update::{Seen, Snapshot};
 use crate::{Error, LiveIndex};
 
-/// How often ids are looked for again that are in the index and were not found, because they were replaced too often meanwhile; then nobody changes
-/// anything.
+/// How often ids are looked up again that are in the index and were not found, since they were
+/// replaced too often meanwhile. After that, changes wait for one more look-up.
 const TRIES: usize = 8;
 
 impl Snapshot {
-    /// The nodes of those of some ids whose vectors were on storage at the moment.
+    /// The nodes of these ids whose vectors were on storage at the read timestamp.
     ///
     /// # Errors
-    /// As those of [`Index::vectors`](crate::Index::vectors).
+    /// As for [`Index::vectors`](crate::Index::vectors).
     pub(crate) fn nodes(
         &self,
         ids: &[u64],
@@ -29,11 +29,12 @@ impl Snapshot {
 }
 
 impl LiveIndex {
-    /// The vectors of ids, those that are in the index, in the order in which they are asked for, and which ids are not. What was changed before is seen; of what
-    /// changes meanwhile, of each id, what was before or what comes. See [`Index::vectors`](crate::Index::vectors).
+    /// The vectors of ids, in the order of the call, and the ids that are not in the index. Changes
+    /// before the call are seen. If an id changes during the call, the result has its state before
+    /// or after. See [`Index::vectors`](crate::Index::vectors).
     ///
     /// # Errors
-    /// As those of [`Index::vectors`](crate::Index::vectors).
+    /// As for [`Index::vectors`](crate::Index::vectors).
     pub fn vectors(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error> {
         let mut snapshot = self.at_present();
         let index = snapshot.index.clone();
@@ -58,16 +59,18 @@ impl LiveIndex {
         wanted.into_rows(&index, ids)
     }
 
-    /// The ids that are in the index, ascending, from the first behind `after` on: `most` of them, or all that are left. Asked again with the last one, it goes on
-    /// behind it: who goes through all ids so meets each once that is there throughout, whatever changes meanwhile.
+    /// The ids in the index, in ascending order: the first `most` ids above `after`, or all of
+    /// them. To continue, pass the last id as `after`. A caller that lists all ids this way meets
+    /// each id that stays in the index once, whatever changes meanwhile.
     ///
     /// # Errors
-    /// As those of [`Index::ids`](crate::Index::ids).
+    /// As for [`Index::ids`](crate::Index::ids).
     pub fn ids(&self, after: Option<u64>, most: usize) -> Result<Vec<u64>, Error> {
         let Some(least) = after.map_or(Some(0), |after| after.checked_add(1)) else {
             return Ok(Vec::new());
         };
-        // In one moment of all: an id that goes from the graph to memory and back would else be in neither when it is looked for there.
+        // Both at one read timestamp. Otherwise an id that moves from the graph to memory and back
+        // could be missed in both.
         let (snapshot, new) = self.while_nobody_changes(|snapshot| {
             let new = new_ids(&snapshot.overlay, least, most);
             (snapshot.clone(), new)
@@ -76,7 +79,7 @@ impl LiveIndex {
     }
 }
 
-/// A look-up at a moment.
+/// A look-up at the read timestamp of a snapshot.
 fn looking_up<'a>(snapshot: &'a Snapshot, progress: &'a dyn Progress) -> Result<LookUp<'a>, Error> {
     let table = snapshot.index.id_table()?;
     Ok(LookUp {

@@ -1,20 +1,22 @@
-//! Look-ups: vectors by their outside ids, to the bit, and which ids there are.
+//! Look-ups: the exact vectors of external ids, and the list of ids.
 //!
 //! ```text
-//!   id ──> vectors in memory, as of the moment            fresh.rs
-//!      └─> a node ──────────────────────────────────────> its record, as searches find it, if it counts at the moment
-//!           ├─ of the build: the file of ids             stores/ids.rs
-//!           │   none, since ids are row numbers: the node of that number, if its record says so
-//!           └─ that came since, or else: the records     hashes.rs: read once, four bytes a node from then on;
-//!                                                        under a memory budget read each time
+//!   id ──> vectors in memory, at the read timestamp       update/fresh.rs
+//!      └─> a node ──────────────────────────────────────> its record, if it is live
+//!           ├─ of a vector of the build: the file of ids  stores/ids.rs
+//!           │    without a file, ids are row numbers: the node with this number, if its record
+//!           │    has the id
+//!           └─ of any other vector: the records           hashes.rs: read once, then four bytes
+//!                                                         a node; under a budget read each time
 //! ```
 //!
-//! A look-up goes by one [`Moment`](crate::update::Moment), as a search does: what an upsert moves from one place to another meanwhile is found in the
-//! one or the other. An id that is replaced so often meanwhile that nobody remembers the vector which counted at the
-//! moment is looked for again, at another one.
+//! A look-up goes by one read timestamp ([`Moment`](crate::update::Moment)), as a search does. So a
+//! vector that an upsert moves meanwhile is found in its old or its new place. If an id is replaced
+//! so often that its version at the read timestamp is forgotten, the id is looked up again at a
+//! later one.
 //!
-//! Ids are listed in ascending order, from any on, so that whoever goes through all of them holds nothing of the index in between:
-//! each that is there throughout is met once.
+//! Ids are listed in ascending order, from a given id on. A caller that lists all ids holds no
+//! state of the index in between, and meets each id that stays in the index once.
 
 mod hashes;
 mod ids;
@@ -36,57 +38,57 @@ use crate::{Error, ErrorKind, bounds};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Rows {
-    /// The outside ids of those that are in the index, in the order in which they were asked for.
+    /// The external ids that are in the index, in the order of the call.
     pub ids: Vec<u64>,
-    /// Their vectors, one behind the other: to the bit those that were built or inserted.
+    /// The vectors of these ids, one after the other, bit for bit as they were built or inserted.
     pub vectors: Vec<u8>,
     /// Elements of a vector.
     pub dim: usize,
-    /// What an element is.
+    /// The type of an element.
     pub element: Element,
-    /// Ids that were asked for and are not in the index, in that order.
+    /// Ids of the call that are not in the index, in the order of the call.
     pub missing: Vec<u64>,
 }
 
 impl Rows {
-    /// The vector in a place, as bytes; `None` behind the last.
+    /// The vector at a position, as bytes. `None` behind the last.
     pub fn vector(&self, place: usize) -> Option<&[u8]> {
         let bytes = self.dim * self.element.size();
         self.vectors.get(place * bytes..(place + 1) * bytes)
     }
 
-    /// The vector in a place as numbers, none of which loses precision; `None` behind the last.
+    /// The vector at a position, converted to floats without loss. `None` behind the last.
     pub fn floats(&self, place: usize) -> Option<Vec<f32>> {
         let mut floats = vec![0.0; self.dim];
         to_f32(self.element, self.vector(place)?, &mut floats);
         Some(floats)
     }
 
-    /// Ids and vectors, in their order.
+    /// Pairs of id and vector, in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
         let vectors = self.vectors.chunks_exact(self.dim * self.element.size());
         self.ids.iter().copied().zip(vectors)
     }
 }
 
-/// Vectors that are looked for, and those that were found.
+/// The vectors of a look-up: wanted and found.
 struct Wanted {
-    /// The place of each id among those that are different.
+    /// The position of each id among the distinct ids.
     places: HashMap<u64, usize>,
-    /// Vectors by these places, where they were found.
+    /// Found vectors, by position.
     vectors: Vec<u8>,
     row_bytes: usize,
-    /// What is known of each place.
+    /// The result for each position.
     found: Vec<Found>,
 }
 
-/// What is known of an id that is looked for.
+/// The result for a wanted id.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Not,
-    /// On a node.
+    /// The vector is on storage, at this node.
     On(u32),
-    /// In memory.
+    /// The vector is in memory alone.
     Fresh,
 }
 
@@ -95,7 +97,7 @@ impl Wanted {
         Self::with(index.dim() * index.element().size(), ids)
     }
 
-    /// Of which only the nodes are wanted.
+    /// A look-up that asks for nodes only.
     fn nodes_alone(ids: &[u64]) -> Result<Self, Error> {
         Self::with(0, ids)
     }
@@ -115,7 +117,7 @@ impl Wanted {
         })
     }
 
-    /// Takes a vector of an id, unless it has a later one.
+    /// Records the vector of an id, unless a vector with a higher node was recorded.
     fn take(&mut self, id: u64, found: Found, vector: &[u8]) {
         let Some(&place) = self.places.get(&id) else {
             return;
@@ -130,7 +132,7 @@ impl Wanted {
         self.vectors[at..at + self.row_bytes].copy_from_slice(&vector[..self.row_bytes]);
     }
 
-    /// The nodes of those that were found on storage.
+    /// The nodes of all ids that were found on storage.
     fn into_nodes(self) -> HashMap<u64, u32> {
         let node = |(id, place): (u64, usize)| match self.found[place] {
             Found::On(node) => Some((id, node)),
@@ -139,7 +141,7 @@ impl Wanted {
         self.places.into_iter().filter_map(node).collect()
     }
 
-    /// The ids that were not found, ascending.
+    /// The ids that were not found yet, ascending.
     fn left(&self) -> Vec<u64> {
         let places = self.places.iter();
         let left = places.filter(|&(_, &place)| self.found[place] == Found::Not);
@@ -148,12 +150,12 @@ impl Wanted {
         left
     }
 
-    /// What was found of ids, as they were asked for.
+    /// The result, in the order of the call.
     fn into_rows(self, index: &Index, ids: &[u64]) -> Result<Rows, Error> {
         let there = |id: &u64| self.found[self.places[id]] != Found::Not;
         let (found, missing): (Vec<u64>, Vec<u64>) = ids.iter().partition(|id| there(id));
         let vectors = match found.len() == self.places.len() && missing.is_empty() {
-            // Places are in the order in which ids come first.
+            // Positions are in the order in which ids occur first.
             true => self.vectors,
             false => {
                 let mut vectors: Vec<u8> = bounds::room(found.len() * self.row_bytes, 0)?;
@@ -175,12 +177,12 @@ impl Wanted {
     }
 }
 
-/// What a look-up asks.
+/// The index of a look-up, as of one read timestamp.
 struct LookUp<'a> {
     index: &'a Index,
-    /// Which node has an id of the build, if a file says so.
+    /// The table from an id of the build to its node, if there is one.
     table: Option<&'a IdTable>,
-    /// What changed since the checkpoint, as the look-up sees it.
+    /// The changes since the checkpoint, as the look-up sees them.
     seen: Option<Seen<'a>>,
     progress: &'a dyn Progress,
 }
@@ -191,10 +193,10 @@ impl LookUp<'_> {
             .map_or_else(Admission::default, |seen| seen.admission())
     }
 
-    /// Finds what was not found yet.
+    /// Looks up all ids that were not found yet.
     fn find(&self, wanted: &mut Wanted) -> Result<(), Error> {
         let mut left = wanted.left();
-        // The older first: while a merge goes on, an id may be in both for a moment.
+        // The older graph first. During a merge, an id may be in both for a short time.
         for (fresh, moment) in self.seen.iter().flat_map(Seen::fresh) {
             for &id in &left {
                 if let Some(vector) = fresh.vector_at(id, moment) {
@@ -208,14 +210,14 @@ impl LookUp<'_> {
             self.index.nodes() as u32,
         );
         if self.index.stands_in_all_clusters() {
-            // Whichever of them it is, all extents are read.
+            // A vector may be in any posting list, so all are read.
             return match left.is_empty() {
                 true => Ok(()),
                 false => self.read(Nodes::Range(0, all), wanted),
             };
         }
         let mut nodes = Vec::with_capacity(left.len());
-        // What no table tells for sure.
+        // Ids for which no table has a certain answer.
         let mut unsure = Vec::new();
         let mut last = LastBlock::none();
         for &id in &left {
@@ -223,7 +225,7 @@ impl LookUp<'_> {
                 Some(Ok(Ok((_, node)))) => nodes.extend(Some(node).filter(|&node| node < built)),
                 Some(Ok(Err(_))) => {}
                 Some(Err(error)) if error.kind() != ErrorKind::Damaged => return Err(error),
-                // Damaged: the records say it as well.
+                // The table is damaged. The records have the ids as well.
                 Some(Err(_)) => unsure.push(id),
                 None => {
                     unsure.push(id);
@@ -241,7 +243,7 @@ impl LookUp<'_> {
         self.by_records((0, built), &unsure, wanted)
     }
 
-    /// Looks for ids in the records of the nodes from one to before another.
+    /// Looks for ids in the records of a range of nodes, whose end is exclusive.
     fn by_records(
         &self,
         (first, end): (u32, u32),
@@ -277,7 +279,7 @@ impl LookUp<'_> {
         self.read_some(nodes, wanted)
     }
 
-    /// The same of some nodes, in any order.
+    /// Reads the records of some nodes, in any order.
     fn read_some(&self, mut nodes: Vec<u32>, wanted: &mut Wanted) -> Result<(), Error> {
         nodes.sort_unstable();
         nodes.dedup();
@@ -287,7 +289,7 @@ impl LookUp<'_> {
         }
     }
 
-    /// Takes the vectors of nodes that count, as far as they are wanted.
+    /// Records the vectors of these nodes, if they are live and wanted.
     fn read(&self, nodes: Nodes<'_>, wanted: &mut Wanted) -> Result<(), Error> {
         let admission = self.admission();
         let exactness = match wanted.row_bytes {
@@ -305,16 +307,23 @@ impl LookUp<'_> {
 }
 
 impl Index {
-    /// The vectors of ids, as they were when the index was opened: those that are in the index, in the order in which they are asked for, and which
-    /// ids are not. One that is asked for twice comes twice.
+    /// The vectors of ids as of the time when the index was opened, in the order of the call, and
+    /// the ids that are not in the index. An id that occurs twice in the call occurs twice in the
+    /// result.
     ///
-    /// Where a file of the checkpoint says which node has an id, that takes a read of it and one of the vector. It does not say it of vectors that were
-    /// inserted directly since the build, nor of a build of an earlier version whose ids are row numbers: these records are read, and four
-    /// bytes of each kept for the next look-up, or, under a memory budget, nothing. So under a budget many ids are better asked for at once.
+    /// If a file of the checkpoint maps an id to its node, a look-up takes one read of the file and
+    /// one of the vector. There is no such file for vectors that were inserted directly since the
+    /// build. Nor is there one for a build of an earlier version whose ids are row numbers. In
+    /// these cases the records are read. Without a memory budget, four bytes of each are kept for
+    /// the next look-up. Under a budget none are kept, so it is faster to look up many ids in one
+    /// call.
     ///
     /// # Errors
-    /// A read that failed or a page that is damaged; [`Error::Outdated`] if another process has changed the index so much meanwhile that pages are
-    /// gone; more vectors than there is memory for; an interruption through `progress`.
+    /// - A failed read, or a damaged page.
+    /// - [`Error::Outdated`] if another process has changed the index so much meanwhile that pages
+    ///   are gone.
+    /// - More vectors than fit into memory.
+    /// - An interruption through `progress`.
     pub fn vectors(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error> {
         let found = self.look_up(ids, progress);
         found.map_err(|error| self.outdated(error))

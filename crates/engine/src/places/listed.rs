@@ -1,4 +1,4 @@
-//! Which copies of indexes are at a place, so that a person sees what takes room there, and can have it back.
+//! Lists the copies of indexes at a place, so that a user sees their size and can remove them.
 
 use std::path::Path;
 
@@ -9,47 +9,49 @@ use super::names::{Identity, origin, owner};
 use super::{PlaceTier, Places, Remote};
 use crate::{Error, stored};
 
-/// Copies of one state of one index at a place.
+/// The copies of one checkpoint of one index at a place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Copies {
-    /// The tier, as it is written in a place.
+    /// The tier, as in the text of a place.
     pub place: String,
-    /// The folder's path, or what the names of its files on the server begin with.
+    /// The folder's path, or the prefix of the names of its files on the server.
     pub name: String,
-    /// Whether they are of the state in which the index is now; `None` where no index was named, or there is none any more.
+    /// Whether the copies are of the index's present checkpoint. `None` if no index was named, or
+    /// it no longer exists.
     pub current: Option<bool>,
     /// How many files there are.
     pub files: u64,
-    /// Bytes of them.
+    /// Bytes of these files.
     pub bytes: u64,
-    /// Whether somebody has them open.
+    /// Whether a process has the copies open.
     pub in_use: bool,
-    /// Whether they were removed just now.
+    /// Whether this call removed the copies.
     pub removed: bool,
 }
 
-/// The copies at some places: those of one index, or of all that have any there. A server has those of all machines, under its name; of one
-/// index, those that this machine has put there, and those of the same state that another one has.
+/// The copies at some places, of one index or of all. A server lists the copies of all machines
+/// under its index name. For one index, it lists the copies that this machine made, and the copies
+/// of the same checkpoint that another machine made.
 ///
 /// # Errors
-/// A place in memory, which has none to be listed; a folder or a server that cannot be asked.
+/// A place in memory, whose copies cannot be listed; a folder or a server that cannot be read.
 pub fn copies(index: Option<&Path>, places: &Places) -> Result<Vec<Copies>, Error> {
     all(index, places, false)
 }
 
-/// The same, and removes them, but for those that somebody has open.
+/// Lists the copies as [`copies`] does, and removes all that no process has open.
 ///
 /// # Errors
-/// As those of [`copies`].
+/// As for [`copies`].
 pub fn remove_copies(index: Option<&Path>, places: &Places) -> Result<Vec<Copies>, Error> {
     all(index, places, true)
 }
 
-/// An index whose copies are looked for.
+/// The index whose copies are wanted.
 struct Sought {
     owner: String,
     origin: String,
-    /// Its state now, if it is there.
+    /// Its present checkpoint, if the index exists.
     state: Option<Identity>,
 }
 
@@ -63,7 +65,7 @@ fn all(index: Option<&Path>, places: &Places, remove: bool) -> Result<Vec<Copies
             Some(Sought {
                 owner: owner(&path),
                 origin: origin(&path),
-                // Copies are all that is left of an index that was removed.
+                // Copies may be all that is left of a removed index.
                 state: state.ok(),
             })
         }
@@ -88,7 +90,7 @@ fn all(index: Option<&Path>, places: &Places, remove: bool) -> Result<Vec<Copies
             PlaceTier::Home | PlaceTier::Memory | PlaceTier::Modelled(_) => {}
         }
     }
-    // No index, and nothing that was left of one: the path is none of an index.
+    // If there is no index and no copy, the path is wrong.
     if let (Some(index), true) = (index, found.is_empty()) {
         stored::existing(index).and_then(|home| stored::manifest(&home))?;
     }
@@ -125,7 +127,8 @@ fn on_server(
     let client = remote.client()?;
     let mut found: Vec<Copies> = Vec::new();
     for file in client.list(&format!("{}.", remote.name))? {
-        // Name of the index, origin, state, and the file's.
+        // The prefix of a name: name of the index, origin and checkpoint. The name of the file
+        // follows.
         let Some((at, _)) = file.name.match_indices('.').nth(2) else {
             continue;
         };
@@ -135,7 +138,7 @@ fn on_server(
             continue;
         };
         let now = sought.and_then(|sought| sought.state.as_ref());
-        // Its own, and those of another machine that it reads because they are of the same state.
+        // The copies of this machine, and those that another machine made of the same checkpoint.
         let shared = now.is_some_and(|now| now.everywhere && now.name == state);
         if sought.is_some_and(|sought| sought.origin != origin) && !shared {
             continue;

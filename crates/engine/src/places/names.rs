@@ -1,4 +1,4 @@
-//! What copies are called: after the index whose they are, where it is at home, and the state that it was in.
+//! The names of copies: by index, by the place of its primary copy, and by checkpoint.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -10,29 +10,32 @@ use stratann_tier::remote::CopyNames;
 
 use crate::{Error, stored};
 
-/// What tells one state of an index from every other.
+/// The identity of one checkpoint of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// The name of the state, of letters and digits.
+    /// The name of the checkpoint, of letters and digits.
     pub(super) name: String,
-    /// Whether that is its name on every machine, so that copies of it that came from another one are the same.
+    /// Whether every machine gives the checkpoint this name. Copies from another machine are then
+    /// the same.
     pub(super) everywhere: bool,
 }
 
 impl Identity {
-    /// The state of the index in a volume: its MANIFEST, in which a random number stands that is drawn with each checkpoint. In an index of a
-    /// version that drew none the bytes alone would not do: another index of as many vectors may have the same, with other ids and other
-    /// lists. There it is also as which file the MANIFEST stands at `path`, and so nothing that another machine could know.
+    /// The checkpoint of the index in a volume: a hash of its MANIFEST, which has a random number
+    /// for each checkpoint. The MANIFEST of an earlier version has none. There, two indexes of
+    /// equal size may have equal bytes, but different ids and lists. So the hash of such an index
+    /// covers the inode and the times of the file at `path` as well, and no other machine can
+    /// compute it.
     ///
     /// # Errors
-    /// It has no MANIFEST, or one that is damaged.
+    /// The MANIFEST is missing or damaged.
     pub(super) fn of(home: &dyn Volume, path: &Path) -> Result<Identity, Error> {
         let bytes = home.read(MANIFEST)?;
         let manifest = Manifest::decode(&bytes, &stored::name_of(home, MANIFEST))?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&bytes);
         let everywhere = manifest.state.is_some();
-        // A volume that is no folder has no such file.
+        // A volume that is not a folder has no such file.
         if !everywhere && let Ok(file) = std::fs::metadata(path.join(MANIFEST)) {
             for number in [file.dev(), file.ino(), file.len()] {
                 hasher.update(&number.to_le_bytes());
@@ -45,7 +48,8 @@ impl Identity {
         Ok(Identity { name, everywhere })
     }
 
-    /// What copies of it are called on a memory server where the index is called `owner` and is at home at `path`.
+    /// The names of its copies on a memory server where the index is called `owner`, with its
+    /// primary copy at `path`.
     pub(super) fn on_server(&self, owner: &str, path: &Path) -> CopyNames {
         CopyNames {
             owner: owner.to_owned(),
@@ -56,16 +60,18 @@ impl Identity {
     }
 }
 
-/// Whose copies those of an index are, among all of this machine.
+/// The name of an index in names of copies on this machine.
 pub(super) fn owner(path: &Path) -> String {
     let hash = blake3::hash(path.as_os_str().as_encoded_bytes());
     hash.to_hex()[..16].to_owned()
 }
 
-/// Where an index is at home, among all machines: so that two that have the same index under one name do not push each other's copies out.
+/// The identity of a primary copy among all machines. Two machines that have an index under the
+/// same name do not replace each other's copies.
 pub(super) fn origin(path: &Path) -> String {
     let mut hasher = blake3::Hasher::new();
-    // What there is of these: a container may have no machine id, or its host's, and then it has a name of its own.
+    // As many of these as exist. A container may have no machine id, or the id of its host, but
+    // then it has its own host name.
     for file in ["/etc/machine-id", "/proc/sys/kernel/hostname"] {
         hasher.update(&std::fs::read(file).unwrap_or_default());
         hasher.update(&[0]);

@@ -1,4 +1,5 @@
-//! A place is what is read: originals are spoiled and answers stay; copies are spoiled and the error names them.
+//! Searches read the copies at a place. If the originals are damaged, the answers stay; if the
+//! copies are damaged, the error names them.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -136,7 +137,8 @@ fn spoil(file: &Path) {
 /// Ids and distances.
 type Answers = (Vec<u64>, Vec<f32>);
 
-/// The answers of some queries, best first: those of a pipeline follow from when its reads come in as well, so that they are only looked for.
+/// The answers of some queries, best first. The answers of a pipelined search depend on the order
+/// of completions, so they are not compared.
 fn answers(index: &Index) -> Result<Answers, Error> {
     let queries = rows(20, 300);
     let search = |strategy| {
@@ -232,7 +234,7 @@ fn copies_in_a_folder_are_read_and_not_the_index() {
             };
             let (pages, originals) = (Built::pages(copies), Built::pages(&built.path));
             assert!(!pages.is_empty() && pages.len() == originals.len());
-            // The originals are worth nothing any more.
+            // Damage all originals.
             originals.iter().for_each(|file| spoil(file));
             assert!(answers(&built.open("").unwrap()).is_err(), "{layout}");
             assert_eq!(
@@ -240,13 +242,13 @@ fn copies_in_a_folder_are_read_and_not_the_index() {
                 right,
                 "{layout} {text}"
             );
-            // And now the copies are not, either.
+            // Then damage a copy, too.
             spoil(&pages[0]);
             let error = answers(&built.open(&text).unwrap())
                 .unwrap_err()
                 .to_string();
             assert!(error.contains(pages[0].to_str().unwrap()), "{error}");
-            // It may be that what it was made of is damaged, which one can look at.
+            // The error also names the original, since it may be damaged as well.
             let original = format!("(a copy of {}", built.path.display());
             assert!(error.contains(&original), "{error}");
         }
@@ -308,7 +310,7 @@ fn a_model_answers_as_late_as_the_device() {
     };
     let found = index.search(&rows(5, 300), &options).unwrap();
     let reads = found.counters.graph_reads as f64;
-    // One after the other, each of them 75 µs at least.
+    // Reads one after the other, of at least 75 µs each.
     assert!(
         reads > 5.0 && found.seconds > reads * 75e-6,
         "{reads} in {} s",
@@ -322,7 +324,7 @@ fn a_place_without_effect_is_refused() {
     let error = built.open("vectors=dram").unwrap_err();
     assert!(error.is_call_wrong(), "{error}");
     assert!(error.to_string().contains("beside the lists"), "{error}");
-    // Memory of a build ends with it.
+    // The memory of a build is gone when the build ends.
     let path = built.folder("other");
     for tier in ["dram", "rdma-model"] {
         let options = BuildOptions {
@@ -355,7 +357,7 @@ fn a_build_leaves_copies_where_they_are_wanted() {
     let copies = Built::copies(&place);
     assert_eq!(copies.len(), 1, "both roles are in one folder");
     assert_eq!(Built::pages(&copies[0]).len(), Built::pages(&path).len());
-    // What would have no effect is found out about before the work.
+    // A place without an effect is refused before the work begins.
     let options = BuildOptions {
         places: places(&format!("vectors=mapped:{}", place.display())),
         ..self::options(Layout::Packed)
@@ -364,7 +366,7 @@ fn a_build_leaves_copies_where_they_are_wanted() {
     let error = build(&rows(600, 0), &other, &options, &Silent).unwrap_err();
     assert!(error.to_string().contains("beside the lists"), "{error}");
     assert!(!other.exists());
-    // A folder that cannot be is found out about first.
+    // So is a folder that cannot be created.
     fs::write(built.folder("file"), "x").unwrap();
     let options = BuildOptions {
         places: places(&format!(
@@ -391,7 +393,7 @@ fn copies_of_another_index_or_checkpoint_are_never_read() {
         &Silent,
     )
     .unwrap();
-    // Who has the old ones open goes on with them.
+    // An index that is open continues with the old copies.
     assert_eq!(answers(&before).unwrap(), right);
     let after = built.open(&text).unwrap();
     assert_eq!(Built::copies(&place).len(), 2);
@@ -403,7 +405,7 @@ fn copies_of_another_index_or_checkpoint_are_never_read() {
     drop((before, after));
     built.open(&text).unwrap();
     assert_eq!(Built::copies(&place).len(), 1, "what nobody uses goes");
-    // Another index at the same place has copies of its own.
+    // Another index at the same place has its own copies.
     let other = Built::new(Layout::Packed);
     let index = other.open(&text).unwrap();
     assert_eq!(Built::copies(&place).len(), 2);
@@ -416,7 +418,7 @@ fn an_index_with_the_same_manifest_has_copies_of_its_own() {
     let text = format!("topology=mapped:{}", built.folder("place").display());
     let manifests = [1, 2].map(|step| {
         fs::remove_dir_all(&built.path).unwrap();
-        // The largest is the same, and none is its row's number.
+        // The largest id is the same, and no id is the number of its row.
         let ids: Vec<u64> = (1..=600).map(|row| row * 599 * step % 601).collect();
         let options = BuildOptions {
             ids: Some(ids),
@@ -447,7 +449,7 @@ fn a_state_has_one_name_everywhere_but_in_an_index_that_does_not_say_which_it_is
     copy();
     let first = named(&built.path);
     assert!(first.everywhere && named(&copied) == first);
-    // Each checkpoint is another one, wherever it was made.
+    // Each checkpoint has another id, on every machine.
     for path in [&built.path, &copied] {
         let live =
             LiveIndex::open(path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
@@ -456,7 +458,7 @@ fn a_state_has_one_name_everywhere_but_in_an_index_that_does_not_say_which_it_is
     }
     let states = [&built.path, &copied].map(|path| named(path));
     assert!(states[0] != first && states[1] != first && states[0] != states[1]);
-    // As earlier versions left it.
+    // As an earlier version left it.
     let manifest = built.path.join(MANIFEST);
     let mut old = Manifest::decode(&fs::read(&manifest).unwrap(), "m").unwrap();
     old.state = None;
@@ -524,7 +526,7 @@ fn copies_in_memory_count_towards_the_budget() {
         };
         Index::open(&built.path, &options)
     };
-    // What it takes without, and a byte less than the copies on top of that.
+    // The memory without copies; then one byte less than the copies need in addition.
     let mut enough = 1 << 20;
     while with(enough, "topology=ssd").is_err() {
         enough += 10_000;
@@ -537,7 +539,7 @@ fn copies_in_memory_count_towards_the_budget() {
         (index.memory().places, index.memory().graph_pages),
         (bytes, 0)
     );
-    // Not even what is there already can be there.
+    // Half of the copies' size is too little for the existing copies.
     let error = with(bytes / 2, "topology=dram").unwrap_err();
     assert!(
         matches!(error, Error::Memory { needs, .. } if needs == bytes),
@@ -554,7 +556,7 @@ fn copies_in_memory_that_grow_count_towards_the_budget() {
         ..OpenOptions::default()
     };
     let live = |memory: u64| LiveIndex::open(&built.path, &open(memory), &WriteOptions::default());
-    // Room for some rows more, and not for many.
+    // Memory for some more rows, but not for many.
     let mut memory = 9 << 20;
     let (live, left) = loop {
         match live(memory) {
@@ -591,19 +593,19 @@ fn copies_in_memory_that_grow_count_towards_the_budget() {
         matches!(error, Error::Memory { budget, needs, .. } if budget == memory && needs > memory)
     );
     assert!(error.to_string().contains("copies of its pages"), "{error}");
-    // By no more than the last rows wrote.
+    // The copies grew at most by the rows of the last inserts.
     let most = left + 10 * 20 * 4096;
     assert!(
         copies() - charged <= most,
         "{} of {left}",
         copies() - charged
     );
-    // What was refused is not there, and what is there is whole.
+    // The refused rows are not in the index, and all others are complete.
     assert_eq!(live.len(), 600 + inserted as usize);
     live.flush().unwrap();
     drop(live);
     assert!(verify(&built.path, &Silent).unwrap().clean());
-    // Without copies in memory there is room.
+    // Without copies in memory, there is memory for the rows.
     let options = OpenOptions {
         memory: Some(memory),
         ..OpenOptions::default()
@@ -617,7 +619,8 @@ fn copies_in_memory_that_grow_count_towards_the_budget() {
 fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
     for (at, layout) in Layout::ALL.into_iter().enumerate() {
         let tiers = ["mapped:", "ssd:", "dram", "nvm-model"];
-        // By default two of them, a copy in a file and one in memory; the next layout has the others.
+        // By default two of them, one copy in a file and one in memory. The next layout has the
+        // other two.
         for tier in tiers
             .into_iter()
             .skip(if slow() { 0 } else { at % 2 })
@@ -634,9 +637,9 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
                 places: places(&text),
                 ..OpenOptions::default()
             };
-            // Opened for searching first, so that there are copies of the checkpoint as it is now.
+            // Opened for searching first, so that copies of the present checkpoint exist.
             let index = std::sync::Arc::new(Index::open(&built.path, &options).unwrap());
-            // One insert after the other, so that each run makes the same graph.
+            // One insert after the other, so that each run builds the same graph.
             let writing = WriteOptions {
                 threads: 1,
                 direct: DirectOptions {
@@ -651,7 +654,8 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
             live.insert(&more, Some(&ids), &Silent).unwrap();
             live.delete(&[3, 5]).unwrap();
             let own = |id: usize| MatrixRef::new(more.row(id), 1, DIMENSION, Element::U8).unwrap();
-            // Of all there are: with a shorter list a graph that has taken vectors and one that has them beside it may find others.
+            // With a list for all vectors. With a shorter list, a graph with the new vectors and a
+            // graph with the vectors beside it may find different answers.
             let best_first = SearchOptions {
                 strategy: (!index.has_clusters()).then_some(Strategy::BestFirst),
                 list: 1_000,
@@ -672,7 +676,7 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
             let right = live.search(&rows(20, 300), &best_first).unwrap();
             drop(live);
             drop(index);
-            // All of it is at home, and at the place as it is now.
+            // The index folder has everything, and the place has the present files.
             let report = verify(&built.path, &Silent).unwrap();
             assert!(report.clean(), "{layout} {text}: {:?}", report.problems);
             for text in ["", &text] {
@@ -709,7 +713,7 @@ fn verify_looks_at_the_copies() {
         fs::write(&file, bytes).unwrap();
     }
     assert!(verify(&built.path, &Silent).unwrap().clean());
-    // Copies of what is damaged are no worse than that.
+    // Copies of damaged files have the problems of these files, and no others.
     Built::pages(&built.path)
         .iter()
         .for_each(|file| spoil(file));
@@ -750,7 +754,7 @@ fn copies_are_listed_and_those_that_nobody_uses_are_removed() {
         (Some(true), true, 1)
     );
     assert_eq!((mine.bytes, &mine.place[..7]), (bytes, "mapped:"));
-    // What is used stays, and what is not goes.
+    // Copies in use stay, and all others are removed.
     let removed = remove_copies(None, &all).unwrap();
     let how: Vec<_> = removed
         .iter()
@@ -763,7 +767,7 @@ fn copies_are_listed_and_those_that_nobody_uses_are_removed() {
     assert_eq!(Built::copies(&place).len(), 1);
     answers(&index).unwrap();
     drop(index);
-    // Copies are all that is left of an index, and are found by its path.
+    // Copies can outlive their index, and are found by its path.
     fs::remove_dir_all(&built.path).unwrap();
     let removed = remove_copies(Some(&built.path), &all).unwrap();
     assert_eq!(
@@ -771,7 +775,7 @@ fn copies_are_listed_and_those_that_nobody_uses_are_removed() {
         (1, true, None)
     );
     assert!(Built::copies(&place).is_empty());
-    // Nothing that is not of copies is touched, and memory has none.
+    // Other files stay, and a place in memory is refused.
     fs::create_dir(place.join("other")).unwrap();
     assert!(remove_copies(None, &all).unwrap().is_empty());
     assert!(place.join("other").exists());
@@ -802,7 +806,7 @@ fn the_indexes_of_a_catalog_are_on_places() {
         .iter()
         .for_each(|file| spoil(file));
     assert_eq!(answers(&catalog.index("index").unwrap()).unwrap(), right);
-    // One in memory would be copied before there is room for it.
+    // Refused, since a copy in memory would be made before the catalog reserves memory for it.
     let options = CatalogOptions {
         open: OpenOptions {
             places: places("topology=dram"),

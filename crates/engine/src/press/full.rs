@@ -74,7 +74,7 @@ impl Full {
         check(path, &index)?;
         index.volume().held_as(
             "the storage of servers",
-            "Change it through them (stratann cluster upsert, stratann cluster delete; in Python stratann.connect), or stop them",
+            "Change it through these servers (stratann cluster upsert, stratann cluster delete; in Python stratann.connect), or stop them",
         );
         drop(index);
         Full::of(States::live(Arc::new(live)), threads, io)
@@ -219,9 +219,9 @@ impl Full {
         done: impl FnOnce(Result<Ranked, Error>) + Send + 'static,
     ) -> Result<(), Error> {
         let Some(collection) = self.states.collection(state) else {
-            let expected = "that of the last checkpoint, or of the one before";
+            let expected = "the last checkpoint, or the one before";
             return Err(Error::call(
-                "a state of the index",
+                "the checkpoint of a request",
                 format!("{state:016x}"),
                 expected,
             ));
@@ -367,8 +367,8 @@ impl View {
     }
 
     /// Appends vectors that waited when the merge after this checkpoint began, and are in the next
-    /// checkpoint. It takes as many as are needed, after those changed `since` are excluded, if
-    /// there are so many.
+    /// checkpoint. It takes as many as are needed, if there are as many, after those changed
+    /// `since` are excluded.
     fn merged_since(
         &self,
         query: &[u8],
@@ -446,9 +446,9 @@ impl Work for Job {
                     found.await
                 }
                 None => Err(Error::call(
-                    "a state of the index",
+                    "the checkpoint of a request",
                     format!("{:016x}", self.state),
-                    "one that was not given up while a query of it waited",
+                    "one that was not dropped while its query waited",
                 )),
             };
             *self.found.lock() = found;

@@ -79,7 +79,7 @@ impl High {
                 collection.dim
             );
             let expected = format!(
-                "at most {MOST_CENTROIDS} bytes, which servers can send each other: search it in one process (`stratann search`)"
+                "at most {MOST_CENTROIDS} bytes, which servers can send each other (or search it in one process with `stratann search`)"
             );
             return Err(Error::call(
                 format!("the index {}", path.display()),
@@ -116,13 +116,19 @@ impl High {
         each_list(&index, progress, &mut |node, neighbours| {
             progress.advance(1);
             if node as usize != lists.len() {
-                let expected = format!("node {} is missing: {node} comes next", lists.len());
+                let expected = format!(
+                    "the list of node {} is missing; node {node} is next",
+                    lists.len()
+                );
                 return Err(damaged(expected));
             }
             lists.push(&sorted(neighbours), &file)
         })?;
         if lists.len() != nodes {
-            return Err(damaged(format!("{} lists of {nodes} nodes", lists.len())));
+            return Err(damaged(format!(
+                "it has {} lists of {nodes} nodes",
+                lists.len()
+            )));
         }
         lists.shrink();
         let codebook = index.graph_codebook().clone();

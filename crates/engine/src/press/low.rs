@@ -66,7 +66,7 @@ impl Low {
         codes: Vec<u8>,
     ) -> Result<Low, Error> {
         let wrong = |what: String, expected: String| {
-            Err(Error::call("what a memory server sent", what, expected))
+            Err(Error::call("the data of a memory server", what, expected))
         };
         let cut = || {
             wrong(
@@ -90,7 +90,7 @@ impl Low {
         let entry = u32::from_le_bytes(*entry);
         if entry >= collection.nodes {
             let expected = format!("a node below {}", collection.nodes);
-            return wrong(format!("node {entry} to begin at"), expected);
+            return wrong(format!("the entry node {entry}"), expected);
         }
         let (dim, half) = (collection.dim as usize, collection.low_bytes as usize);
         let quantizer = ProductQuantizer::from_parts(dim, half, floats)?;
@@ -102,7 +102,7 @@ impl Low {
         if half != expected {
             let high = collection.high_bytes;
             let found = format!("low codes of {half} bytes");
-            return wrong(found, format!("{expected}, since high ones have {high}"));
+            return wrong(found, format!("{expected}, since high codes have {high}"));
         }
         let nodes = collection.nodes as usize;
         let kept = match bits.map(|bits| Kept::new(bits, nodes)) {

@@ -154,7 +154,7 @@ impl Collection {
         match rounding.read(query, out) {
             true => Ok(()),
             false => {
-                let expected = format!("{} bytes of a rounded one", self.query_bytes());
+                let expected = format!("{} bytes of a rounded query", self.query_bytes());
                 Err(Error::call(
                     "a query",
                     format!("{} bytes", query.len()),
@@ -185,7 +185,7 @@ impl Collection {
         out.resize(self.dim as usize, 0.0);
         to_f32(self.element, query, out);
         if self.metric.reduction() == Reduction::Normalised && normalize(out) == 0.0 {
-            let expected = "one of another length, since the metric is cosine";
+            let expected = "one with a length, since the metric is cosine";
             return Err(Error::call("a query", "a zero vector", expected));
         }
         Ok(())
@@ -208,8 +208,8 @@ pub(crate) fn round(rounding: &Rounding, query: &mut [f32], sent: &mut Vec<u8>) 
 
 /// The error of a query that cannot be rounded.
 pub(crate) fn far() -> Error {
-    let expected = "one whose distances to the vectors are numbers";
-    Error::call("a query", "one that is too far from all vectors", expected)
+    let expected = "one whose distances to the vectors are finite";
+    Error::call("a query", "too far from all vectors", expected)
 }
 
 /// The number of nodes that a round visits; the first round is 0. It is 1, then 2, 4 and so on, up
@@ -255,7 +255,7 @@ fn check(path: &Path, index: &Index) -> Result<(), Error> {
         return wrong(
             format!("one with {came} vectors inserted into its graph since its last merge"),
             format!(
-                "one that is merged, since servers have one checkpoint in common: run `stratann compact {}`, and start all of its servers anew",
+                "one that is merged, since servers share one checkpoint. Run `stratann compact {}`, then restart all of its servers",
                 path.display()
             ),
         );

@@ -105,7 +105,7 @@ impl PackedLists {
     pub(super) fn decode(&self, node: u32, list: &mut Vec<u32>) -> Result<(), Error> {
         let decoded = self.model.decode(node, self.list(node), list);
         let wrong = |error: stratann_codec::CodecError| {
-            let expected = "one that decodes: start this server anew, which reads the index again";
+            let expected = "one that decodes. Restart this server, which reads the index again";
             Error::call(
                 format!("the list of node {node} in memory"),
                 error.to_string(),
@@ -126,7 +126,7 @@ pub(super) fn each_list(
     scratch: &mut Vec<u32>,
     mut each: impl FnMut(&[u32]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let wrong = |what: String| Error::call("lists of a memory server", what, "whole ones");
+    let wrong = |what: String| Error::call("lists of a memory server", what, "complete lists");
     while !bytes.is_empty() {
         let Some((node, rest)) = bytes.split_first_chunk() else {
             return Err(wrong(format!("{} bytes of a list", bytes.len())));

@@ -81,7 +81,7 @@ fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
 /// The outcome of opening a segment's file.
 enum Piece<'m> {
     Found(Box<Part<'m>>),
-    /// It is lost, with so many nodes; the first number is its place in the report.
+    /// It is lost, with this many nodes; the first number is its place in the report.
     Nothing(usize, u64),
 }
 
@@ -138,14 +138,14 @@ impl Part<'_> {
         let (begins, ends) = (nodes.start, nodes.end);
         if page < self.pages {
             let inside = begins >= self.built.start && ends <= self.built.end;
-            return (!inside).then(|| format!("it begins with node {begins}, of none of its file"));
+            return (!inside)
+                .then(|| format!("it begins with node {begins}, which its file does not have"));
         }
         let at = (page - self.pages) as usize;
         let named = |at: usize| added.get(at).map_or(self.inserted.end, |&node| node.into());
         let (first, end) = (named(at), named(at + 1));
-        ((begins, ends) != (first, end)).then(|| {
-            format!("it has nodes {begins} to {ends}, where those from {first} to {end} should be")
-        })
+        ((begins, ends) != (first, end))
+            .then(|| format!("it has nodes {begins} to {ends}, but should have {first} to {end}"))
     }
 }
 
@@ -188,7 +188,8 @@ impl<'m> Files<'m, '_, '_> {
                 let mut leading = self.leading_parts(composition.lists, table)?;
                 if let (None, Err(why)) = (&leading.wrong, &pending) {
                     let file = self.table_name(FileKind::Pending);
-                    leading.wrong = Some(format!("new ones waited in {file}: {why}"));
+                    leading.wrong =
+                        Some(format!("new leading parts were pending in {file}: {why}"));
                 }
                 Some(leading)
             }

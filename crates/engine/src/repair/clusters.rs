@@ -115,7 +115,7 @@ impl Files<'_, '_, '_> {
             }
             let file = stored::name_of(volume, &entry.name);
             let what = tally.first;
-            let what = what.unwrap_or_else(|| "extents are missing".to_owned());
+            let what = what.unwrap_or_else(|| "posting lists are missing".to_owned());
             let what = what.strip_prefix(&format!("{file}: ")).unwrap_or(&what);
             self.lost.push(Lost {
                 what: files::first_part(what).to_owned(),
@@ -150,7 +150,7 @@ impl Files<'_, '_, '_> {
             return Ok(0);
         };
         let file = stored::name_of(self.volume, &entry.name);
-        // The numbers are those of the whole index. `stored::manifest` refuses more.
+        // The node numbers are of the whole index. `stored::manifest` refuses more.
         let nodes = self.manifest.nodes() as u32;
         let mut shapes: Vec<ClusterShape> = ID_BYTES
             .iter()
@@ -222,7 +222,7 @@ impl Files<'_, '_, '_> {
                     .collect()
             }
             None => {
-                tally.add("the table that says where clusters stand in it is damaged");
+                tally.add("the table of its posting lists is damaged");
                 // The most clusters that there can be; each is higher than the one before it.
                 let clusters = self
                     .manifest
@@ -251,9 +251,9 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Reads vectors that are stored by themselves, behind the vectors of the build. The table has the
-    /// first number of the file. Without it, the number is found for which the checksum of one of
-    /// them is right.
+    /// Reads vectors that are stored by themselves, behind the vectors of the build. The table has
+    /// the first number of the file. Without the table, this function tries numbers until the
+    /// checksum of a vector is right.
     fn later_members(
         &mut self,
         entry: &FileEntry,
@@ -325,7 +325,7 @@ impl Files<'_, '_, '_> {
             }
         };
         let Some(first) = first else {
-            tally.add("not one of its vectors can be read");
+            tally.add("none of its vectors can be read");
             return Ok(0);
         };
         self.members_alone(entry, Members::starting_at(shape, first), first..end, tally)
@@ -421,7 +421,7 @@ impl Files<'_, '_, '_> {
                 None => taken += 1,
                 // Taken from another cluster.
                 Some(Fault::Twice) => {}
-                Some(fault) => tally.add(format!("the vector of id {id} is none: {fault:?}")),
+                Some(fault) => tally.add(format!("the vector of id {id} is not valid: {fault:?}")),
             }
         }
         Ok(taken)

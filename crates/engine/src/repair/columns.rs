@@ -135,7 +135,7 @@ impl<'a> Salvaged<'a> {
             _ => part.and_then(|part| shape_of(entry, part.nodes().len())),
         };
         let Some(shape) = shape else {
-            let what = "its header is damaged, and its index part as well; its rows are lost";
+            let what = "its header and its index part are damaged; its rows are lost";
             self.lost.push(lose(what.to_owned()));
             return Ok(());
         };
@@ -181,13 +181,13 @@ impl<'a> Salvaged<'a> {
         }
         if gone > 0 {
             let what = format!(
-                "damaged blocks; with them {gone} rows are lost, whose vectors have nothing beside them now"
+                "damaged blocks; {gone} rows are lost with them, and their vectors have no attributes now"
             );
             self.lost.push(lose(what));
         }
         if unknown > 0 {
             let what = format!(
-                "damaged entries; with them {unknown} rows are lost, of which nobody knows the ids: their vectors have nothing beside them now, or what they had before"
+                "damaged entries; {unknown} rows with unknown ids are lost with them, and their vectors have no attributes now, or earlier ones"
             );
             self.lost.push(lose(what));
         }
@@ -235,7 +235,7 @@ fn block_at(volume: &dyn Volume, name: &str, number: u64, out: &mut [u8]) -> Res
     Ok(read && block::check(out, number, name).is_ok())
 }
 
-/// The shape of a file of so many rows, by its length in the manifest, as far as that gives its
+/// The shape of a file of this many rows, by its length in the manifest, as far as that gives its
 /// parts.
 fn shape_of(entry: &FileEntry, rows: u64) -> Option<RowsFile> {
     let none = RowsFile::new(rows, 0).ok()?;

@@ -143,7 +143,7 @@ impl<'m> Files<'m, '_, '_> {
             Ok(journal) => even.journal = journal,
             Err(why) => self.lost.push(Lost {
                 what: format!(
-                    "{why}: pages that it had count as they are in their file, where some may be torn, and some without the latest nodes"
+                    "{why}: its pages are taken as they are in their file, where some may be torn, and some lack the latest nodes"
                 ),
                 file: name,
                 vectors: 0,

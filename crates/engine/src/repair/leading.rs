@@ -59,7 +59,7 @@ impl LeadingParts<'_> {
     /// Why a part cannot be read.
     pub(super) fn why(&self) -> String {
         let wrong = self.wrong.clone();
-        wrong.unwrap_or_else(|| "it does not have all of their leading parts".into())
+        wrong.unwrap_or_else(|| "it lacks some of their leading parts".into())
     }
 
     /// The leading part of the vector of a node with an external id; `None` if it is lost.
@@ -155,7 +155,7 @@ impl<'m> Files<'m, '_, '_> {
         let (volume, count) = (self.volume, self.manifest.vectors);
         let mut leading = LeadingParts::default();
         let Some((entry, header)) = self.file(kind, None, 0)? else {
-            leading.wrong = Some("it is not there, or all of it is damaged".into());
+            leading.wrong = Some("it is missing, or all of it is damaged".into());
             return Ok(leading);
         };
         let name = stored::name_of(volume, &entry.name);

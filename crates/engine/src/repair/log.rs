@@ -103,7 +103,7 @@ impl Changes {
             what: match lost.records {
                 0 => format!("{}; no record is lost with it", lost.what),
                 records => format!(
-                    "{}; of inserts, replacements and deletes {records} at most are lost",
+                    "{}; at most {records} inserts, replacements and deletes are lost",
                     lost.what
                 ),
             },

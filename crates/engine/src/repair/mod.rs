@@ -193,7 +193,7 @@ fn readable_manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Error
         Err(error @ (Error::Layout(_) | Error::Damaged { .. })) => {
             let error = error.to_string();
             let reason = format!(
-                "{}, and without a MANIFEST nobody knows what the other files hold",
+                "{}, and without a MANIFEST the other files cannot be read",
                 files::first_part(&error)
             );
             let path = path.to_owned();
@@ -253,7 +253,7 @@ impl Work<'_> {
         if let Some(Lost { file, what, .. }) = worst.filter(|_| nothing_left) {
             return Err(Error::Unrepairable {
                 path: self.path.to_owned(),
-                reason: format!("not one vector can be read any more ({file}: {what})"),
+                reason: format!("no vector can be read any more ({file}: {what})"),
             });
         }
         // Other damaged files are recomputed. A set, since a MANIFEST may name many files.

@@ -257,7 +257,7 @@ impl<'m> Files<'m, '_, '_> {
             if begins < nodes.start || begins + read.records.len() as u64 > nodes.end {
                 tally.page(
                     offset,
-                    format!("it begins with node {begins}, of none of its file"),
+                    format!("it begins with node {begins}, which its file does not have"),
                 );
                 return Ok(());
             }
@@ -344,7 +344,7 @@ impl<'m> Files<'m, '_, '_> {
             }
             Header::Damaged(what) | Header::None(what) => {
                 let Some(shape) = self.guess(kind, entry)? else {
-                    let what = format!("{what}, and so is every page of it that was tried");
+                    let what = format!("{what}, and each page that was tried is damaged");
                     self.nothing(entry, what, vectors);
                     return Ok(None);
                 };
@@ -399,10 +399,10 @@ impl<'m> Files<'m, '_, '_> {
         let why = decoders
             .wrong
             .as_deref()
-            .unwrap_or("it does not say what is garbage");
+            .unwrap_or("it does not say which records are garbage");
         let (of, most) = (&entry.name, garbage.min(taken));
         let what = format!(
-            "{why}: {taken} vectors in {of} were taken without it, of which up to {most} may have been deleted before"
+            "{why}: {taken} vectors in {of} were taken without it, and up to {most} of them may have been deleted before"
         );
         self.lost.push(Lost {
             file,
@@ -594,7 +594,7 @@ impl<'m> Files<'m, '_, '_> {
         } else if missing > 0 {
             say(
                 missing,
-                format!("its pages hold {missing} vectors less than the MANIFEST says"),
+                format!("its pages have {missing} vectors fewer than the MANIFEST says"),
             );
         }
         self.tell_faults(&file, &tally);
@@ -609,10 +609,7 @@ impl<'m> Files<'m, '_, '_> {
                 tally.no_direction,
                 "have length 0 or none, and so no direction under cosine",
             ),
-            (
-                tally.twice,
-                "have an id that another one has, which was kept",
-            ),
+            (tally.twice, "have the id of another vector, which was kept"),
         ] {
             if vectors > 0 {
                 self.lost.push(Lost {

@@ -411,11 +411,11 @@ impl<'m> Files<'m, '_, '_> {
             let what = match first {
                 _ if missing == 0 => None,
                 Some((offset, what)) => Some(format!(
-                    "{bad} of {} pages are damaged or in no use, the first at byte {offset}: {what}",
+                    "{bad} of {} pages are damaged or unused, the first at byte {offset}: {what}",
                     all.count
                 )),
                 None if pending.is_ok() => Some(format!(
-                    "its pages hold {missing} nodes less than the MANIFEST says"
+                    "its pages have {missing} nodes fewer than the MANIFEST says"
                 )),
                 None => None,
             };
@@ -436,7 +436,7 @@ impl<'m> Files<'m, '_, '_> {
         self.lost.push(Lost {
             file: self.table_name(FileKind::Placement),
             what: format!(
-                "{why}: without it all records on all pages count, of each id the latest; ids that were deleted come back, nobody knows how many"
+                "{why}: without it, the latest record of each id counts, on any page; an unknown number of deleted ids comes back"
             ),
             vectors: 0,
         });

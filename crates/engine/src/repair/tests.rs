@@ -263,7 +263,7 @@ fn every_file_may_be_damaged_in_any_way() {
                 let apart = layout == Layout::Decoupled || kind == FileKind::Vectors;
                 if has_vectors(kind) && how == "empty" && !apart {
                     let error = place.repair(&volume).unwrap_err().to_string();
-                    assert!(error.contains("not one vector"), "{what}: {error}");
+                    assert!(error.contains("no vector can be read"), "{what}: {error}");
                     continue;
                 }
                 // Without its one block the directory of a small index has no models.
@@ -271,7 +271,7 @@ fn every_file_may_be_damaged_in_any_way() {
                 let harmless = matches!(how, "header" | "magic" | "longer");
                 if models && !harmless && layout == Layout::Packed {
                     let error = place.repair(&volume).unwrap_err().to_string();
-                    assert!(error.contains("not one vector"), "{what}: {error}");
+                    assert!(error.contains("no vector can be read"), "{what}: {error}");
                     assert!(
                         error.contains("cannot be decoded without it"),
                         "{what}: {error}"
@@ -307,7 +307,7 @@ fn every_file_may_be_damaged_in_any_way() {
                 | FileKind::Addressed
                 | FileKind::Grouped => {
                     let error = place.repair(&volume).unwrap_err().to_string();
-                    assert!(error.contains("not one vector"), "{what}: {error}");
+                    assert!(error.contains("no vector can be read"), "{what}: {error}");
                 }
                 FileKind::Graph
                 | FileKind::Inline
@@ -318,7 +318,7 @@ fn every_file_may_be_damaged_in_any_way() {
                 {
                     let before = contents_of(&volume);
                     let error = place.repair(&volume).unwrap_err().to_string();
-                    assert!(error.contains("not one vector"), "{what}: {error}");
+                    assert!(error.contains("no vector can be read"), "{what}: {error}");
                     assert_eq!(contents_of(&volume), before, "{what}");
                 }
                 _ => {
@@ -517,7 +517,7 @@ fn what_no_index_may_hold_is_dropped_and_counted() {
         .collect();
     assert_eq!(lost, [20, 30, 50]);
     let said: Vec<&str> = report.lost.iter().map(|lost| &lost.what[..]).collect();
-    for (said, words) in said.iter().zip(["NaN", "direction", "another one has"]) {
+    for (said, words) in said.iter().zip(["NaN", "direction", "id of another"]) {
         assert!(
             said.starts_with("1 vector") && said.contains(words),
             "{said}"
@@ -773,7 +773,7 @@ fn what_only_a_damaged_log_had_is_not_taken_for_nothing() {
     assert!(matches!(error, Error::Unrepairable { .. }), "{error}");
     let text = error.to_string();
     assert!(
-        text.contains("not one vector") && text.contains("/log-0"),
+        text.contains("no vector can be read") && text.contains("/log-0"),
         "{text}"
     );
     assert_eq!(contents_of(&place.volume), before);
@@ -946,7 +946,7 @@ fn the_counts_of_reads_are_made_anew() {
     assert!(after.measured.is_some() && after.file(FileKind::Heat.name()).is_some());
 }
 
-/// Interrupts when it was asked so many times.
+/// Interrupts when it was asked this many times.
 struct After(AtomicUsize);
 
 impl Progress for After {

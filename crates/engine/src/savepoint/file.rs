@@ -1,22 +1,24 @@
 //! The bytes of a savepoint: a header block, then its content in blocks with checksums.
 //!
 //! ```text
-//! block 0   offset  size  what
+//! block 0   offset  size  content
 //!                0     4  crc32c of (block number 0 as u64, then bytes 4..4096)
 //!                4     8  "STRATSAV"
 //!               12     4  format version u32: 2
-//!               16     4  what it holds u32: 1 order, 2 lists, 3 codebook, 4 plan
-//!               20     4  number of the part u32, from 1; 0 where there are none
+//!               16     4  kind of the content u32: 1 order, 2 lists, 3 codebook, 4 plan
+//!               20     4  number of the part u32, from 1; 0 if the build has no parts
 //!               24     8  bytes of the content u64
 //!               32    32  the origin: BLAKE3 of rows, options and version
-//!               64    32  the input: BLAKE3 of the origin and what else the content follows from
-//!               96     4  bytes of what follows u32
-//!              100     .  what the origin is, a line each: name, tab, value; UTF-8, of which the hash above is. Zeros behind it
-//! block 1.. crc32c of (block number as u64, then the rest) u32 | 4092 bytes of the content; zeros behind its end
+//!               64    32  the input: BLAKE3 of the origin and all other inputs of the content
+//!               96     4  bytes of the description u32
+//!              100     .  the description of the origin, from which its hash is made: UTF-8,
+//!                         a line each of name, tab, value; then zeros
+//! block 1.. crc32c of (block number as u64, then the rest) u32 | 4092 bytes of the content;
+//!           zeros behind its end
 //! ```
 //!
-//! All integers are little-endian. Both directions work on a window of blocks: a savepoint is never in memory as a whole, and what its
-//! header says allocates nothing.
+//! All integers are little-endian. Both directions work on a window of blocks, so a savepoint is
+//! never in memory as a whole. A length in a header causes no allocation.
 
 use std::fmt;
 
@@ -28,14 +30,14 @@ use blake3::Hash;
 const MAGIC: &[u8; 8] = b"STRATSAV";
 const VERSION: u32 = 2;
 
-/// Where what is told of the origin stands, and the most bytes of it: more is left out, which is told to nobody then.
+/// The offset of the description, and the most bytes that it may have. A longer one is left out.
 const TOLD_AT: usize = 100;
 const MOST_TOLD: usize = BLOCK - TOLD_AT;
 
 /// Blocks that are written or read at once.
 const WINDOW: usize = 64;
 
-/// Why a savepoint is not used.
+/// The reason why a savepoint is not used.
 #[derive(Debug)]
 pub(crate) struct Unfit(String);
 
@@ -46,13 +48,13 @@ impl fmt::Display for Unfit {
 }
 
 impl Unfit {
-    /// It could not be read.
+    /// The savepoint could not be read.
     pub(super) fn unread(error: TierError) -> Unfit {
         Unfit(error.to_string())
     }
 }
 
-/// What the header of a savepoint says.
+/// The header of a savepoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) what: u32,
@@ -61,7 +63,7 @@ pub(super) struct Head {
     pub(super) bytes: u64,
     pub(super) origin: Hash,
     pub(super) input: Hash,
-    /// What the origin is, for those who are to be told what differs.
+    /// The description of the origin, from which the differences to another build are reported.
     pub(super) told: String,
 }
 
@@ -85,17 +87,17 @@ impl Head {
         block
     }
 
-    /// The header in a block whose checksum is right.
+    /// Decodes the header in a block whose checksum was verified.
     fn decode(block: &[u8; BLOCK], file: &str) -> Result<Head, Unfit> {
         let refused = |at: usize, why: String| Err(Unfit(format!("{file}: at byte {at}: {why}")));
         if &block[4..12] != MAGIC {
-            return refused(4, "it is no savepoint".to_owned());
+            return refused(4, "this is no savepoint".to_owned());
         }
         let version = u32_at(block, 12);
         if version != VERSION {
             return refused(
                 12,
-                format!("format version {version}, this program has {VERSION}"),
+                format!("format version {version}; this program reads {VERSION}"),
             );
         }
         let mut bytes = [0; 8];
@@ -111,7 +113,8 @@ impl Head {
             bytes: u64::from_le_bytes(bytes),
             origin: hash(32),
             input: hash(64),
-            // It is shown and compared, and nothing else: what is no text says nothing.
+            // The description is displayed and compared, and has no other use. So invalid UTF-8
+            // does no harm.
             told: block[TOLD_AT..]
                 .get(..u32_at(block, 96) as usize)
                 .map(|told| String::from_utf8_lossy(told).into_owned())
@@ -119,7 +122,7 @@ impl Head {
         })
     }
 
-    /// The length of the whole file; `None` if no file is so long.
+    /// The length of the whole file. `None` if it is longer than any file can be.
     fn length(&self) -> Option<u64> {
         let blocks = self.bytes.div_ceil(PAYLOAD as u64).checked_add(1)?;
         blocks.checked_mul(BLOCK as u64)
@@ -133,10 +136,10 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// A savepoint being written.
 pub(crate) struct Sink {
     file: Box<dyn VolumeFile>,
-    /// Blocks that wait to be written, of which the last may be filling up, and the number of the first.
+    /// Blocks that wait to be written, and the number of the first. The last may be incomplete.
     window: Vec<u8>,
     first: u64,
-    /// Bytes of content that are still to come.
+    /// Bytes of the content that are still missing.
     left: u64,
 }
 
@@ -155,7 +158,7 @@ impl Sink {
     /// Appends bytes of the content.
     ///
     /// # Panics
-    /// When more bytes come than were announced: a programming error.
+    /// If there are more bytes than the header announced: a programming error.
     pub(crate) fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), TierError> {
         assert!(bytes.len() as u64 <= self.left, "more bytes than announced");
         self.left -= bytes.len() as u64;
@@ -164,7 +167,7 @@ impl Sink {
                 if self.window.len() == WINDOW * BLOCK {
                     self.hand_over()?;
                 }
-                // Room for the checksum.
+                // Space for the checksum.
                 self.window.extend_from_slice(&[0; 4]);
             }
             let room = BLOCK - self.window.len() % BLOCK;
@@ -175,7 +178,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Appends numbers.
+    /// Appends numbers, 4 bytes each.
     pub(crate) fn words(&mut self, words: impl IntoIterator<Item = u32>) -> Result<(), TierError> {
         for word in words {
             self.bytes(&word.to_le_bytes())?;
@@ -183,7 +186,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Makes the file durable, when all was written; gives its length.
+    /// Makes the file durable after its last byte, and returns its length.
     pub(super) fn finish(mut self) -> Result<u64, TierError> {
         assert_eq!(self.left, 0, "fewer bytes than announced");
         self.window
@@ -205,20 +208,20 @@ impl Sink {
     }
 }
 
-/// The content of a savepoint that is read from its start to its end.
+/// The content of a savepoint, which is read from start to end.
 pub(crate) struct Content {
     reader: Box<dyn VolumeReader>,
     file: String,
-    /// Content that was read and checked, and how far it was taken.
+    /// Content that was read and verified, and the offset of its first byte that was not taken.
     window: Vec<u8>,
     taken: usize,
     /// The next block to read.
     block: u64,
-    /// Bytes of content behind what was taken.
+    /// Bytes of the content that were not taken yet.
     left: u64,
 }
 
-/// Reads and checks the header of a savepoint; `file` is what to call it.
+/// Reads and verifies the header of a savepoint. `file` is its name in messages.
 pub(super) fn open(reader: Box<dyn VolumeReader>, file: String) -> Result<(Head, Content), Unfit> {
     let size = reader.size().map_err(Unfit::unread)?;
     let mut block = [0; BLOCK];
@@ -243,23 +246,23 @@ pub(super) fn open(reader: Box<dyn VolumeReader>, file: String) -> Result<(Head,
 }
 
 impl Content {
-    /// Bytes that are still to come: as many as the file has.
+    /// Bytes that were not taken yet. The file has as many.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
 
-    /// Why it is not used, as seen at a byte of the file.
+    /// The reason why the savepoint is not used, at an offset of the file.
     pub(crate) fn unfit(&self, at: u64, why: impl fmt::Display) -> Unfit {
         Unfit(format!("{}: at byte {at}: {why}", self.file))
     }
 
-    /// Why what was just read is not used.
+    /// The reason why the bytes that were just read are not used.
     pub(crate) fn wrong(&self, why: impl fmt::Display) -> Unfit {
         let unread = (self.window.len() - self.taken).div_ceil(PAYLOAD) as u64;
         self.unfit((self.block - unread.min(self.block)) * BLOCK as u64, why)
     }
 
-    /// Fills `out`.
+    /// Fills `out` with the next bytes.
     pub(crate) fn bytes(&mut self, mut out: &mut [u8]) -> Result<(), Unfit> {
         if out.len() as u64 > self.left {
             return Err(self.wrong(format_args!(
@@ -289,7 +292,7 @@ impl Content {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Reads the next blocks, when all content before them was taken and there is more.
+    /// Reads the next blocks. All content before them was taken, and there is more.
     fn refill(&mut self) -> Result<(), Unfit> {
         let blocks = (self.left.div_ceil(PAYLOAD as u64)).min(WINDOW as u64) as usize;
         let mut bytes = vec![0; blocks * BLOCK];
@@ -309,11 +312,11 @@ impl Content {
         Ok(())
     }
 
-    /// Refuses content that goes on.
+    /// Refuses content behind its end.
     pub(super) fn end(&self) -> Result<(), Unfit> {
         match self.left {
             0 => Ok(()),
-            left => Err(self.wrong(format_args!("{left} bytes more than it should have"))),
+            left => Err(self.wrong(format_args!("{left} bytes too many"))),
         }
     }
 }

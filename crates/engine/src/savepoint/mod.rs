@@ -1,28 +1,37 @@
-//! Savepoints: what a build that is killed leaves, for the next one of the same rows and options to go on from.
+//! Savepoints: files from which the next build of the same rows and options continues, after a
+//! build was killed.
 //!
 //! ```text
-//!   INDEX/savepoint-order        which row is which node                                   graph/kept.rs
-//!   INDEX/savepoint-lists        the adjacency lists so far, and how far that is           graph/kept.rs
-//!   INDEX/savepoint-lists-0003   the same, of a part of a build under a memory cap
-//!   INDEX/savepoint-plan         the parts of such a build                                 graph/kept.rs
-//!   INDEX/savepoint-codebook     the centroids of the codes                                build/train.rs
-//!   INDEX/savepoint.new          one that is being written
+//!   INDEX/savepoint-order        the row of each node                              graph/kept.rs
+//!   INDEX/savepoint-lists        the adjacency lists so far, and the progress      graph/kept.rs
+//!   INDEX/savepoint-lists-0003   the same, for one part of a build under a cap     graph/kept.rs
+//!   INDEX/savepoint-plan         the parts of a build under a memory cap           graph/kept.rs
+//!   INDEX/savepoint-codebook     the centroids of the codes                        build/train.rs
+//!   INDEX/savepoint.new          a savepoint that is being written
 //! ```
 //!
-//! Their bytes are those of `file.rs`. Each is written under another name, synced, renamed, and the directory synced: under its name it
-//! is whole, or as the last one was. They stand in the volume of the index, whose lock the build holds, so two builds never write the same.
+//! `file.rs` has the bytes of a savepoint. A savepoint is written under another name, synced and
+//! renamed, and then the directory is synced. So a file under a savepoint's name is complete, or it
+//! is the complete one before. Savepoints lie in the volume of the index. The build holds the lock
+//! of this volume, so two builds never write the same savepoint.
 //!
-//! **A savepoint is a hint.** It names the *origin* of the build (`origin.rs`: BLAKE3 of the rows, the options and the version of the
-//! build) and its *input*: the origin again, and what else its content follows from, as lists of nodes follow from which row is which
-//! node. One of another origin or input, one that is damaged, cut or unreadable is not used, and the stage is done from its start: never
-//! an error. Nor is one that cannot be written, on a full disk for example: the build says so once and goes on without.
+//! **A savepoint is a hint.** It names the *origin* of the build (`origin.rs`: BLAKE3 of the rows,
+//! the options and the version of the build). It also names its *input*: a hash of the origin and
+//! of all else that its content depends on. For example, adjacency lists depend on the order of the
+//! nodes.
 //!
-//! **The index is the same.** What a stage goes on with stands in the savepoint or follows from the options (a generator of random
-//! numbers is derived from the seed for each pass, and never carried over), so that with one thread a resumed build writes the bits of
-//! one that nobody interrupted. `build/tests/resume.rs` compares them, for a crash at any write.
+//! If a savepoint has another origin or input, or is damaged, cut or unreadable, the build ignores
+//! it and does the stage from its start. This is never an error. If a savepoint cannot be written,
+//! for example on a full disk, the build warns once and continues without savepoints.
 //!
-//! **When.** At the end of each stage that is kept, and within the graph when at least `every` has gone by since the last one, and
-//! [`WORTH`] times what that one took: between two of them in the graph the build works twenty times as long as the last one took to write.
+//! **The index is the same.** The input of a resumed stage is in the savepoint, or follows from the
+//! options. A generator of random numbers is derived from the seed for each pass, and never carried
+//! over. So with one thread, a resumed build and an uninterrupted build write the same bits.
+//! `build/tests/resume.rs` compares them after a crash at any write.
+//!
+//! **When.** A savepoint is written at the end of each stage that has one. During the graph, the
+//! next one is written after at least `every`, and after at least [`WORTH`] times the time that the
+//! last one took to write.
 
 mod file;
 mod origin;
@@ -44,33 +53,34 @@ use crate::{Error, stored};
 use file::Head;
 use origin::Origin;
 
-/// How many times as long as a savepoint takes the build works before it takes the next one.
+/// The build works this many times as long as the last savepoint took, before it writes the next
+/// one.
 const WORTH: u32 = 20;
 
-/// What the name of a savepoint begins with.
+/// The prefix of a savepoint's file name.
 const PREFIX: &str = "savepoint";
-/// The name of one that is being written.
+/// The name of a savepoint that is being written.
 const UNFINISHED: &str = "savepoint.new";
 
-/// What a savepoint holds. The numbers are part of the format.
+/// The content of a savepoint. The numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum What {
     /// The row of each node.
     Order = 1,
-    /// Adjacency lists, of a part or of all.
+    /// Adjacency lists, of one part or of the whole graph.
     Lists = 2,
     /// A trained codebook.
     Codebook = 3,
-    /// How a build under a memory cap is divided.
+    /// The parts of a build under a memory cap.
     Plan = 4,
 }
 
 impl What {
-    /// All of them.
+    /// All kinds of savepoints.
     const ALL: [What; 4] = [What::Order, What::Lists, What::Codebook, What::Plan];
 
-    /// The file that holds it; `part` counts from 1, and is 0 where there are no parts.
+    /// The name of the file. `part` counts from 1, and is 0 if the build has no parts.
     fn file(self, part: u32) -> String {
         let name = match self {
             What::Order => "order",
@@ -85,7 +95,8 @@ impl What {
     }
 }
 
-/// Whether a file of this name is a savepoint, or was to become one: what others have put beside it under a name that begins alike is theirs.
+/// Whether a file of this name is a savepoint, or an unfinished one. Other files may have a name
+/// with the same prefix, and belong to the user.
 pub(crate) fn is_savepoint(name: &str) -> bool {
     let is_of = |what: &What| {
         let rest = name.strip_prefix(&what.file(0));
@@ -97,31 +108,33 @@ pub(crate) fn is_savepoint(name: &str) -> bool {
     name == UNFINISHED || What::ALL.iter().any(is_of)
 }
 
-/// The savepoints that are there.
+/// The names of the savepoints in a volume.
 fn names(volume: &dyn Volume) -> Result<Vec<String>, TierError> {
     let mut names = volume.list()?;
     names.retain(|name| is_savepoint(name));
     Ok(names)
 }
 
-/// Whether a volume has savepoints to go on from. One that cannot be listed has none.
+/// Whether a volume has savepoints to continue from. A volume that cannot be listed counts as one
+/// without.
 pub(crate) fn are_in(volume: &dyn Volume) -> bool {
     names(volume).is_ok_and(|names| names.iter().any(|name| name != UNFINISHED))
 }
 
-/// Whether a volume certainly has none to go on from.
+/// Whether a volume certainly has no savepoints to continue from.
 pub(crate) fn are_none(volume: &dyn Volume) -> bool {
     names(volume).is_ok_and(|names| names.iter().all(|name| name == UNFINISHED))
 }
 
-/// Removes all savepoints of a volume whose lock the caller holds. Failing to is no failure: the next build removes them.
+/// Removes all savepoints of a volume whose lock the caller holds. A failure is ignored, since the
+/// next build removes them.
 pub(crate) fn remove_all(volume: &dyn Volume) {
     for name in names(volume).unwrap_or_default() {
         let _ = volume.remove(&name);
     }
 }
 
-/// The savepoints of a build that goes on.
+/// The savepoints of a running build.
 #[derive(Debug)]
 pub(crate) struct Savepoints<'a> {
     volume: &'a dyn Volume,
@@ -132,29 +145,30 @@ pub(crate) struct Savepoints<'a> {
 
 #[derive(Debug)]
 struct State {
-    /// When the last one was there.
+    /// When the last savepoint was complete.
     last: Instant,
-    /// How long it took.
+    /// The time that the last savepoint took to write.
     took: Duration,
-    /// Whether no more are written, because one could not be.
+    /// Whether savepoints have ended, because one could not be written.
     over: bool,
     facts: Facts,
 }
 
-/// What savepoints did for a build, and what they cost.
+/// The use and the size of a build's savepoints.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// What was taken over from a build before.
+    /// The stages that were taken over from an earlier build.
     pub(crate) resumed: Vec<String>,
-    /// Bytes written.
+    /// Bytes that were written.
     pub(crate) bytes: u64,
 }
 
 impl<'a> Savepoints<'a> {
-    /// The savepoints of a build in a volume whose lock the caller holds, if there are to be any. Reads all rows once.
+    /// The savepoints of a build, if the options ask for them. The caller holds the lock of the
+    /// volume. Reads all rows once.
     ///
     /// # Errors
-    /// Rows that cannot be read, an interruption.
+    /// Rows that cannot be read; an interruption.
     pub(crate) fn of(
         volume: &'a dyn Volume,
         source: &dyn VectorSource,
@@ -165,8 +179,8 @@ impl<'a> Savepoints<'a> {
         if !options.resume {
             if there.iter().any(|name| name != UNFINISHED) {
                 progress.warn(&format!(
-                    "{} has savepoints of a build that did not end: this one does not use them, and removes them when it is done; \
-                     with --resume (in Python resume=True) it goes on from those of the same vectors and options",
+                    "{}: has savepoints of a build that did not end; this build does not use them, and removes them when it is done. \
+                     To continue from savepoints of the same vectors and options, use --resume (in Python resume=True)",
                     volume.name()
                 ));
             }
@@ -179,7 +193,7 @@ impl<'a> Savepoints<'a> {
         Ok(Some(savepoints))
     }
 
-    /// Savepoints of an origin.
+    /// Savepoints of a build with this origin.
     fn of_origin(volume: &'a dyn Volume, origin: Origin, every: Duration) -> Self {
         Self {
             volume,
@@ -194,14 +208,15 @@ impl<'a> Savepoints<'a> {
         }
     }
 
-    /// Savepoints of an origin of which nothing is told.
+    /// Savepoints of a build with this hash as origin, without a description.
     #[cfg(test)]
     pub(crate) fn of_hash(volume: &'a dyn Volume, hash: Hash, every: Duration) -> Self {
         let told = String::new();
         Self::of_origin(volume, Origin { hash, told }, every)
     }
 
-    /// Clears what was never whole, and says so where none of the others is of this build.
+    /// Removes an unfinished savepoint. If there are savepoints, but none of this build, warns and
+    /// names the differences.
     fn look_at(&self, there: &[String], progress: &dyn Progress) {
         let (mut own, mut others) = (0, Vec::new());
         for name in there {
@@ -212,7 +227,8 @@ impl<'a> Savepoints<'a> {
             match self.open(name) {
                 Ok((head, _)) if head.origin == self.origin.hash => own += 1,
                 Ok((head, _)) => others.push(head),
-                // It may be one that cannot be read just now. Where it is damaged, it is replaced, or removed in the end.
+                // The file may be unreadable only now. If it is damaged, the build replaces it, or
+                // removes it at the end.
                 Err(unfit) => tracing::warn!("savepoint not used: {unfit}"),
             }
         }
@@ -220,17 +236,17 @@ impl<'a> Savepoints<'a> {
             let differ = self.origin.differences(&other.told);
             let differ = match differ.is_empty() {
                 true => String::new(),
-                false => format!(" (what differs: {})", differ.join(", ")),
+                false => format!(" (differences: {})", differ.join(", ")),
             };
             progress.warn(&format!(
-                "{}: the savepoints are of other vectors, options or another version of the program{differ}: this build begins \
-                 anew, and replaces them",
+                "{}: the savepoints are of other vectors, options or another version of the program{differ}; this build starts \
+                 from the beginning, and replaces them",
                 self.volume.name()
             ));
         }
     }
 
-    /// The input of a savepoint: the origin, and what else its content follows from.
+    /// The input of a savepoint: a hash of the origin and of all else that its content depends on.
     pub(crate) fn input(&self, pieces: &[&[u8]]) -> Hash {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.origin.hash.as_bytes());
@@ -241,7 +257,7 @@ impl<'a> Savepoints<'a> {
         hasher.finalize()
     }
 
-    /// As [`input`](Savepoints::input), of numbers that are many.
+    /// As [`input`](Savepoints::input), for long sequences of numbers.
     pub(crate) fn input_of(&self, first: &[u32], second: &[u32]) -> Hash {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.origin.hash.as_bytes());
@@ -257,7 +273,7 @@ impl<'a> Savepoints<'a> {
         hasher.finalize()
     }
 
-    /// Whether enough work was done since the last one.
+    /// Whether the build has worked long enough since the last savepoint.
     pub(crate) fn is_due(&self) -> bool {
         let state = self.state.lock();
         let worth = match self.every.is_zero() {
@@ -267,7 +283,8 @@ impl<'a> Savepoints<'a> {
         !state.over && state.last.elapsed() >= worth
     }
 
-    /// Keeps `bytes` bytes, which `write` gives to the sink. What goes wrong is told, and no more are kept.
+    /// Writes a savepoint of `bytes` bytes, which `write` passes to the sink. After an error, warns
+    /// once, and writes no more savepoints.
     pub(crate) fn keep(
         &self,
         (what, part): (What, u32),
@@ -304,13 +321,13 @@ impl<'a> Savepoints<'a> {
                 let _ = self.volume.remove(UNFINISHED);
                 let full = matches!(error, TierError::NoSpace { .. });
                 if full {
-                    // The index needs the room more.
+                    // The index needs the space more.
                     remove_all(self.volume);
                 }
                 progress.warn(&format!(
                     "the build goes on without savepoints{}: {error}",
                     if full {
-                        ", and those that were there are removed"
+                        "; the earlier ones are removed"
                     } else {
                         ""
                     }
@@ -333,7 +350,8 @@ impl<'a> Savepoints<'a> {
         Ok(length)
     }
 
-    /// What was kept, as `read` makes it of the content, if that is of the same origin and input, and whole.
+    /// The content of a savepoint, as `read` decodes it. `None` if there is none with this origin
+    /// and input, or if it is not complete.
     pub(crate) fn read<T>(
         &self,
         (what, part): (What, u32),
@@ -351,10 +369,10 @@ impl<'a> Savepoints<'a> {
         }
         let fits = self.open(&name).and_then(|(head, mut content)| {
             if head.origin != self.origin.hash || head.input != *input {
-                return Err(content.unfit(32, "it is of other vectors, options or another state"));
+                return Err(content.unfit(32, "it is of other vectors, options or another input"));
             }
             if (head.what, head.part) != (what as u32, part) {
-                return Err(content.unfit(16, "it holds something else than its name says"));
+                return Err(content.unfit(16, "its content is not the one that its name says"));
             }
             let made = read(&mut content)?;
             content.end()?;
@@ -370,26 +388,26 @@ impl<'a> Savepoints<'a> {
         file::open(reader.map_err(Unfit::unread)?, place)
     }
 
-    /// Says what the build takes over.
+    /// Notes that the build takes over this stage.
     pub(crate) fn resumed(&self, what: String) {
         tracing::info!("resumed: {what}");
         self.state.lock().facts.resumed.push(what);
     }
 
-    /// Says what a build that failed leaves, if it leaves anything.
+    /// After a failed build, warns about the savepoints that it leaves, if there are any.
     pub(crate) fn say_kept(&self, progress: &dyn Progress) {
         let facts = self.facts();
         let own = facts.bytes > 0 || !facts.resumed.is_empty();
         if own && are_in(self.volume) {
             progress.warn(&format!(
-                "what the build has done so far is kept in {}: the same command with --resume (in Python the same call with \
-                 resume=True) goes on from there",
+                "the work of this build so far is kept in {}; to continue from there, repeat the command with --resume \
+                 (in Python the call with resume=True)",
                 self.volume.name()
             ));
         }
     }
 
-    /// What savepoints did so far.
+    /// The use and the size of the savepoints so far.
     pub(crate) fn facts(&self) -> Facts {
         self.state.lock().facts.clone()
     }

@@ -1,4 +1,4 @@
-//! What a build follows from: its rows, its options and the program, as one hash.
+//! The origin of a build, as one hash: its rows, its options and the program.
 
 use std::collections::HashMap;
 
@@ -9,31 +9,32 @@ use crate::build::BuildOptions;
 use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 
-/// The version of the build: raised with every change after which the same rows and options give other nodes, lists or codes, or are
-/// kept otherwise. The version of the program counts as well.
+/// The version of the build. A change raises it if the same rows and options then give other nodes,
+/// lists or codes, or other bytes of savepoints. The version of the program counts as well.
 const BUILD_VERSION: u32 = 2;
 
-/// What is told of the program and of the rows.
+/// The names of the program and of the rows in a description.
 const PROGRAM: &str = "the version of the program";
 const VECTORS: &str = "the vectors";
 
 /// Bytes of rows that are read at a time.
 const READ: usize = 1 << 20;
 
-/// What a build follows from.
+/// The origin of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
-    /// Of all of it: what savepoints are bound to.
+    /// The hash of the description. A savepoint is bound to it.
     pub(super) hash: Hash,
-    /// What it is, a line each: a name, a tab and a value. For those who are to be told what differs.
+    /// The description: a line each of name, tab and value. From it, the differences to another
+    /// build are reported.
     pub(super) told: String,
 }
 
 impl Origin {
-    /// The origin of a build.
+    /// The origin of a build of these rows and options.
     ///
     /// # Errors
-    /// Rows that cannot be read, an interruption.
+    /// Rows that cannot be read; an interruption.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -49,7 +50,7 @@ impl Origin {
             (VECTORS, format!("{shape:?} {rows}")),
         ];
         lines.extend(options.named());
-        // Whatever a value is, it is one line.
+        // Escaped, so that any value is one line.
         let line = |(name, value): &(&str, String)| format!("{name}\t{}\n", value.escape_debug());
         let told: String = lines.iter().map(line).collect();
         let mut hasher = Hasher::new();
@@ -61,14 +62,15 @@ impl Origin {
         })
     }
 
-    /// What of it is otherwise than `before` was told: empty where nothing was told that can be compared.
+    /// The names, and if useful the values, that differ from the description `before`. Empty if
+    /// `before` has nothing to compare.
     pub(super) fn differences(&self, before: &str) -> Vec<String> {
         let was: HashMap<&str, &str> = lines(before).collect();
         let differs = |(name, is): (&str, &str)| {
             let was = was.get(name).filter(|was| **was != is)?;
             Some(match name {
                 PROGRAM | VECTORS => name.to_owned(),
-                // A row of many values, and hashes, say nothing to anybody.
+                // A list of many values, or a hash, would help no user.
                 "preset" | "codebook" | "ids" => format!("the {name}"),
                 _ => format!("{name} ({is}, it was {was})"),
             })
@@ -77,12 +79,12 @@ impl Origin {
     }
 }
 
-/// Names and values.
+/// The pairs of a description: name and value.
 fn lines(told: &str) -> impl Iterator<Item = (&str, &str)> {
     told.lines().filter_map(|line| line.split_once('\t'))
 }
 
-/// What the rows are, whatever holds them.
+/// The hash of the rows, independent of the source that holds them.
 fn hash_rows(source: &dyn VectorSource, progress: &dyn Progress) -> Result<Hash, Error> {
     let mut hasher = Hasher::new();
     let _stage = Stage::begin(progress, "hashing vectors", source.rows() as u64);

@@ -1,7 +1,8 @@
-//! The destination of a snapshot: a directory in which no index opens until all of it is there, and durable.
+//! The destination of a snapshot. No index opens in this directory until the copy is complete and
+//! durable.
 //!
 //! ```text
-//!   SNAPSHOT.new            made first, durable before anything else: as long as it is there, the other files may be cleared
+//!   SNAPSHOT.new            made first and synced; while it exists, the other files may go
 //!   graph-000004  ..        written and synced
 //!   SNAPSHOT.new            the MANIFEST is written into it, and synced
 //!   SNAPSHOT.new ─> MANIFEST    renamed, directory synced
@@ -21,17 +22,17 @@ use crate::durable::{LogPosition, is_ours, log_number, replay};
 use crate::progress::Progress;
 use crate::stored::UNFINISHED_SNAPSHOT as UNFINISHED;
 
-/// Its text, for people who look into the directory.
+/// The content of `SNAPSHOT.new`, for a user who looks into the directory.
 const NOTE: &[u8] =
-    b"A snapshot of an index that is not finished. `stratann snapshot` to this directory begins it anew; or remove the directory.\n";
+    b"An unfinished snapshot of an index. Run `stratann snapshot` to this directory again, or remove the directory.\n";
 
 /// Bytes that are read and written at once.
 const PIECE: u64 = 1 << 20;
 
-/// Refuses a directory that holds anything but the files of an unfinished snapshot.
+/// Refuses a directory with files that do not belong to an unfinished snapshot.
 ///
 /// # Errors
-/// [`Error::Exists`]; it cannot be listed.
+/// [`Error::Exists`]; the directory cannot be listed.
 pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let entries = match path.read_dir() {
@@ -40,7 +41,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
         Err(error) if error.kind() == ErrorKind::NotADirectory => {
             return Err(Error::Exists {
                 path: path.to_owned(),
-                reason: "it is a file; give a directory that does not exist yet".into(),
+                reason: "it is a file. Give a directory that does not exist yet".into(),
             });
         }
         Err(error) => return Err(failed(error).into()),
@@ -49,7 +50,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     for entry in entries {
         names.push(entry.map_err(failed)?.file_name());
     }
-    // Files of one that was not finished are looked at by name, when they are cleared.
+    // The other files of an unfinished snapshot are checked by their names when they are removed.
     let unfinished = names.iter().any(|name| name == UNFINISHED);
     match names.iter().find(|&name| name != LOCK_FILE) {
         Some(name) if !unfinished => Err(taken(path, name)),
@@ -57,7 +58,8 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Refuses a directory within that of the index: whoever replaces, moves or removes the index would do so to the copy.
+/// Refuses a directory inside of the index: to replace, move or remove the index would do the same
+/// to the copy.
 ///
 /// # Errors
 /// A wrong argument ([`Error::Call`]).
@@ -65,7 +67,7 @@ pub(super) fn check_outside(index: &Path, path: &Path) -> Result<(), Error> {
     let (Ok(index), Ok(whole)) = (index.canonicalize(), std::path::absolute(path)) else {
         return Ok(());
     };
-    // As much of the path as is there, without links.
+    // The deepest existing part of the path, without symbolic links.
     let there = whole
         .ancestors()
         .find_map(|folder| folder.canonicalize().ok());
@@ -74,7 +76,7 @@ pub(super) fn check_outside(index: &Path, path: &Path) -> Result<(), Error> {
             "the folder of the snapshot",
             path.display(),
             format!(
-                "one outside of the index ({}): the copy would go wherever the index goes. Name a folder beside it",
+                "a folder outside of the index ({}), since a copy in the index would be moved or removed with it. Name a folder beside it",
                 index.display()
             ),
         )),
@@ -82,32 +84,33 @@ pub(super) fn check_outside(index: &Path, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// A directory that holds something else.
+/// The error of a directory that holds something else.
 fn taken(path: &Path, name: &impl fmt::Debug) -> Error {
     Error::Exists {
         path: path.to_owned(),
         reason: format!(
-            "it holds {name:?}; a snapshot goes to a directory that is empty or does not exist yet"
+            "it holds {name:?}. Give the snapshot a directory that is empty or does not exist yet"
         ),
     }
 }
 
-/// A copy of an index on its way. Dropped before it is finished, it removes its files.
+/// A copy of an index in progress. If it is dropped before it is finished, it removes its files.
 pub(super) struct Unfinished<'a> {
     volume: &'a dyn Volume,
     mark: Box<dyn VolumeFile>,
     written: Vec<String>,
     bytes: u64,
     shared: u64,
-    /// Whether its files are to stay: they are the index, or nobody can tell.
+    /// Whether the files stay: they are the index, or it is unknown whether they are.
     stays: bool,
 }
 
 impl<'a> Unfinished<'a> {
-    /// Begins one in a volume that the caller has locked; removes the files of an earlier one that was not finished.
+    /// Begins a copy in a volume that the caller has locked. Removes the files of an earlier,
+    /// unfinished snapshot.
     ///
     /// # Errors
-    /// The volume holds something else ([`Error::Exists`]), or fails.
+    /// The volume holds something else ([`Error::Exists`]), or an operation fails.
     pub(super) fn begin(volume: &'a dyn Volume) -> Result<Self, Error> {
         let names = volume.list()?;
         let left = names.iter().any(|name| name == UNFINISHED);
@@ -118,7 +121,7 @@ impl<'a> Unfinished<'a> {
         if let Some(name) = names.iter().find(in_the_way) {
             return Err(taken(Path::new(&volume.name()), name));
         }
-        // One that is there keeps its name until all else is gone.
+        // An existing `SNAPSHOT.new` keeps its name until all other files are removed.
         let mark = match left {
             true => volume.open(UNFINISHED)?,
             false => volume.create(UNFINISHED)?,
@@ -149,7 +152,8 @@ impl<'a> Unfinished<'a> {
     /// Removes the files that were written so far.
     ///
     /// # Errors
-    /// A file cannot be removed: no other file than those of the index is to lie there when the MANIFEST does.
+    /// A file cannot be removed. Only files of the index may be in the directory when its MANIFEST
+    /// appears.
     pub(super) fn clear(&mut self) -> Result<(), Error> {
         (self.bytes, self.shared) = (0, 0);
         while let Some(name) = self.written.last() {
@@ -166,7 +170,7 @@ impl<'a> Unfinished<'a> {
         Ok(self.volume.create(name)?)
     }
 
-    /// Copies files, as they are now.
+    /// Copies files in their present state.
     ///
     /// # Errors
     /// Reading or writing fails; an interruption.
@@ -181,7 +185,7 @@ impl<'a> Unfinished<'a> {
                 self.shared += file.len();
                 told(progress, file.len())?;
             } else {
-                // Pages that are added meanwhile are none that the MANIFEST names.
+                // Pages that are added meanwhile are not named by the MANIFEST.
                 let length = part.reader.size()?;
                 copy(&*part.reader, &mut *file, (0, length), progress)?;
             }
@@ -191,7 +195,7 @@ impl<'a> Unfinished<'a> {
         Ok(())
     }
 
-    /// Writes a file that is in memory.
+    /// Writes a file whose content is in memory.
     ///
     /// # Errors
     /// Writing fails.
@@ -203,37 +207,39 @@ impl<'a> Unfinished<'a> {
         Ok(())
     }
 
-    /// Copies a log, as far as it went at its moment.
+    /// Copies a log up to its recorded length.
     ///
     /// # Errors
-    /// As those of [`files`](Unfinished::files).
+    /// As for [`files`](Unfinished::files).
     pub(super) fn log(&mut self, log: &LogPart, progress: &dyn Progress) -> Result<(), Error> {
         let mut file = self.create(&log.name)?;
         file.write_at(0, &log.front)?;
         let first = log.front.len() as u64;
-        // A write that failed since may have been cut off: nothing of it had been acknowledged.
+        // A failed write may have been cut off since. None of its records was acknowledged.
         let end = log.length.min(log.reader.size()?).max(first);
         copy(&*log.reader, &mut *file, (first, end), progress)?;
         Ok(file.sync()?)
     }
 
-    /// Cuts the last log off behind its last whole record: a writer may have been in the midst of the next one. Returns how many records there are.
+    /// Cuts the last log behind its last complete record, since a writer may have been writing the
+    /// next one. Returns the number of records.
     ///
     /// # Errors
-    /// A log that is damaged: as the original is, if it can be read.
+    /// A log that is damaged in the copy. If the original is damaged too, the error names the
+    /// original.
     pub(super) fn cut_logs(&mut self, of: &Source<'_>, logs: &[LogPart]) -> Result<u64, Error> {
         let manifest = of.manifest();
         let shape = LogShape::new(manifest.element, manifest.dimension as usize)?;
         let from = LogPosition::from(manifest.log_from);
         let mut ignore = |_, _: stratann_layout::LogRecord<'_>| Ok(());
         let replayed = replay(self.volume, shape, from, &mut ignore).map_err(|error| {
-            // It is to name the file that stays.
+            // The error should name a file that still exists afterwards.
             let original = replay(of.volume(), shape, from, &mut ignore);
             original.err().unwrap_or(error)
         })?;
         if let (Some(torn), Some(last)) = (&replayed.torn, logs.last()) {
             match torn.offset {
-                // Not even its header was whole.
+                // Not even the header was complete.
                 0 => {
                     self.volume.remove(&last.name)?;
                     self.written.retain(|name| *name != last.name);
@@ -248,10 +254,12 @@ impl<'a> Unfinished<'a> {
         Ok(replayed.records)
     }
 
-    /// Makes it an index. Returns how many files there are, their bytes, and how many of these are shared with the original.
+    /// Makes the copy an index. Returns the number of files, their bytes, and the bytes that share
+    /// blocks with the original.
     ///
     /// # Errors
-    /// The volume fails; [`Error::Undurable`] where the index is whole, and a crash may take it away.
+    /// An operation of the volume fails. [`Error::Undurable`] if the index is complete, but may be
+    /// lost in a crash.
     pub(super) fn finish(mut self, manifest: &[u8]) -> Result<(u64, u64, u64), Error> {
         for name in self
             .written
@@ -261,14 +269,14 @@ impl<'a> Unfinished<'a> {
             self.bytes += self.volume.len(name)?;
         }
         self.write_mark(manifest)?;
-        // All names before the one that counts.
+        // All names are durable before the name that commits.
         self.volume.sync()?;
         self.stays = true;
         if let Err(error) = self.volume.rename(UNFINISHED, MANIFEST) {
             match self.volume.read(MANIFEST) {
                 Ok(now) if now == manifest => {}
                 not => {
-                    // Where nobody can tell, the files stay.
+                    // If it is unknown whether the index exists, the files stay.
                     self.stays = !matches!(not, Err(TierError::Missing { .. }));
                     return Err(error.into());
                 }
@@ -288,7 +296,7 @@ impl Drop for Unfinished<'_> {
         if self.stays {
             return;
         }
-        // The mark goes last: as long as a file is left, the mark says that it may be cleared.
+        // The mark is removed last. While other files are left, it says that they may be removed.
         if self.clear().is_ok() && self.volume.sync().is_ok() {
             let _ = self.volume.remove(UNFINISHED);
             let _ = self.volume.sync();
@@ -296,7 +304,7 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// Copies the bytes of a file from an offset to before another.
+/// Copies the bytes of a file between two offsets, to the same offsets of another file.
 fn copy(
     from: &dyn VolumeReader,
     to: &mut dyn VolumeFile,

@@ -1,35 +1,44 @@
-//! A consistent copy of an index, taken while others search, insert and merge.
+//! A consistent copy of an index, taken during searches, inserts and merges.
 //!
 //! ```text
 //!   source      MANIFEST ─> all files that it names, opened       source.rs
-//!     │         pages are copied ── logs are opened ── the same MANIFEST still? ──no──> from the start
-//!     ▼                                                          │yes
-//!   DEST        SNAPSHOT.new  pages                              ▼
-//!               .. and files that never change, the logs as far as they went at that moment
-//!               SNAPSHOT.new ─renamed─> MANIFEST                 destination.rs
+//!     │         copy pages ── open logs ── MANIFEST unchanged? ──no──> start over
+//!     ▼                                           │yes
+//!   DEST        SNAPSHOT.new  pages               ▼
+//!               .. and files that never change, the logs up to their length at that time
+//!               SNAPSHOT.new ─renamed─> MANIFEST                     destination.rs
 //! ```
 //!
-//! **Which state it is.** A crash leaves the files that the MANIFEST names, so nobody writes over them as long as it stands. A copy of
-//! these files, with the log as far as it went at a later moment, is the index at this moment. Through a [`LiveIndex`] no
-//! call is in the midst of a change then. Where another process changes the index, the moment may be between two rows of a call, as after a crash.
+//! **Which state.** An index must survive a crash at any time. So no process overwrites the files
+//! that the MANIFEST names, as long as the MANIFEST is unchanged. A copy of these files, with the
+//! log up to its length at a later time, is the index at this time. A [`LiveIndex`] chooses a time
+//! at which no call is half done. If another process changes the index, a call may be half done, as
+//! after a crash: then some of its rows are in the copy.
 //!
-//! **Which files may change** while they are copied:
+//! **Which files may change** during the copy:
 //!
-//! | files | changes | how they are copied |
-//! |---|---|---|
-//! | pages of lists, of vectors in segments ([`FileKind::has_pages`]) | direct inserts write pages in them; once the next checkpoint counts, also pages that only the checkpoint before names | first; if the MANIFEST is another one afterwards, all is begun anew |
-//! | the log | grows; a merge removes it | opened before the MANIFEST is looked at again; its marks before its length, so that these never promise more than there is |
-//! | all others | are written once, and removed by the checkpoint after | last, from files that are open and so outlive their names |
+//! - Pages of lists, and of vectors in segments ([`FileKind::has_pages`]): direct inserts write to
+//!   them. After the next commit, this includes pages that only the checkpoint before names. These
+//!   files are copied first. If the MANIFEST then is another one, the snapshot starts over.
+//! - The log grows, and a merge removes it. It is opened before the MANIFEST is compared. Its marks
+//!   are read before its length, so the marks never promise more than the copy has.
+//! - All other files are written once, and removed by the checkpoint after. They are copied last.
+//!   They are open, so they can be read even after they are removed.
 //!
-//! If checkpoints of this process come too fast, its writer makes none until the pages are copied. Inserts go on
-//! meanwhile. A writer of another process cannot be asked: after some tries the snapshot gives up ([`Error::Restless`]).
+//! If checkpoints of this process come too fast, its writer makes none until the pages are copied.
+//! Inserts continue meanwhile. The writer of another process cannot be asked, so the snapshot gives
+//! up after some attempts ([`Error::Restless`]).
 //!
-//! **No hard links.** A file with a second name is copied before pages are written in it (`tier/src/own.rs`), which would only put the copy
-//! off; and a writer that has it open already goes on to write to both. A damaged block of a linked file is damaged in both indexes.
-//! Some file systems let two files share blocks until one of them is written to (a reflink: btrfs, XFS). There files are shared; elsewhere they are copied.
+//! **No hard links.** Before pages are written to a file with a second name, the file is copied
+//! (`tier/src/own.rs`). A hard link would only postpone the copy, and a writer that has the file
+//! open would still write to both. A damaged block would also be damaged in both indexes. If the
+//! file system can share blocks until one file is written to (a reflink: btrfs, XFS), files are
+//! shared. Otherwise they are copied.
 //!
-//! **Places.** An index that is read from copies ([`Places`](crate::Places)) is whole at its home, and the home is copied. The copy has the
-//! same [state](stratann_layout::Manifest::state) as the original, as an index has that is copied to several machines.
+//! **Places.** If an index is read from copies ([`Places`](crate::Places)), its primary copy is
+//! complete, and the snapshot copies it. The snapshot has the same
+//! [checkpoint id](stratann_layout::Manifest::state) as the original, like an index that is copied
+//! to several machines.
 
 mod destination;
 mod source;
@@ -49,46 +58,54 @@ use crate::{Error, LiveIndex, stored};
 #[cfg(doc)]
 use stratann_layout::FileKind;
 
-/// How often a snapshot begins anew because a checkpoint was made while pages were copied.
+/// The most attempts of a snapshot. An attempt fails if a checkpoint is committed while pages are
+/// copied.
 const TRIES: usize = 12;
-/// How often it does so before it asks a writer of its own process for none.
+/// The attempts before the writer of the same process is asked to make no checkpoints.
 const UNASKED: usize = 2;
 
-/// The files that a snapshot copied.
+/// The result of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SnapshotReport {
     /// The checkpoint's number.
     pub checkpoint: u64,
-    /// Files of the copy, its MANIFEST included.
+    /// Files of the copy, including its MANIFEST.
     pub files: u64,
-    /// Bytes of them.
+    /// Bytes of these files.
     pub bytes: u64,
-    /// How many of these stand on the same blocks as those of the original, where the file system can do that.
+    /// The bytes that share blocks with the original, if the file system supports this.
     pub shared_bytes: u64,
-    /// Changes in the log that came after the checkpoint: who opens the copy finds them.
+    /// Changes in the log since the checkpoint. They are replayed when the copy is opened.
     pub log_records: u64,
-    /// How often it was begun: more than once if checkpoints were made meanwhile.
+    /// Attempts. More than one if checkpoints were committed during the copy.
     pub tries: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
 }
 
-/// Copies the index at `path` to the directory `dest`, which is made, or is empty. Others may search and change the index meanwhile, from this process or another.
-/// The copy has all changes that were acknowledged before the call. Where this process has the index open for changes, take [`LiveIndex::snapshot`].
+/// Copies the index at `path` to the directory `dest`, which does not exist yet or is empty. This
+/// and other processes may search and change the index meanwhile. The copy has all changes that
+/// were acknowledged before the call. If this process has the index open for changes, use
+/// [`LiveIndex::snapshot`].
 ///
-/// The copy is synced, and appears as a whole: until then no index opens there. A process that is killed in the midst of it leaves a
-/// file `SNAPSHOT.new`. The next snapshot to that directory removes the files of the unfinished one, and begins anew.
+/// The copy is synced and appears as a whole. Until then, no index opens in `dest`. If the process
+/// is killed, it leaves a file `SNAPSHOT.new`. The next snapshot to `dest` removes the unfinished
+/// files and starts over.
 ///
 /// # Errors
-/// `dest` holds something ([`Error::Exists`]), or is within the index ([`Error::Call`]); a checkpoint was made again and again meanwhile ([`Error::Restless`]); a full disk; an interruption through
-/// `progress`. The copied files are then removed. [`Error::Undurable`]: the copy is whole, but a crash of the machine may take it away.
+/// - `dest` is not empty ([`Error::Exists`]), or inside of the index ([`Error::Call`]).
+/// - Checkpoints were committed during every attempt ([`Error::Restless`]).
+/// - A full disk, or an interruption through `progress`.
+/// - [`Error::Undurable`]: the copy is complete, but may be lost if the machine crashes.
+///
+/// After any error but the last one, the copied files are removed.
 pub fn snapshot(
     path: impl AsRef<Path>,
     dest: impl AsRef<Path>,
     progress: &dyn Progress,
 ) -> Result<SnapshotReport, Error> {
     let source = stored::existing(path.as_ref())?;
-    // Looked at before anything is made.
+    // Checked before anything is created.
     stored::manifest(&source)?;
     into_folder(path.as_ref(), dest.as_ref(), |dest| {
         take(&source, dest, None, progress)
@@ -96,11 +113,13 @@ pub fn snapshot(
 }
 
 impl LiveIndex {
-    /// As [`snapshot`](crate::snapshot), of this index: with all changes whose call has returned when this one begins, and of each call that goes on
-    /// meanwhile all changes or none. Searches, changes and merges go on; checkpoints may wait for a while.
+    /// As [`snapshot`](crate::snapshot), of this index. The copy has all changes of calls that
+    /// returned before this call began. Of each concurrent call, it has all changes or none.
+    /// Searches, changes and merges continue; checkpoints may wait for a while.
     ///
     /// # Errors
-    /// As those of [`snapshot`](crate::snapshot); the log cannot be made durable, or the index is not at its path any more.
+    /// As for [`snapshot`](crate::snapshot); also if the log cannot be made durable, or the index
+    /// is no longer at its path.
     pub fn snapshot(
         &self,
         dest: impl AsRef<Path>,
@@ -113,7 +132,8 @@ impl LiveIndex {
     }
 }
 
-/// Makes the directory of a copy of the index in `index` if it is not there, and removes it again if nothing comes of it.
+/// Creates the directory for a copy of the index in `index`, if it does not exist. If the copy
+/// fails, removes the directory again.
 fn into_folder(
     index: &Path,
     path: &Path,
@@ -123,13 +143,14 @@ fn into_folder(
     check_vacant(path)?;
     check_outside(index, path)?;
     let directory = Directory::create(path)?;
-    // Folders that were made just now may lead elsewhere: 'new/../index/copy'.
+    // Folders that were created just now may lead elsewhere: 'new/../index/copy'.
     let lock = check_outside(index, path).and_then(|()| Ok(directory.lock()?));
     let taken = lock.and_then(|lock| {
         let taken = fill(&directory);
         let empty = directory.list().is_ok_and(|names| names.is_empty());
         if taken.is_err() && empty {
-            // Before it is unlocked: who has opened it to lock it next finds that it is not the lock of the directory any more.
+            // Removed before the unlock. A process that has opened the file to lock it then finds
+            // that it is no longer the lock of the directory.
             let _ = directory.remove(LOCK_FILE);
         }
         drop(lock);
@@ -141,10 +162,12 @@ fn into_folder(
     taken
 }
 
-/// Copies the index in a volume to another one, whose lock the caller holds. `live` is the index itself, where this process changes it.
+/// Copies the index in a volume to another volume, whose lock the caller holds. `live` is the
+/// index, if this process has it open for changes.
 ///
 /// # Errors
-/// As those of [`snapshot`]. The copied files are removed; those that cannot be removed are cleared by the next snapshot.
+/// As for [`snapshot`]. The copied files are removed. If a file cannot be removed, the next
+/// snapshot removes it.
 pub(crate) fn take(
     source: &dyn Volume,
     dest: &dyn Volume,
@@ -153,7 +176,7 @@ pub(crate) fn take(
 ) -> Result<SnapshotReport, Error> {
     let began = Instant::now();
     if let Some(live) = live {
-        // Changes that a sync has failed to keep are in memory alone until the next log has them.
+        // Changes whose sync has failed are only in memory until the next log has them.
         live.flush()?;
     }
     let mut copy = Unfinished::begin(dest)?;
@@ -179,11 +202,12 @@ pub(crate) fn take(
         let Some(logs) = logs? else {
             continue;
         };
-        // Rows of an insert of which the copy knows nothing would go in twice there.
+        // If the copy did not know of an unfinished insert, resuming it would insert its rows
+        // twice.
         if !of.stands()? || of.inserts()? != inserts {
             continue;
         }
-        // From here on nothing that is copied changes.
+        // The files that are still to be copied do not change any more.
         drop(held.take());
         copy.files(of.written_once(), progress)?;
         for log in &logs {
@@ -206,8 +230,8 @@ pub(crate) fn take(
     }
     Err(Error::Restless {
         path: source.name().into(),
-        what: format!("{TRIES} times a checkpoint was made while its pages were copied, so no copy is whole; the unfinished files were removed"),
-        remedy: "Take the snapshot through the handle that changes the index (in Python index.snapshot(dest)), or while fewer vectors are \
+        what: format!("a checkpoint was committed during each of {TRIES} attempts to copy the pages, so no copy is complete; the unfinished files were removed"),
+        remedy: "Take the snapshot through the handle that changes the index (in Python `index.snapshot(dest)`), or while fewer vectors are \
                  inserted"
             .into(),
     })

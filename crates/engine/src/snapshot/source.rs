@@ -1,4 +1,4 @@
-//! The source of a snapshot: the files of one MANIFEST, open, and the logs behind it.
+//! The source of a snapshot: the open files of one MANIFEST, and the logs behind it.
 
 use stratann_layout::inserts::{Unreadable, decode};
 use stratann_layout::log::FIRST_RECORD;
@@ -10,10 +10,11 @@ use stratann_tier::{TierError, Volume, VolumeReader};
 use crate::durable::{inserts, log_name, log_number};
 use crate::{Error, stored};
 
-/// How often the front of a log is read before it counts as damaged: a writer may be at its marks meanwhile.
+/// How often the front of a log is read before it counts as damaged. A writer may be writing its
+/// marks.
 const TRIES: usize = 100;
 
-/// The index as a MANIFEST names it.
+/// The index that one MANIFEST names.
 pub(super) struct Source<'a> {
     volume: &'a dyn Volume,
     encoded: Vec<u8>,
@@ -21,29 +22,30 @@ pub(super) struct Source<'a> {
     files: Vec<Part>,
 }
 
-/// A file of it.
+/// One file of the index.
 pub(super) struct Part {
     pub(super) name: String,
     pub(super) reader: Box<dyn VolumeReader>,
-    /// Whether pages are written in it while the MANIFEST stands.
+    /// Whether pages are written to the file while the MANIFEST is unchanged.
     has_pages: bool,
 }
 
-/// A log, as it was at a moment.
+/// A log, as of one point in time.
 pub(super) struct LogPart {
     pub(super) name: String,
     pub(super) reader: Box<dyn VolumeReader>,
-    /// Its header and marks, which were read first.
+    /// The header and the marks, which were read first.
     pub(super) front: Vec<u8>,
-    /// Its length after that, in bytes.
+    /// The length in bytes, which was read after the marks.
     pub(super) length: u64,
 }
 
 impl<'a> Source<'a> {
-    /// Opens all files that the MANIFEST names. `None`: another one has taken its place meanwhile.
+    /// Opens all files that the MANIFEST names. `None` if another MANIFEST has replaced it
+    /// meanwhile.
     ///
     /// # Errors
-    /// No index that opens; a file that is missing or cannot be opened.
+    /// The index cannot be opened; a file is missing or cannot be opened.
     pub(super) fn open(volume: &'a dyn Volume) -> Result<Option<Self>, Error> {
         let manifest = stored::manifest(volume)?;
         let encoded = volume.read(MANIFEST)?;
@@ -67,7 +69,7 @@ impl<'a> Source<'a> {
                 }
                 Err(error) => return Err(error.into()),
             };
-            // A kind that this version does not know may be anything.
+            // A kind that this version does not know may have pages.
             let has_pages = entry.kind().is_none_or(|(kind, _)| kind.has_pages());
             found.files.push(Part {
                 name: entry.name.clone(),
@@ -78,7 +80,7 @@ impl<'a> Source<'a> {
         Ok(found.stands()?.then_some(found))
     }
 
-    /// Whether its MANIFEST is the one that counts.
+    /// Whether the MANIFEST is unchanged.
     pub(super) fn stands(&self) -> Result<bool, Error> {
         Ok(self.volume.read(MANIFEST)? == self.encoded)
     }
@@ -88,37 +90,37 @@ impl<'a> Source<'a> {
         &self.manifest
     }
 
-    /// The MANIFEST as it stands on storage.
+    /// The encoded MANIFEST.
     pub(super) fn encoded(&self) -> &[u8] {
         &self.encoded
     }
 
-    /// Where the index is.
+    /// The volume of the index.
     pub(super) fn volume(&self) -> &dyn Volume {
         self.volume
     }
 
-    /// What the index knows of inserts that can go on, as it is now, if it knows of any.
+    /// The file of inserts that can be resumed, in its present state. `None` if there is none.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub(super) fn inserts(&self) -> Result<Option<Vec<u8>>, Error> {
-        // Damage stays where it is.
+        // A damaged file is not copied.
         let text = inserts::text(self.volume)?;
         Ok(text.filter(|text| decode(text) != Err(Unreadable::Damaged)))
     }
 
-    /// Files in which pages are written while the MANIFEST stands.
+    /// The files to which pages are written while the MANIFEST is unchanged.
     pub(super) fn pages(&self) -> impl Iterator<Item = &Part> {
         self.files.iter().filter(|part| part.has_pages)
     }
 
-    /// Files that nobody writes to any more.
+    /// The files that no process writes to any more.
     pub(super) fn written_once(&self) -> impl Iterator<Item = &Part> {
         self.files.iter().filter(|part| !part.has_pages)
     }
 
-    /// Bytes that are to be copied, but for what comes meanwhile.
+    /// The bytes to copy, without those that are added meanwhile.
     pub(super) fn bytes(&self) -> Result<u64, Error> {
         let mut bytes = 0u64;
         for part in &self.files {
@@ -127,10 +129,11 @@ impl<'a> Source<'a> {
         Ok(bytes)
     }
 
-    /// The logs from the one on at which the MANIFEST goes on, as they are now. `None`: one of them is gone meanwhile, as another MANIFEST has it.
+    /// The logs from the first one that the MANIFEST needs, in their present state. `None` if one
+    /// of them is gone, since another MANIFEST was committed.
     ///
     /// # Errors
-    /// One cannot be read.
+    /// A log cannot be read.
     pub(super) fn logs(&self) -> Result<Option<Vec<LogPart>>, Error> {
         let first = self.manifest.log_from.number;
         let names = self.volume.list()?;
@@ -141,7 +144,7 @@ impl<'a> Source<'a> {
         for number in numbers {
             match self.log(number) {
                 Ok(log) => logs.push(log),
-                // A merge that has committed, or a writer that has closed it and found it empty.
+                // A merge has committed, or a writer has closed the log and found it empty.
                 Err(Error::Tier(TierError::Missing { .. })) => return Ok(None),
                 Err(error) => return Err(error),
             }
@@ -154,13 +157,13 @@ impl<'a> Source<'a> {
         let place = stored::name_of(self.volume, &name);
         let reader = self.volume.open_reader(&name)?;
         let mut tries = 1;
-        // The marks before the length: the file is at least as long by then as they say.
+        // Marks are read before the length. So the file is at least as long as they say.
         let front = loop {
             let mut front = vec![0; reader.size()?.min(FIRST_RECORD) as usize];
             reader.read_at(0, &mut front)?;
             let torn = match LogHeader::decode(&front, number, &place) {
                 Ok(header) => header.marked && read_marks(&front, number).is_none(),
-                // The log is being made; if it is damaged, the replay says so.
+                // The log is being made. If it is damaged, the replay reports that.
                 Err(_) => false,
             };
             if !torn || tries == TRIES {

@@ -1,4 +1,5 @@
-//! Files of a cluster index, by their headers and tables, which must be what the manifest says.
+//! The files of a cluster index: reads their headers and tables, and compares them with the
+//! manifest.
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
@@ -11,17 +12,17 @@ use super::pages::page_header;
 use super::{damaged, entry, file_of, name_of, of_another_index, read_stream_whole};
 use crate::Error;
 
-/// What the manifest of a cluster index says of clusters.
+/// The manifest's facts about clusters.
 pub(crate) fn cluster_facts<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
 ) -> Result<&'m ClusterFacts, Error> {
     let facts = manifest.clusters();
-    facts.ok_or_else(|| damaged(volume, MANIFEST, "it is not that of a cluster index"))
+    facts.ok_or_else(|| damaged(volume, MANIFEST, "it does not describe a cluster index"))
 }
 
-/// The entry of a file of clusters and its shape. Refuses one whose header is damaged, of another index, or of another shape than the
-/// manifest says.
+/// The entry and the shape of a file of clusters. Refuses a file whose header is damaged, of
+/// another index, or of another shape than the manifest says.
 pub(crate) fn cluster_file<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -49,7 +50,8 @@ pub(crate) fn cluster_file<'m>(
     Ok((entry, shape))
 }
 
-/// The table of the extents in a file of this kind. Refuses one that does not fit that file.
+/// The table of the posting lists in a file of this kind. Refuses a table that does not fit the
+/// file.
 pub(crate) fn clusters(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -69,7 +71,7 @@ pub(crate) fn clusters(
     let length = table.file_length(kind.1);
     if length != entry.length {
         return wrong(format!(
-            "extents of {length} bytes in all; their file has {}",
+            "its posting lists have {length} bytes; their file has {}",
             entry.length
         ));
     }
@@ -86,7 +88,7 @@ pub(crate) fn clusters(
     if !right {
         let vectors = manifest.vectors;
         return wrong(format!(
-            "{records} vectors stand in all extents, of {vectors} in all"
+            "its posting lists have {records} vectors; the index has {vectors}"
         ));
     }
     let stride = kind.1.stride(&shape);
@@ -100,13 +102,14 @@ pub(crate) fn clusters(
         });
     match short {
         Some(cluster) => wrong(format!(
-            "the extent of cluster {cluster} is too short for its vectors"
+            "the posting list of cluster {cluster} is too short for its vectors"
         )),
         None => Ok(table),
     }
 }
 
-/// The file of members alone. Refuses one of another length than its members have.
+/// The file of vectors that are stored by themselves. Refuses a file of another length than these
+/// vectors need.
 pub(crate) fn members<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -119,7 +122,8 @@ pub(crate) fn members<'m>(
     }
 }
 
-/// The heads of all clusters and the graph over them, of an index with these clusters that came since its build.
+/// The heads of all clusters and the graph over them. `amended` has the clusters that were written
+/// since the build, if there are any.
 pub(crate) fn heads(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -138,13 +142,13 @@ pub(crate) fn heads(
     if found != clusters || heads.nodes.last().map(|&last| u64::from(last) + 1) != Some(clusters) {
         return Err(Error::Damaged {
             file,
-            what: format!("it has the heads of {found} clusters, of which there are {clusters}"),
+            what: format!("it has the heads of {found} clusters; the index has {clusters}"),
         });
     }
     Ok(heads)
 }
 
-/// What came of clusters since the build; `None` if nothing did.
+/// The changes of clusters since the build. `None` if there are none.
 pub(crate) fn amended(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -154,12 +158,13 @@ pub(crate) fn amended(
     }
     let payload = read_stream_whole(volume, manifest, FileKind::Amended, None)?;
     let file = file_of(volume, manifest, FileKind::Amended, None)?;
-    // `manifest` refuses more than numbers of 32 bits.
+    // `manifest` refuses counts over 32 bits.
     let counts = (manifest.vectors as u32, manifest.nodes() as u32);
     Ok(Some(AmendedFile::decode(&payload, counts, &file)?))
 }
 
-/// The entry of a file that came after the build, and its shape. Refuses one of other vectors than those of the index.
+/// The entry and the shape of a file that was written after the build. Refuses a file with vectors
+/// of another type or dimension.
 fn later_file<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -175,7 +180,7 @@ fn later_file<'m>(
     }
 }
 
-/// A segment of extents of this kind. Refuses one of another length than its table says.
+/// A segment of posting lists of this kind. Refuses a file of another length than its table says.
 pub(crate) fn extent_segment<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -189,7 +194,8 @@ pub(crate) fn extent_segment<'m>(
     }
 }
 
-/// The file of members number `n` of those that came after the build. Refuses one of another length than its members have.
+/// File `n` of the vectors that were inserted after the build and are stored by themselves. Refuses
+/// a file of another length than these vectors need.
 pub(crate) fn member_segment<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,

@@ -1,4 +1,4 @@
-//! Files of pages: what their headers say, which must be what the manifest does.
+//! Files of pages: reads their headers, and compares them with the manifest.
 
 use stratann_layout::chunks::SegmentSpan;
 use stratann_layout::header::stored_checksum;
@@ -12,8 +12,8 @@ use super::{check_file, entry, layout, name_of, of_another_index};
 use crate::Error;
 use crate::stores::records::PageFormat;
 
-/// Reads the header of a file of pages, and refuses one that is damaged or of another index, and a file of another
-/// length than both say; one that pages were added to may be longer.
+/// Reads the header of a file of pages. Refuses a file that is damaged, of another index, or of
+/// another length than header and manifest say. It may be longer if pages may be added to it.
 pub(super) fn page_header(
     volume: &dyn Volume,
     entry: &FileEntry,
@@ -31,18 +31,18 @@ pub(super) fn page_header(
     Ok(header)
 }
 
-/// A file of pages as its build left it.
+/// A file of pages as its build wrote it.
 pub(crate) struct PagesFile<'m> {
     pub(crate) entry: &'m FileEntry,
     pub(crate) format: Box<dyn PageFormat>,
     pub(crate) pages: u64,
-    /// Its records: the first node by their numbers, and how many they are.
+    /// The first node of its records, by their numbers in the file, and the number of records.
     pub(crate) first: u32,
     pub(crate) records: u64,
 }
 
-/// The file of lists, or of a segment of vectors; `n` as for [`entry`]. Refuses one whose header is damaged, of another index, or of
-/// another shape or other nodes than the manifest says.
+/// The file of lists, or of one segment of vectors; `n` as for [`entry`]. Refuses a file whose
+/// header is damaged, of another index, or of another shape or other nodes than the manifest says.
 pub(crate) fn pages<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -74,7 +74,8 @@ pub(crate) fn pages<'m>(
     })
 }
 
-/// Pages of a file, if they follow from the manifest or the header can be read; `n` as for [`entry`].
+/// The number of pages of a file, if it follows from the manifest or the header can be read; `n` as
+/// for [`entry`].
 pub(crate) fn pages_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -90,8 +91,8 @@ pub(crate) fn pages_of(
     computed.or_else(|| Some(slotted(volume, manifest, kind, n).ok()?.1.pages))
 }
 
-/// The entry of a file of lists whose format follows from the manifest. Refuses one whose header is damaged, of another index, or of
-/// another format than that.
+/// The entry of a file of lists whose format follows from the manifest. Refuses a file whose header
+/// is damaged, of another index, or of another format.
 fn fixed<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -139,7 +140,7 @@ pub(crate) fn csr_shape(manifest: &Manifest) -> Result<CsrShape, Error> {
     )?)
 }
 
-/// The shape of the file of rows; refuses what [`pages`] does.
+/// The shape of the file of rows. Refuses the same files as [`pages`].
 pub(crate) fn csr<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -148,7 +149,7 @@ pub(crate) fn csr<'m>(
     Ok((shape, fixed(volume, manifest, FileKind::Csr, &shape)?))
 }
 
-/// The shape of the file of coupled pages; refuses what [`pages`] does.
+/// The shape of the file of coupled pages. Refuses the same files as [`pages`].
 pub(crate) fn coupled<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -157,7 +158,7 @@ pub(crate) fn coupled<'m>(
     Ok((shape, fixed(volume, manifest, FileKind::Graph, &shape)?))
 }
 
-/// The shape of the file of inline pages; refuses what [`pages`] does.
+/// The shape of the file of inline pages. Refuses the same files as [`pages`].
 pub(crate) fn inline<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -166,9 +167,10 @@ pub(crate) fn inline<'m>(
     Ok((shape, fixed(volume, manifest, FileKind::Inline, &shape)?))
 }
 
-/// The shape of a file of slotted pages and the nodes that it holds by its own numbers, `n` as for [`entry`]. Refuses one whose
-/// header is damaged, of another index, or of other nodes than the manifest says. (Of a segment that a merge kept, these are
-/// records: some are garbage, and nodes are numbered otherwise since.)
+/// The shape of a file of slotted pages and its nodes, by their numbers in the file; `n` as for
+/// [`entry`]. Refuses a file whose header is damaged, of another index, or of other nodes than the
+/// manifest says. In a segment that a merge kept, these nodes are records: some are garbage, and
+/// the index has renumbered its nodes.
 pub(crate) fn slotted<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -194,7 +196,7 @@ pub(crate) fn slotted<'m>(
     Ok((shape, facts, entry))
 }
 
-/// What manifest and header say of segment `n`.
+/// The shape and the span of segment `n`, by manifest and header.
 pub(crate) fn span(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -202,7 +204,7 @@ pub(crate) fn span(
 ) -> Result<(SlottedShape, SegmentSpan), Error> {
     let (shape, facts, _) = slotted(volume, manifest, FileKind::Vectors, Some(n))?;
     let segment = manifest.segments.get(n as usize);
-    // `slotted` refuses a file of a segment that is not there.
+    // `slotted` refuses the file of a segment that does not exist.
     let (first, nodes) = segment.map_or((0, 0), |s| (s.first, u64::from(s.vectors)));
     let span = SegmentSpan {
         first,

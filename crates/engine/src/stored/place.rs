@@ -1,4 +1,4 @@
-//! Where an index is: its directory, its manifest, and directories of indexes.
+//! The directory of an index, its manifest, and directories of indexes.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -10,26 +10,28 @@ use stratann_tier::{Directory, TierError, Volume};
 use super::{damaged, name_of};
 use crate::{Error, Layout, bounds};
 
-/// What a file system keeps for itself in its topmost directory, where only root may look.
+/// A directory that a file system keeps at its root, and that only root may read.
 const LOST: &str = "lost+found";
 
-/// What a snapshot is called that is not finished: its MANIFEST, until that counts ([`snapshot`](crate::snapshot)).
+/// The name of an unfinished snapshot's MANIFEST, until it is committed
+/// ([`snapshot`](crate::snapshot)).
 pub(crate) const UNFINISHED_SNAPSHOT: &str = "SNAPSHOT.new";
 
-/// Where an index lives, wherever the process goes later: a relative path would lead elsewhere then.
+/// The absolute path of an index, which stays valid if the process changes its working directory.
 pub(crate) fn home(path: &Path) -> Result<PathBuf, Error> {
     bounds::path(path)?;
     let failed = |source| TierError::io("look for", path.display().to_string(), 0, 0, source);
     Ok(std::path::absolute(path).map_err(failed)?)
 }
 
-/// The directory at `path`, which must exist. What may not be looked at is told from what is not there.
+/// The directory at `path`, which must exist. A directory that may not be read has another error
+/// than a missing one.
 pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
     bounds::path(path)?;
     Directory::open(path).map_err(|error| match &error {
         TierError::Missing { .. } => Error::not_an_index(
             path,
-            "no such directory; build an index there with `stratann build BASE INDEX`",
+            "no such directory. Build an index there with `stratann build BASE INDEX`",
         ),
         TierError::Io { source, .. } if source.kind() == ErrorKind::NotADirectory => {
             Error::not_an_index(path, "it is a file; an index is a directory")
@@ -49,7 +51,9 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
     let wrong = |what: String| Err(damaged(volume, MANIFEST, what));
     let (vectors, dimension) = (manifest.vectors, manifest.dimension);
     if vectors == 0 || vectors >= u64::from(u32::MAX) || dimension == 0 {
-        return wrong(format!("{vectors} vectors of {dimension} dimensions"));
+        return wrong(format!(
+            "it has {vectors} vectors of {dimension} dimensions"
+        ));
     }
     let code_bytes = manifest.code_bytes;
     let has_codes = match &manifest.kind {
@@ -58,29 +62,32 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
     };
     if !has_codes.contains(&code_bytes) {
         return wrong(format!(
-            "codes of {code_bytes} bytes for {dimension} dimensions"
+            "it has codes of {code_bytes} bytes for {dimension} dimensions"
         ));
     }
     match &manifest.kind {
         IndexKind::Graph(facts) if u64::from(facts.entry) >= vectors => {
-            return wrong(format!("entry node {} of {vectors}", facts.entry));
+            return wrong(format!(
+                "its entry node is {}, of {vectors} nodes",
+                facts.entry
+            ));
         }
         IndexKind::Cluster(facts) if facts.clusters > vectors || facts.members < vectors => {
             let (clusters, members) = (facts.clusters, facts.members);
             return wrong(format!(
-                "{clusters} clusters with {members} members of {vectors} vectors"
+                "it has {clusters} clusters with {members} members, of {vectors} vectors"
             ));
         }
         IndexKind::Graph(_) | IndexKind::Cluster(_) => {}
     }
     let nodes = manifest.placement.map_or(vectors, |facts| facts.nodes);
     if nodes < vectors || nodes >= u64::from(u32::MAX) {
-        return wrong(format!("{nodes} nodes, of which its build had {vectors}"));
+        return wrong(format!("it has {nodes} nodes, {vectors} of the build"));
     }
     Ok(manifest)
 }
 
-/// Whether an operating-system error says that there is nothing of that name.
+/// Whether an error of the operating system means that there is no file of this name.
 pub(crate) fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
@@ -88,7 +95,7 @@ pub(crate) fn is_absent(error: &std::io::Error) -> bool {
 /// Whether a directory has a MANIFEST.
 ///
 /// # Errors
-/// Nobody knows: it may not be looked into, or the file system is broken there.
+/// It is unknown: the directory may not be read, or its file system fails.
 pub(crate) fn is_index(path: &Path) -> Result<bool, Error> {
     let place = path.join(MANIFEST);
     match std::fs::metadata(&place) {
@@ -100,15 +107,16 @@ pub(crate) fn is_index(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// The names of the indexes in a directory, sorted, without hidden ones: such a folder is a copy in the making, or in a trash.
+/// The names of the indexes in a directory, sorted. A hidden folder does not count, since it is an
+/// unfinished copy, or in a trash.
 ///
 /// # Errors
-/// It cannot be listed, or one of its directories may not be looked into.
+/// The directory cannot be listed, or one of its directories may not be read.
 pub(crate) fn indexes_in(path: &Path) -> Result<Vec<String>, Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let mut indexes = Vec::new();
     for entry in std::fs::read_dir(path).map_err(failed)? {
-        // Names that are not UTF-8 cannot be asked for.
+        // An index cannot be opened by a name that is not UTF-8.
         if let Ok(name) = entry.map_err(failed)?.file_name().into_string()
             && name != LOST
             && !name.starts_with('.')
@@ -121,31 +129,30 @@ pub(crate) fn indexes_in(path: &Path) -> Result<Vec<String>, Error> {
     Ok(indexes)
 }
 
-/// What is said of a directory that certainly has no manifest.
+/// The error for a directory that certainly has no manifest.
 fn no_manifest(volume: &dyn Volume) -> Error {
     let path = PathBuf::from(volume.name());
     if let Ok(true) = volume.exists(UNFINISHED_SNAPSHOT) {
-        let reason = "it is a snapshot that is not finished: wait for who takes it, or, if it was ended, take it again with `stratann snapshot`, \
-                      which clears what is here"
+        let reason = "it is an unfinished snapshot. Wait until the process that takes it is done. If that process was ended, run `stratann snapshot` again, \
+                      which removes the files here"
             .into();
         return Error::NotAnIndex { path, reason };
     }
     let indexes = match indexes_in(&path) {
         Ok(indexes) => indexes,
-        // It is a simulated one.
+        // A simulated volume has no directory.
         Err(Error::Tier(TierError::Missing { .. })) => Vec::new(),
-        // That there is no index here is certain all the same.
+        // It is certain that this directory is no index.
         Err(error) => {
-            let reason = format!(
-                "it has no MANIFEST; whether it is a folder of indexes, nobody can tell: {error}"
-            );
+            let reason =
+                format!("it has no MANIFEST, and could not be searched for indexes: {error}");
             return Error::NotAnIndex { path, reason };
         }
     };
     let reason = match indexes.first() {
-        None => "it has no MANIFEST: a build that was interrupted, or another directory; build the index again".into(),
+        None => "it has no MANIFEST: a build was interrupted, or this is another directory. Build the index again".into(),
         Some(first) => format!(
-            "it is a folder of {} index{}: open one of them, as {}, or all of them as a catalog (in Python \
+            "it is a folder of {} index{}. Open one of them, such as {}, or all of them as a catalog (in Python \
              `stratann.Catalog(path)`, in Rust `Catalog::open`)",
             indexes.len(),
             if indexes.len() == 1 { "" } else { "es" },
@@ -155,24 +162,24 @@ fn no_manifest(volume: &dyn Volume) -> Error {
     Error::NotAnIndex { path, reason }
 }
 
-/// How many vectors the index in a directory holds, from its manifest alone: what a cache's size as a share of them
-/// needs to know before the index is opened.
+/// The number of vectors of the index in a directory, by its manifest alone. A caller needs it to
+/// size a cache by the number of vectors, before the index is open.
 ///
 /// # Errors
-/// No index there, or a manifest that is damaged or of a later format.
+/// The directory has no index; the manifest is damaged or of a later format.
 pub fn vectors_in(path: impl AsRef<Path>) -> Result<usize, Error> {
     let manifest = manifest(&existing(path.as_ref())?)?;
     Ok(manifest.built_vectors() as usize)
 }
 
-/// How the nodes of an index became bytes.
+/// The layout of an index.
 pub(crate) fn layout(volume: &dyn Volume, manifest: &Manifest) -> Result<Layout, Error> {
     manifest.layout.parse().map_err(|_| {
         let layout = &manifest.layout;
         damaged(
             volume,
             MANIFEST,
-            format!("layout {layout:?}, which this version does not know"),
+            format!("it names the layout {layout:?}, which this version does not know"),
         )
     })
 }

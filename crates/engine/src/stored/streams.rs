@@ -1,4 +1,4 @@
-//! Byte strings: files that are read from end to end, piece by piece.
+//! Byte strings: files that are read from start to end, piece by piece.
 
 use stratann_layout::{BLOCK, FileEntry, FileKind, LayoutError, Manifest, StreamReader};
 use stratann_tier::{Volume, VolumeReader};
@@ -9,7 +9,8 @@ use crate::Error;
 /// Bytes taken from a file at a time, so that a large file never exists twice in memory.
 const PIECE: usize = 256 * BLOCK;
 
-/// Refuses a byte string whose file is too short for a payload of so many bytes: before memory is taken for these.
+/// Refuses a byte string whose file is too short for a payload of this length, before memory is
+/// allocated for it.
 pub(crate) fn check_room(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -28,12 +29,12 @@ pub(crate) fn check_room(
         file: name_of(volume, &entry.name),
         expected,
         found,
-        by: "the vectors that the MANIFEST says need that",
+        by: "the vectors of the MANIFEST need as many",
     }
     .into())
 }
 
-/// Reads a byte string of the index into `out`, which is as long as its payload must be.
+/// Reads a byte string of the index into `out`, which has the length of the payload.
 pub(crate) fn read_stream(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -45,7 +46,7 @@ pub(crate) fn read_stream(
     })
 }
 
-/// Reads a byte string of the index whose length only its header knows; `n` as for [`entry`].
+/// Reads a byte string whose length is only in its header; `n` as for [`entry`].
 pub(crate) fn read_stream_whole(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -59,7 +60,7 @@ pub(crate) fn read_stream_whole(
     Ok(payload)
 }
 
-/// Checks all of a byte string of the index, none of which is kept; `n` as for [`entry`]. Gives the length of its
+/// Verifies a byte string without keeping it; `n` as for [`entry`]. Returns the length of the
 /// payload.
 pub(crate) fn check_stream(
     volume: &dyn Volume,
@@ -74,8 +75,8 @@ pub(crate) fn check_stream(
     Ok(length)
 }
 
-/// Takes a byte string of the index through `sink` piece by piece; `n` as for [`entry`]. `sink` is to push each piece into the reader that it
-/// gets, which checks length, header and every block.
+/// Passes a byte string to `sink` piece by piece; `n` as for [`entry`]. `sink` must push each piece
+/// into the reader that it gets, which verifies length, header and every block.
 pub(crate) fn read_pieces(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -93,7 +94,7 @@ pub(crate) fn read_pieces(
     )
 }
 
-/// As [`stream`], of a file that is open.
+/// As [`read_pieces`], of an open file.
 fn stream_of(
     opened: &dyn VolumeReader,
     volume: &dyn Volume,
@@ -118,7 +119,7 @@ fn stream_of(
     Ok(())
 }
 
-/// As [`read_stream_whole`], of a file that is open, whatever has become of its name.
+/// As [`read_stream_whole`], of an open file, which may have been renamed or removed since.
 pub(crate) fn read_opened(
     opened: &dyn VolumeReader,
     volume: &dyn Volume,

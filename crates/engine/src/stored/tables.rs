@@ -1,4 +1,4 @@
-//! Tables of an index that are read whole, and decoded.
+//! Tables of an index that are read and decoded as a whole.
 
 use stratann_layout::chunks::ChunksFile;
 use stratann_layout::heat::HeatFile;
@@ -13,7 +13,7 @@ use super::{damaged, entry, file_of, layout, pages, read_stream_whole, span};
 use crate::Error;
 use crate::stores::VectorsAt;
 
-/// Pages that a file with a placement may have beyond its end and its nodes.
+/// Pages beyond its pages and nodes that a file with a placement may have.
 const UNWRITTEN: u64 = 1 << 12;
 
 /// The directory of the file that holds the lists of the packed or decoupled layout.
@@ -47,7 +47,8 @@ pub(crate) fn chunks(
     )?)
 }
 
-/// Where nodes stand that came since the build or were written anew; `None` if nothing was inserted directly.
+/// The pages of nodes that were inserted or rewritten since the build. `None` if no vector was
+/// inserted directly.
 pub(crate) fn placement(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -59,7 +60,7 @@ pub(crate) fn placement(
     placement_of(volume, manifest, facts, payload).map(Some)
 }
 
-/// What waits for its page, in an index of a layout whose records move.
+/// The changes that wait for their page, if records move in the layout of the index.
 pub(crate) fn pending(volume: &dyn Volume, manifest: &Manifest) -> Result<PendingFile, Error> {
     let Some(facts) = &manifest.placement else {
         return Ok(PendingFile::default());
@@ -68,7 +69,8 @@ pub(crate) fn pending(volume: &dyn Volume, manifest: &Manifest) -> Result<Pendin
     pending_of(volume, manifest, facts, &payload)
 }
 
-/// Pages that are about to be written in their places, in an index of a layout whose pages stay there.
+/// The pages that are about to be written in place, if pages stay in place in the layout of the
+/// index.
 pub(crate) fn journal(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -79,7 +81,8 @@ pub(crate) fn journal(
     Ok(JournalFile::decode(payload, page_bytes, &file)?)
 }
 
-/// Decodes the table from node to page. Refuses one of other nodes or pages than the manifest says.
+/// Decodes the table from nodes to pages. Refuses a table of other nodes or pages than the manifest
+/// says.
 pub(crate) fn placement_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -90,12 +93,12 @@ pub(crate) fn placement_of(
     let composition = layout(volume, manifest)?.composition();
     let moves = composition.records_move();
     let code_bytes = match composition.has_codes_in_records() {
-        // Those of new nodes as well.
+        // The records have the codes of new nodes as well.
         true => 0,
         false => manifest.code_bytes,
     };
     let placement = PlacementFile::decode(payload, code_bytes as usize, &file)?;
-    // Pages that were taken and not written are few, and each was taken for a node.
+    // Few pages are allocated without being written, each of them for a node.
     let there = volume.len(&entry(volume, manifest, composition.lists, None)?.name);
     let pages = there.map_or(3 * facts.nodes, |bytes| bytes / BLOCK as u64);
     let most = pages + facts.nodes + UNWRITTEN;
@@ -104,7 +107,7 @@ pub(crate) fn placement_of(
             volume,
             MANIFEST,
             format!(
-                "{} pages of the placement; its file and {} nodes can have {most}",
+                "it says {} pages of the placement; its file and {} nodes have at most {most}",
                 facts.pages, facts.nodes
             ),
         ));
@@ -113,8 +116,8 @@ pub(crate) fn placement_of(
         return Err(Error::Damaged {
             file,
             what: match moves {
-                true => "it has no table of pages, which the layout of this index needs".into(),
-                false => "it has a table of pages, where they follow from the nodes".into(),
+                true => "it has no table of pages, and the layout of this index needs one".into(),
+                false => "it has a table of pages, and the layout of this index has none".into(),
             },
         });
     }
@@ -123,7 +126,7 @@ pub(crate) fn placement_of(
         return Err(Error::Damaged {
             file,
             what: format!(
-                "{} nodes, {} of the build, on {} pages; the MANIFEST says {}, {} and {}",
+                "it has {} nodes, {} of the build, on {} pages; the MANIFEST says {}, {} and {}",
                 found.0, found.1, placement.pages, facts.nodes, manifest.vectors, facts.pages
             ),
         });
@@ -131,7 +134,7 @@ pub(crate) fn placement_of(
     Ok(placement)
 }
 
-/// Decodes what waits for its page.
+/// Decodes the changes that wait for their page.
 pub(crate) fn pending_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -140,20 +143,20 @@ pub(crate) fn pending_of(
 ) -> Result<PendingFile, Error> {
     let file = file_of(volume, manifest, FileKind::Pending, None)?;
     let vector_bytes = match layout(volume, manifest)?.composition().vectors {
-        // The leading part stands on the page that it waits for.
+        // The page has the leading part.
         VectorsAt::Records | VectorsAt::Parts => {
             manifest.dimension as usize * manifest.element.size()
         }
-        // Those of new nodes do not wait for a page of the graph.
+        // The vectors of new nodes do not wait for a page of the graph.
         VectorsAt::Segments => 0,
     };
-    // `manifest` refuses more.
+    // `manifest` refuses larger numbers.
     let nodes = u32::try_from(facts.nodes).unwrap_or(u32::MAX);
     Ok(PendingFile::decode(payload, nodes, vector_bytes, &file)?)
 }
 
-/// How often each page was read by the sample of queries that the build tried; `None` if it tried none. There are so many pages of
-/// lists and of vectors.
+/// The number of reads of each page by the sample queries of the build. `None` if the build
+/// searched none. The counts are the pages of lists and of vectors.
 pub(crate) fn heat(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -167,7 +170,7 @@ pub(crate) fn heat(
     Ok(Some(HeatFile::decode(&payload, lists, vectors, &file)?))
 }
 
-/// What searches find with which list; `None` if that was not measured.
+/// The measured recall by list size. `None` if it was not measured.
 pub(crate) fn recall(
     volume: &dyn Volume,
     manifest: &Manifest,

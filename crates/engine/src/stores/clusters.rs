@@ -235,7 +235,7 @@ impl ClusterStores {
         let Made::Clusters { extents } = composition.made else {
             return Err(Error::Damaged {
                 file: volume.name(),
-                what: format!("the {} layout is none of clusters", composition.name()),
+                what: format!("the {} layout has no clusters", composition.name()),
             });
         };
         let (entry, shape) = stored::cluster_file(volume, manifest, extents)?;
@@ -326,7 +326,7 @@ impl ClusterStores {
                     return Err(Error::Damaged {
                         file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
                         what: format!(
-                            "it says nothing of cluster {cluster}, which the build had not"
+                            "it does not describe cluster {cluster}, which is newer than the build"
                         ),
                     });
                 }
@@ -341,7 +341,7 @@ impl ClusterStores {
             return Err(Error::Damaged {
                 file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
                 what: format!(
-                    "it names no file of the vectors from {} on, of {} in all",
+                    "it names no file of the vectors from {} on; there are {} vectors",
                     last.unwrap_or(self.built),
                     self.nodes
                 ),
@@ -524,7 +524,7 @@ impl ClusterStores {
             return Err(Error::Damaged {
                 file: file.clone(),
                 what: format!(
-                    "cluster {cluster} has {} vectors, not as many as its table says",
+                    "cluster {cluster} has {} vectors, and its table says another number",
                     view.records()
                 ),
             });
@@ -726,7 +726,7 @@ impl ClusterStores {
         Error::Damaged {
             file: self.files[self.place(cluster).file].file.clone(),
             what: format!(
-                "cluster {cluster} has vector {node}, of {} in all",
+                "cluster {cluster} has vector {node}; there are {} vectors",
                 self.nodes
             ),
         }

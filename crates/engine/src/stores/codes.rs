@@ -221,7 +221,7 @@ pub(crate) fn each_code(
     Err(Error::Damaged {
         file: stored::name_of(volume, &entry.name),
         what: format!(
-            "{nodes} codes of {code_bytes} bytes, for {} vectors",
+            "it has {nodes} codes of {code_bytes} bytes; the index has {} vectors",
             manifest.vectors
         ),
     })
@@ -252,7 +252,7 @@ struct Parts {
 }
 
 /// The value that is added to the sum of a code's entries ([`PairedQuantizer::correction`]). It is
-/// stored as the upper half of an f32, whose error is less than that of the code.
+/// stored as the upper half of an f32, whose error is smaller than the error of the code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Correction(u16);
 

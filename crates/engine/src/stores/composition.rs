@@ -182,7 +182,7 @@ impl Composition {
             Made::Graph { open, .. } => open(volume, manifest, placed),
             Made::Clusters { .. } => Err(Error::Damaged {
                 file: volume.name(),
-                what: format!("the {} layout is none of a graph", self.name()),
+                what: format!("the {} layout has no graph", self.name()),
             }),
         }
     }

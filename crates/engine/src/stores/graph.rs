@@ -161,7 +161,7 @@ impl GraphStores {
                 return Err(Error::Damaged {
                     file: stored::file_of(volume, manifest, FileKind::Journal, None)?,
                     what: format!(
-                        "it has page {page} of {}; {} nodes need no more",
+                        "it has page {page}, and {} pages hold all {} nodes",
                         placement.pages(),
                         file.nodes
                     ),

@@ -218,7 +218,7 @@ pub(crate) trait CodedComposer {
 pub(crate) fn too_long(file: &str, node: u32, links: usize, most: usize) -> Error {
     Error::Damaged {
         file: file.to_owned(),
-        what: format!("node {node} has {links} links, {most} are the most in this index"),
+        what: format!("node {node} has {links} links, but this index allows {most}"),
     }
 }
 

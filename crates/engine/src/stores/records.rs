@@ -37,7 +37,7 @@ pub(crate) trait PageFormat {
     /// Bytes on storage of a list that is stored as `list`.
     fn list_bytes(&self, list: &[u8]) -> usize;
 
-    /// Whether a header is that of a file of `nodes` nodes in this format.
+    /// Whether a header belongs to a file of `nodes` nodes in this format.
     fn is_of(&self, header: &FileHeader, nodes: u64, file: &str) -> Result<bool, LayoutError>;
 
     /// Reads page `page` and verifies all its checksums.

@@ -34,7 +34,7 @@ impl Check<'_> {
         if let Some(first) = added.get(pages.count as usize) {
             let (page, all) = (file.pages + pages.count, file.pages + there);
             let what = format!(
-                "its {all} pages end before page {page}, which node {first} is on by {}; {} nodes are behind its end",
+                "its {all} pages end before page {page}, which has node {first} by {}; {} nodes are behind the end",
                 placement_tables.name,
                 nodes - u64::from(*first)
             );
@@ -58,7 +58,7 @@ impl Check<'_> {
             let (found, held) = (read.first, read.records.len() as u64);
             if found != begins {
                 let what = format!(
-                    "page {page} begins with node {found}; it is node {begins} by {}",
+                    "page {page} begins with node {found}; it should be node {begins} by {}",
                     placement_tables.name
                 );
                 return check.report.problem(name, Some(offset), what);
@@ -66,7 +66,7 @@ impl Check<'_> {
             if found + held != ends {
                 let most = ends - begins;
                 let what = format!(
-                    "page {page} holds {held} nodes from {found} on; {most} by {}",
+                    "page {page} holds {held} nodes from {found} on; it should hold {most} by {}",
                     placement_tables.name
                 );
                 return check.report.problem(name, Some(offset), what);
@@ -85,7 +85,7 @@ impl Check<'_> {
         let waiting = tables.waiting_from(node.into(), 1);
         if waiting.iter().any(|record| *record.vector != *vector) {
             let of = tables.pending.as_ref().map_or("", |pending| &pending.name);
-            self.node_problem(place, format_args!("waits in {of} with another vector"));
+            self.node_problem(place, format_args!("has another vector in {of}"));
         }
     }
 
@@ -117,7 +117,7 @@ impl Check<'_> {
                     .map_or("", |pending| &pending.name);
                 self.node_problem(
                     place,
-                    format_args!("has the outside id {id}, and waits in {of} with {waits}"),
+                    format_args!("has the external id {id}, but {waits} in {of}"),
                 );
             }
         }

@@ -69,7 +69,7 @@ impl Check<'_> {
             (extents, Some(number)) => {
                 // Faults of the table are reported for the table.
                 let Ok(Some(amended)) = stored::amended(self.volume, self.manifest) else {
-                    let what = "not checked: the table of what came after the build is damaged";
+                    let what = "not checked: the table of changes since the build is damaged";
                     self.report.problem(name, None, what);
                     return Ok(());
                 };
@@ -153,7 +153,7 @@ impl Check<'_> {
                 Ok(view) if view.records() != extent.records => {
                     let (found, said) = (view.records(), extent.records);
                     let what = format!(
-                        "{found} vectors stand in an extent of cluster {}; its table says {said}",
+                        "{found} vectors are in the posting list of cluster {}; its table says {said}",
                         extent.cluster
                     );
                     self.report.problem(name, Some(at), what);
@@ -170,7 +170,7 @@ impl Check<'_> {
     /// Checks that bytes from `at` on are zero.
     fn zeros(&mut self, zeros: &[u8], at: u64, name: &str) {
         if let Some(byte) = zeros.iter().position(|&byte| byte != 0) {
-            let what = "a byte between two extents is not zero";
+            let what = "a byte between two posting lists is not zero";
             self.report.problem(name, Some(at + byte as u64), what);
         }
     }
@@ -228,7 +228,10 @@ impl Check<'_> {
                     file: &name,
                 };
                 if u64::from(node) >= nodes {
-                    self.node_problem(place, format_args!("is none of the {nodes} that there are"));
+                    self.node_problem(
+                        place,
+                        format_args!("does not exist; there are {nodes} nodes"),
+                    );
                     continue;
                 }
                 members.add(node.into());
@@ -236,7 +239,7 @@ impl Check<'_> {
                     continue;
                 }
                 if !own.add(node.into()) {
-                    self.node_problem(place, "has two clusters of its own");
+                    self.node_problem(place, "has two own clusters");
                     continue;
                 }
                 live += u64::from(!tables.placement.is_dead(id, node));
@@ -251,7 +254,7 @@ impl Check<'_> {
             if live != facts.live {
                 let said = facts.live;
                 self.claim(format!(
-                    "it says that {said} vectors count; {live} have a cluster of their own"
+                    "it says that {said} vectors are live; {live} have an own cluster"
                 ));
             }
             return Ok(());
@@ -260,7 +263,7 @@ impl Check<'_> {
         let strays = (0..nodes).filter(stray).count();
         if let Some(first) = (0..nodes).find(stray) {
             let name = stored::file_of(volume, manifest, FileKind::Amended, None)?;
-            let what = format!("{strays} vectors that count are in no cluster, {first} the first");
+            let what = format!("{strays} live vectors are in no cluster; the first is {first}");
             self.report.problem(&name, None, what);
         }
         Ok(())
@@ -275,7 +278,7 @@ impl Check<'_> {
         let table = stored::clusters(self.volume, self.manifest, (extents, kind))?;
         model(&table, kind, name)?;
         if kind == ExtentKind::Replicated && !table.model.is_empty() {
-            let what = "it has a model of numbers, of which a replicated index has none";
+            let what = "it has a model of numbers, and a replicated index has none";
             self.report.problem(name, None, what);
         }
         Ok(())
@@ -286,7 +289,7 @@ impl Check<'_> {
         let extent_kind = extent_kind(kind);
         // Faults of the table are reported for the table. Without it, the places are unknown.
         let Ok(table) = stored::clusters(self.volume, self.manifest, (kind, extent_kind)) else {
-            let what = "not checked: the table of its extents is damaged";
+            let what = "not checked: the table of its posting lists is damaged";
             self.report.problem(name, None, what);
             return Ok(());
         };
@@ -373,7 +376,10 @@ impl Check<'_> {
             let taken = model.decode(first, view.others(), &mut others);
             let wrong = match taken {
                 Ok(taken) if taken == view.others().len() => None,
-                Ok(taken) => Some(format!("take {taken} bytes of {}", view.others().len())),
+                Ok(taken) => Some(format!(
+                    "they take {taken} bytes of {}",
+                    view.others().len()
+                )),
                 Err(error) => Some(error.to_string()),
             };
             if let Some(wrong) = wrong {
@@ -411,7 +417,7 @@ impl Check<'_> {
         for node in others {
             if node >= shape.vectors {
                 let what = format!(
-                    "cluster {cluster} has vector {node}, of {} in all",
+                    "cluster {cluster} has vector {node}; there are {} vectors",
                     shape.vectors
                 );
                 self.report.problem(name, Some(offset), what);
@@ -462,7 +468,7 @@ impl Check<'_> {
         }
         let vectors = self.manifest.vectors;
         if kind != ExtentKind::Postings && found.own.count() != vectors {
-            let what = format!("{} of {vectors} vectors stand in it", found.own.count());
+            let what = format!("it has {} of {vectors} vectors", found.own.count());
             self.report.problem(name, None, what);
         }
         if found.members.count() != vectors {
@@ -473,7 +479,7 @@ impl Check<'_> {
         let said = (facts.members, u64::from(facts.largest));
         if (found.total, found.largest) != said {
             self.claim(format!(
-                "it says {} members of all clusters, {} of the largest; they are {}, and {}",
+                "it says that all clusters have {} members, and the largest {}; they have {}, and {}",
                 said.0, said.1, found.total, found.largest
             ));
         }

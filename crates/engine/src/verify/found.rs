@@ -38,7 +38,7 @@ pub(super) fn warn(
         Ok(Some(trouble)) => progress.warn(&format!("{path_shown}: {trouble}")),
         Err(Error::Interrupted) => return Err(Error::Interrupted),
         Err(error) => progress.warn(&format!(
-            "{path_shown}: whole, but nobody looked whether its vectors are found well: {error}"
+            "{path_shown}: no damage, but the check whether searches find its vectors failed: {error}"
         )),
     }
     Ok(())

@@ -65,12 +65,9 @@ impl IdFile {
                 Ok((_, of)) if of == node => continue,
                 Ok((entry, of)) => (
                     entry,
-                    format!("outside id {id} is that of node {of} here; node {node} has it"),
+                    format!("external id {id} leads to node {of}; node {node} has it"),
                 ),
-                Err(entry) => (
-                    entry,
-                    format!("outside id {id} is missing, which node {node} has"),
-                ),
+                Err(entry) => (entry, format!("external id {id} of node {node} is missing")),
             };
             report.problem(
                 self.ids.file(),
@@ -95,8 +92,7 @@ impl IdFile {
             for (place, entry) in (0..view.len()).zip(view.first_entry()..) {
                 if !self.found.has(entry) {
                     let (id, node) = view.get(place);
-                    let what =
-                        format!("outside id {id} is that of node {node} here; no node has it");
+                    let what = format!("external id {id} leads to node {node}; no node has it");
                     report.problem(
                         self.ids.file(),
                         Some(self.ids.entries().offset(entry)),
@@ -128,7 +124,7 @@ impl Check<'_> {
             };
             let ((first, end), at) = (view.ends(), entries.offset(view.first_entry()));
             if let Some(before) = before.filter(|&before| first <= before) {
-                let what = format!("outside id {first} comes after {before}: ids must ascend");
+                let what = format!("external id {first} comes after {before}; ids must ascend");
                 self.report.problem(name, Some(at), what);
             }
             before = Some(end);
@@ -141,7 +137,7 @@ impl Check<'_> {
         if counts && table.largest().saturating_add(1) > next_id {
             let largest = table.largest();
             self.claim(format!(
-                "it says that the next outside id is {next_id}; there is {largest}"
+                "it says that the next external id is {next_id}, but {largest} exists"
             ));
         }
         Ok(())
@@ -157,7 +153,7 @@ impl Check<'_> {
                 let next = manifest.next_id;
                 self.node_problem(
                     place,
-                    format_args!("has the outside id {id}, where all are below {next}"),
+                    format_args!("has the external id {id}, but all must be below {next}"),
                 );
             }
             return;

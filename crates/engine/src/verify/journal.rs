@@ -67,7 +67,7 @@ impl Check<'_> {
             let behind = nodes - on(pages.count).0 - held.sum::<u64>();
             let first = on(page).0;
             let what = format!(
-                "its {stored} pages end before page {page}, which node {first} is on; {behind} nodes are behind its end"
+                "its {stored} pages end before page {page}, which has node {first}; {behind} nodes are behind the end"
             );
             self.report.problem(name, None, what);
         }
@@ -115,7 +115,7 @@ impl Check<'_> {
                 self.report.problem(name, None, what);
                 continue;
             }
-            // Offsets are those of the page in its file.
+            // Offsets in the page's file, not in the journal.
             let place = format!(
                 "{name}, for page {page} of {}",
                 self.composition.lists.name()

@@ -116,9 +116,7 @@ impl Check<'_> {
             ));
         }
         if last.kept.is_some() {
-            self.claim(
-                "its last segment, to which vectors are added, is one that a merge kept".into(),
-            );
+            self.claim("its last segment takes new vectors, but a merge kept it".into());
         }
     }
 
@@ -175,7 +173,7 @@ impl Check<'_> {
         let file = file.unwrap_or_else(|| self.volume.name());
         for id in self.ids.repeated() {
             self.report
-                .problem(&file, None, format!("outside id {id} stands twice"));
+                .problem(&file, None, format!("external id {id} occurs twice"));
         }
     }
 

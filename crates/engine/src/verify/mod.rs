@@ -4,16 +4,16 @@
 //!   manifest.rs   the claims of the MANIFEST: files that the layout needs, segments, sums
 //!   pages.rs      files of pages, piece by piece; checks that apply to any node
 //!     ├─ records.rs   pages as their build left them, whatever their format, and their records
-//!     ├─ placed.rs    pages of an index that took direct inserts: rewritten records, and pending ones
+//!     ├─ placed.rs    pages after direct inserts: rewritten records, and pending ones
 //!     ├─ added.rs     pages of vectors that direct inserts added, if vectors are stored apart
-//!     └─ journal.rs   pages that direct inserts write in place, and the journal that has them first
-//!   clusters.rs   files of a cluster index: posting lists, and vectors that are stored by themselves
+//!     └─ journal.rs   pages that direct inserts write in place, and the journal before them
+//!   clusters.rs   files of a cluster index: posting lists, and vectors stored by themselves
 //!   placement.rs  the table of nodes and pages after direct inserts, and the live ids
 //!   streams.rs    byte strings, and the content of the tables among them
 //!   ids.rs        external ids that occur twice
 //!   columns.rs    attributes of vectors, and the nodes that have them
 //!   id_file.rs    the file that maps external ids to nodes
-//!   found.rs      whether searches find vectors inserted since the build: a warning, and no problem
+//!   found.rs      whether searches find vectors inserted since the build: only a warning
 //! ```
 //!
 //! The checks cover the manifest, and each file's length, header and block checksums. Pages must
@@ -306,10 +306,10 @@ impl Check<'_> {
             );
             let what = match placed && self.manifest.placement.is_none() {
                 true => format!(
-                    "the MANIFEST gives it the role {role:?}, and says of no records that were written anew"
+                    "the MANIFEST gives it the role {role:?}, but names no rewritten records"
                 ),
                 false => format!(
-                    "the MANIFEST gives it the role {role:?}, which the {layout} layout of this index has not"
+                    "the MANIFEST gives it the role {role:?}, which the {layout} layout of this index does not have"
                 ),
             };
             self.report.problem(&name, None, what);
@@ -407,8 +407,7 @@ impl Check<'_> {
                 if let Some(torn) = replayed.torn {
                     // This is normal after a crash: all durable records are there.
                     self.progress.warn(&format!(
-                        "{}: its last record ends at byte {}, and what is behind it does not count ({}): as a crash leaves it; \
-                         {}{} whole records stand there, none of which is known to have been durable",
+                        "{}: its last record ends at byte {}; the bytes behind it are ignored ({}), as after a crash. They have {}{} whole records, and none is known to have been durable",
                         torn.file,
                         torn.offset,
                         torn.reason,
@@ -433,15 +432,13 @@ impl Check<'_> {
                 self.report.problem(
                     &name,
                     None,
-                    "damaged: it is not known which inserts of the command were cut off. No vector depends on it: look whether the last insert is whole \
-                     (`stratann get`); `stratann repair` removes this file",
+                    "damaged: it is not known which inserts of the command were cut off. No vector depends on this file. Check with `stratann get` whether the last insert is complete; `stratann repair` removes this file",
                 );
                 return Ok(());
             }
             Err(Unreadable::Later(version)) => {
                 self.progress.warn(&format!(
-                    "{name}: of version {version}, which a later StratANN wrote: what it says of inserts that were cut off is not known here. This program \
-                     takes no changes of the index: use that one, or `stratann repair --force`, which removes this file"
+                    "{name}: version {version} of a later StratANN, so this program does not know which inserts were cut off, and takes no changes of the index. Use the later StratANN, or `stratann repair --force`, which removes this file"
                 ));
                 return Ok(());
             }
@@ -452,7 +449,7 @@ impl Check<'_> {
             .filter(|insert| !insert.done && !durable::inserts::is_replaced(insert, state));
         for insert in open {
             self.progress.warn(&format!(
-                "{name}: an insert of '{}' was cut off, or goes on: `stratann insert` with its vectors, its options and `--resume` goes on with it, with `--forget` forgets it (in Python `insert(vectors, resume=True)` and `forget_cut_off()`)",
+                "{name}: an insert of '{}' was cut off, or is running. To resume it, run `stratann insert` with its vectors, its options and `--resume`; to forget it, use `--forget` (in Python `insert(vectors, resume=True)` and `forget_cut_off()`)",
                 insert.file
             ));
         }

@@ -99,9 +99,8 @@ impl Check<'_> {
 
     /// Reports a page of rewritten records in an index that has none.
     pub(super) fn no_relocated(&mut self, page: u64, offset: u64, file: &str) {
-        let what = format!(
-            "page {page} holds records that were written anew, of which the MANIFEST says there are none"
-        );
+        let what =
+            format!("page {page} has rewritten records, but the MANIFEST says that there are none");
         self.report.problem(file, Some(offset), what);
     }
 
@@ -123,7 +122,7 @@ impl Check<'_> {
             let found = links.len();
             self.node_problem(
                 place,
-                format_args!("has {found} links; {degree} is the most in this index"),
+                format_args!("has {found} links, but this index allows {degree}"),
             );
         }
         if let Some(link) = links.iter().find(|&&link| u64::from(link) >= nodes) {
@@ -148,7 +147,7 @@ impl Check<'_> {
         if !self.ids.insert(id) {
             self.node_problem(
                 place,
-                format_args!("has the outside id {id}, which another node has, too"),
+                format_args!("has the external id {id}, which another node has, too"),
             );
         }
     }

@@ -102,7 +102,7 @@ impl Check<'_> {
         }
         if let Some((node, page)) = first {
             let what = format!(
-                "its {pages} pages end before page {page}, which node {node} is on by {}; {behind} nodes are behind its end",
+                "its {pages} pages end before page {page}, which has node {node} by {}; {behind} nodes are behind the end",
                 tables.name
             );
             self.report.problem(name, None, what);
@@ -181,7 +181,7 @@ impl Check<'_> {
             let nodes = page_of.len();
             self.node_problem(
                 place,
-                format_args!("is none of the {nodes} nodes there are"),
+                format_args!("does not exist; there are {nodes} nodes"),
             );
             return None;
         };
@@ -227,7 +227,7 @@ impl Check<'_> {
             }
             if !walk.found.add(node.into()) {
                 let page = tables.placement.page_of[node as usize];
-                self.node_problem(place, format_args!("waits for page {page}, and is on it"));
+                self.node_problem(place, format_args!("waits for page {page}, but is on it"));
                 continue;
             }
             self.report.nodes += 1;
@@ -255,7 +255,7 @@ impl Check<'_> {
             // A new node may be among the pending ones.
             let unknown = walk.damaged.has(page.into()) || (!knows && node >= built);
             if !walk.found.has(node) && !unknown {
-                let what = format!("node {node} is on page {page} by this table, and is not there");
+                let what = format!("it places node {node} on page {page}, which does not have it");
                 self.report.problem(&tables.name, None, what);
             }
         }

@@ -117,10 +117,10 @@ pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<S
     let later = placement.nodes.saturating_sub(placement.built);
     match layout.has_vectors_in_records() {
         false if added == 0 && later > 0 => Some(format!(
-            "it names no pages of vectors that were added, which those of {later} nodes are on"
+            "it names no pages of inserted vectors, but {later} nodes need them"
         )),
         true if added > 0 => Some(format!(
-            "it names {added} pages of vectors that were added, which the {layout} layout of this index has not"
+            "it names {added} pages of inserted vectors, which the {layout} layout of this index does not have"
         )),
         _ => None,
     }
@@ -171,7 +171,7 @@ impl Check<'_> {
             self.counts.later += 1;
         } else {
             let what = format!(
-                "node {node} came after the build with the outside id {id}, which is none of those that did"
+                "node {node} was inserted after the build with the external id {id}, which the table does not list"
             );
             self.report.problem(&tables.name, None, what);
         }
@@ -194,7 +194,7 @@ impl Check<'_> {
         let live = nodes - dead;
         if live != facts.live {
             self.claim(format!(
-                "it says that {} vectors count; {live} do: of {nodes} nodes, {dead} have an id that was deleted or replaced",
+                "it says that {} vectors are live; {live} are: of {nodes} nodes, {dead} have an id that was deleted or replaced",
                 facts.live
             ));
         }
@@ -202,7 +202,7 @@ impl Check<'_> {
         let said = ranges.fold(0u64, u64::saturating_add);
         if said > later {
             let what = format!(
-                "it says that {said} outside ids came after the build; {later} of them are on nodes that did"
+                "it lists {said} external ids that were inserted after the build; {later} of them are on nodes"
             );
             self.report.problem(&tables.name, None, what);
         }

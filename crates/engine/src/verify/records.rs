@@ -133,7 +133,9 @@ impl Check<'_> {
                 next = Some(found + held as u64);
             }
             if let Some(&count) = count.filter(|&&count| usize::from(count) != held) {
-                let what = format!("page {page} holds {held} nodes; {count} by the table of pages");
+                let what = format!(
+                    "page {page} holds {held} nodes; it should hold {count} by the table of pages"
+                );
                 check.report.problem(name, Some(offset), what);
             }
             let said = count.map(|_| tables.runs.has(page));
@@ -142,7 +144,7 @@ impl Check<'_> {
                 // No lookup would find its nodes, and decoding depends on their numbers.
                 Some(expected) if expected != found => {
                     let what =
-                        format!("page {page} begins with node {found}; {expected} is the next");
+                        format!("page {page} begins with node {found}; node {expected} is next");
                     check.report.problem(name, Some(offset), what);
                 }
                 _ => records.check(check, &read, page, name, Some(offset)),
@@ -154,13 +156,14 @@ impl Check<'_> {
             let mut zeros = vec![0; padding];
             self.volume.read_at(&file.entry.name, offset, &mut zeros)?;
             if zeros.iter().any(|&byte| byte != 0) {
-                let what = "what stands behind its last record is not zero".to_owned();
+                let what = "a byte behind its last record is not zero".to_owned();
                 self.report.problem(name, Some(offset), what);
             }
         }
         // A page that was skipped is a problem already.
         if let Some(found) = next.filter(|&next| next != end) {
-            let what = format!("its last page ends before node {found}; {end} is the file's end");
+            let what =
+                format!("its last page ends before node {found}; it should end before {end}");
             self.report.problem(name, None, what);
         }
         match self
@@ -284,15 +287,15 @@ impl Runs {
     ) {
         if let Some(left) = self.left.filter(|&left| left != read.begun) {
             let what = format!(
-                "page {page} begins with {} bytes of a record before it; {left} are left of that",
+                "page {page} begins with {} bytes of a spanned record; {left} bytes of it are left",
                 read.begun
             );
             check.report.problem(file, Some(offset), what);
         }
         if let Some(said) = said.filter(|&said| said != (read.left > 0)) {
             let what = match said {
-                true => "does not go on on the next; it does by the table of pages",
-                false => "goes on on the next; it does not by the table of pages",
+                true => "does not run on to the next; it should by the table of pages",
+                false => "runs on to the next; it should not by the table of pages",
             };
             let what = format!("page {page} {what}");
             check.report.problem(file, Some(offset), what);
@@ -346,7 +349,7 @@ impl Records<'_> {
                 // The fault is on a later page, and is reported there too.
                 (Err(error), Some(node)) if read.left > 0 && slot + 1 == read.records.len() => {
                     let place = NodeAt { file, offset, node };
-                    check.node_problem(place, format_args!("does not go on: {error}"));
+                    check.node_problem(place, format_args!("does not run on: {error}"));
                     continue;
                 }
                 // The remainder of a garbage record does not matter either.
@@ -408,7 +411,10 @@ impl Records<'_> {
         };
         match model.decode(own, bytes, &mut self.links) {
             Err(error) => {
-                check.node_problem(place, format_args!("has no list that decodes: {error}"));
+                check.node_problem(
+                    place,
+                    format_args!("has a list that does not decode: {error}"),
+                );
                 false
             }
             Ok(taken) if taken != bytes.len() => {
@@ -440,7 +446,10 @@ impl Records<'_> {
         match model.decode(&[], bytes, base, &mut self.vector) {
             Ok(()) => check.vector(place, &self.vector, bytes.len()),
             Err(error) => {
-                check.node_problem(place, format_args!("has no vector that decodes: {error}"));
+                check.node_problem(
+                    place,
+                    format_args!("has a vector that does not decode: {error}"),
+                );
             }
         }
     }
@@ -459,7 +468,7 @@ impl Records<'_> {
         if let Err(error) = model.decode_leading(bytes, &mut self.vector) {
             check.node_problem(
                 place,
-                format_args!("has no leading part of a vector that decodes: {error}"),
+                format_args!("has a leading part that does not decode: {error}"),
             );
         }
     }
@@ -505,7 +514,7 @@ impl Records<'_> {
             Ok(id) if *id == leading_id => {}
             Ok(id) => check.node_problem(
                 place,
-                format_args!("has the outside id {id}, and {leading_id} beside its list"),
+                format_args!("has the external id {id}, but {leading_id} beside its list"),
             ),
             Err(error) => check.report.refused(place.file, &error.clone().into()),
         }
@@ -515,7 +524,10 @@ impl Records<'_> {
                 check.waits_as(place, node, &self.vector);
             }
             Err(error) => {
-                check.node_problem(place, format_args!("has no vector that decodes: {error}"));
+                check.node_problem(
+                    place,
+                    format_args!("has a vector that does not decode: {error}"),
+                );
             }
         }
     }

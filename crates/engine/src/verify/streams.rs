@@ -136,9 +136,11 @@ impl Check<'_> {
             FileKind::Journal => self.journal(payload, name)?,
             // Codes, codebooks and ids are checked above, and files of other forms elsewhere. Any
             // other kind here is a table that was added without a check.
-            _ => self
-                .report
-                .problem(name, None, "nothing checks what a file of this kind says"),
+            _ => self.report.problem(
+                name,
+                None,
+                "this program has no check for a file of this kind",
+            ),
         }
         Ok(())
     }
@@ -160,7 +162,9 @@ impl Check<'_> {
         if needed == file.vector_models.is_empty() {
             let models = file.vector_models.len();
             let layout = self.layout;
-            let what = format!("it has {models} models of vectors, in the {layout} layout");
+            let what = format!(
+                "it has {models} models of vectors, which does not fit the {layout} layout"
+            );
             self.report.problem(name, None, what);
         }
         for (n, model) in file.vector_models.iter().enumerate() {
@@ -182,7 +186,8 @@ impl Check<'_> {
             && let Ok(directory) = stored::directory(self.volume, self.manifest)
             && directory.vector_models.get(n.unwrap_or(0) as usize) != Some(&file.model)
         {
-            let what = "the model of the trailing parts is not that of the leading ones";
+            let what =
+                "the model of the trailing parts differs from the model of the leading parts";
             self.report.problem(name, None, what);
         }
         Ok(())
@@ -191,7 +196,7 @@ impl Check<'_> {
     fn vector_model(&mut self, which: std::fmt::Arguments<'_>, model: &[u8], name: &str) {
         let at = self.composition.vectors;
         if let Err(error) = VectorModel::of_index(model, at, self.manifest) {
-            let what = format!("{which} is none for them: {error}");
+            let what = format!("{which} does not fit the index: {error}");
             self.report.problem(name, None, what);
         }
     }

@@ -61,7 +61,7 @@ enum Part<'a> {
     Nodes(&'a mut [Node]),
     /// The number of a slotted page, and the node that it says it begins with.
     Page(FileKind, u64, &'a mut u32),
-    /// The outside id of a node in a file of slotted pages.
+    /// The external id of a node in a file of slotted pages.
     Id(FileKind, u32, &'a mut u64),
     Directory(&'a mut DirectoryFile),
     Chunks(u32, &'a mut ChunksFile),
@@ -470,7 +470,7 @@ fn vector_codes(nodes: &[Node], layout: Layout) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) 
     (models, codes)
 }
 
-/// The chunks of a segment whose pages hold so many nodes each.
+/// The chunks of a segment whose pages hold this many nodes each.
 fn chunks(
     counts: &[u16],
     segment: std::ops::Range<u32>,
@@ -590,13 +590,13 @@ fn what_is_wrong_with_a_node_is_named() {
         );
         // Node 7 has it.
         let change = of(|node| node.id = 49);
-        // If both parts have ids, those of the leading ones count.
+        // If both parts have ids, the id of the leading part counts.
         let ids = if layout == Layout::Layered {
             list
         } else {
             &vectors
         };
-        says(layout, &change, ids, &["has the outside id 49"]);
+        says(layout, &change, ids, &["has the external id 49"]);
         let twice = |part: Part<'_>| {
             if let Part::Nodes(nodes) = part {
                 nodes[5].id = u64::MAX;
@@ -607,7 +607,7 @@ fn what_is_wrong_with_a_node_is_named() {
             Layout::Decoupled | Layout::Layered => "",
             _ => list,
         };
-        let text = format!("outside id {} stands twice", u64::MAX);
+        let text = format!("external id {} occurs twice", u64::MAX);
         let found = lines(&self::index(layout, &twice));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(
@@ -623,21 +623,21 @@ fn what_is_wrong_with_a_node_is_named() {
             layout,
             &change,
             list,
-            &["node 37 has 9 links; 8 is the most"],
+            &["node 37 has 9 links, but this index allows 8"],
         );
         let change = of(|node| node.list_code = |code| code.truncate(code.len() - 1));
         says(
             layout,
             &change,
             list,
-            &["node 37 has no list that decodes", "cut"],
+            &["node 37 has a list that does not decode", "cut"],
         );
         let change = of(|node| node.list_code = |code| code[0] |= 0x60);
         says(
             layout,
             &change,
             list,
-            &["node 37 has no list that decodes", "codec"],
+            &["node 37 has a list that does not decode", "codec"],
         );
         let change = of(|node| node.list_code = |code| code.push(0));
         says(
@@ -651,7 +651,7 @@ fn what_is_wrong_with_a_node_is_named() {
             layout,
             &change,
             &vectors,
-            &["node 37 has no vector that decodes"],
+            &["node 37 has a vector that does not decode"],
         );
         // Page 5 holds nodes 35 to 41, and page 1 of the second chunk of segment 1 begins with node
         // 39.
@@ -670,7 +670,7 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
             *id += 1;
         }
     };
-    let words = ["node 37 has the outside id 20, and 19 beside its list"];
+    let words = ["node 37 has the external id 20, but 19 beside its list"];
     says(Layout::Layered, &change, "vectors-1", &words);
     for of_directory in [true, false] {
         let change = |part: Part<'_>| match part {
@@ -679,7 +679,8 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
             _ => {}
         };
         let found = lines(&index(Layout::Layered, &change));
-        let text = "chunks-1: the model of the trailing parts is not that of the leading ones";
+        let text =
+            "chunks-1: the model of the trailing parts differs from the model of the leading parts";
         assert!(found.iter().any(|line| line.ends_with(text)), "{found:#?}");
     }
     // An invalid leading part is reported at its own place, and the vector at the place of the
@@ -689,7 +690,7 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
             nodes[37].vector_code = |code| code.truncate(1);
         }
     };
-    let words = ["node 37 has no vector that decodes"];
+    let words = ["node 37 has a vector that does not decode"];
     says(Layout::Layered, &cut, "vectors-1", &words);
 }
 
@@ -705,7 +706,7 @@ fn the_base_of_a_chunk_is_what_its_vectors_are_decoded_with() {
     let found = lines(&index(Layout::Decoupled, &change));
     assert_eq!(found.len(), CHUNK as usize, "{found:#?}");
     for (node, line) in (40..).zip(&found) {
-        let text = format!("node {node} has no vector that decodes");
+        let text = format!("node {node} has a vector that does not decode");
         assert!(
             line.contains("/vectors-1, ") && line.contains(&text),
             "{line}"
@@ -743,7 +744,7 @@ fn pages_hold_what_the_tables_say() {
             layout,
             &change,
             list,
-            &["12288: page 2 begins with node 15; 14 is the next"],
+            &["12288: page 2 begins with node 15; node 14 is next"],
         );
         // A page gives a node to the next.
         let change = |part: Part<'_>| {
@@ -754,9 +755,9 @@ fn pages_hold_what_the_tables_say() {
         };
         let found = lines(&index(layout, &change));
         let expected = [
-            "12288: page 2 holds 7 nodes; 6 by the table of pages",
-            "16384: page 3 holds 7 nodes; 8 by the table of pages",
-            "16384: page 3 begins with node 21; 20 is the next",
+            "12288: page 2 holds 7 nodes; it should hold 6 by the table of pages",
+            "16384: page 3 holds 7 nodes; it should hold 8 by the table of pages",
+            "16384: page 3 begins with node 21; node 20 is next",
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (line, text) in found.iter().zip(expected) {
@@ -778,7 +779,7 @@ fn pages_hold_what_the_tables_say() {
         Part::Page(FileKind::Vectors, 2, says) if *says == 24 + 8 => *says = u32::MAX,
         _ => {}
     };
-    let text = "12288: page 2 begins with node 4294967295; 32 is the next";
+    let text = "12288: page 2 begins with node 4294967295; node 32 is next";
     says(Layout::Decoupled, &change, "vectors-1", &[text]);
     let change = |part: Part<'_>| {
         if let Part::Chunks(1, file) = part {
@@ -862,7 +863,7 @@ fn models_decode_and_are_for_these_vectors() {
         Layout::Packed,
         &none,
         "directory",
-        &["0 models of vectors, in the packed layout"],
+        &["0 models of vectors, which does not fit the packed layout"],
     );
 }
 
@@ -1083,7 +1084,7 @@ fn codes_stand_in_one_place() {
         let found = lines(&volume);
         assert_eq!(found.len(), 1, "{layout}: {found:#?}");
         let text = format!(
-            "/{kind}: the MANIFEST gives it the role \"{kind}\", which the {layout} layout of this index has not"
+            "/{kind}: the MANIFEST gives it the role \"{kind}\", which the {layout} layout of this index does not have"
         );
         assert!(found[0].contains(&text), "{layout}: {found:#?}");
         // Only where it does not belong.

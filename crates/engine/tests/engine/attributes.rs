@@ -1,4 +1,4 @@
-//! Changes of attributes and deletions by filter that end in the middle.
+//! Changes of attributes and deletions by filter that end before they are done.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use super::fixtures::{SIFT_BASE, head, rows};
 
 const ROWS: usize = 3_000;
 
-/// Ends the work when it has come so far so many times.
+/// Interrupts the work after this many calls to `advance`.
 struct EndsAfter(AtomicUsize);
 
 impl EndsAfter {
@@ -65,7 +65,8 @@ fn row(numbers: &[(&str, i64)], payload: Option<&str>) -> Row {
     }
 }
 
-/// Whether a vector is on storage or waits, had a row or none, and whether a merge comes between.
+/// Vectors on storage and waiting ones, with and without a row, with and without a merge in
+/// between.
 #[test]
 fn an_update_keeps_what_it_is_not_given() {
     for preset in [Preset::STRATANN, Preset::DISKANN, Preset::SPANN] {
@@ -101,7 +102,7 @@ fn an_update_keeps_what_it_is_not_given() {
             preset.name
         );
         update(&index, 900, row(&[("a", 9)], None)).unwrap();
-        // An id that is not there changes none of those that are.
+        // An id that does not exist: the existing ids stay unchanged.
         let both = RowTable::new(vec![row(&[("a", 0)], None); 2]);
         index
             .update_attributes(&[5, 901], &both, &Silent)
@@ -206,12 +207,13 @@ fn what_is_done_of_a_change_that_ends_in_the_middle_is_said_and_stays() {
     assert_eq!(matched, ROWS as u64);
     assert!(deleted > 0 && deleted < matched, "{deleted} of {matched}");
     assert_eq!(live.len() as u64, matched - deleted);
-    // Again for the others.
+    // A second call deletes the remaining vectors.
     assert_eq!(live.delete_matching(&filter).unwrap(), matched - deleted);
     assert_eq!(live.len(), 0);
 }
 
-/// However large rows are with what stays: it takes no more memory than to set them, and what is too long is named.
+/// Large rows with large attributes that stay. The update takes no more memory than to set the
+/// rows, and an error names a row that is too long.
 #[test]
 fn an_update_of_large_rows_goes_piece_by_piece() {
     const MOST: usize = 60_000;
@@ -237,7 +239,8 @@ fn an_update_of_large_rows_goes_piece_by_piece() {
     assert_eq!(last.attributes.len(), 2);
     assert_eq!(last.payload.as_ref().map(String::len), Some(MOST + 2));
 
-    // Texts that are too long together: of the third of four, the two before it are set.
+    // Texts that are too long together. The third of four rows fails, and the two before it are
+    // set.
     let text = |length: usize| Value::String("y".repeat(length));
     let long = |name: &str, length| Row {
         attributes: [(name.to_owned(), text(length))].into(),

@@ -1,5 +1,5 @@
-//! Numbers that a caller gives, however large: refused with a typed error that names the bound, or served with what the
-//! collection needs. None is an allocation.
+//! Numbers from a caller, however large. They are refused with a typed error that names the bound,
+//! or served with the memory that the collection needs. None of them is the size of an allocation.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use stratann::{
 const DIM: usize = 8;
 const ROWS: usize = 300;
 
-/// A number that no memory has room for.
+/// A number of bytes that no machine has.
 const HUGE: usize = 1_000_000_000_000;
 
 fn matrix(rows: usize) -> Matrix {
@@ -21,7 +21,7 @@ fn matrix(rows: usize) -> Matrix {
     Matrix::new(bytes, rows, DIM, Element::U8).unwrap()
 }
 
-/// Rows that nobody could hold: their number is all there is of them.
+/// Rows that fit no memory: only their number exists.
 struct Endless {
     rows: usize,
     dim: usize,
@@ -59,7 +59,7 @@ fn quick(preset: Preset) -> BuildOptions {
     }
 }
 
-/// It is refused as a wrong call, in words that name these.
+/// The call is refused as wrong, and its error has these words.
 #[track_caller]
 fn refused<T>(result: Result<T, impl Into<Error>>, words: &[&str]) {
     let error = result.err().expect("it was taken").into();
@@ -108,7 +108,8 @@ fn numbers_of_a_search() {
                     list: HUGE,
                     ..good
                 },
-                // The vectors that there are, or so many as an index that changes pads.
+                // At most the number of vectors, or the number to which an index that changes pads
+                // its answers.
                 ["k is", "expected at most"],
             ),
             (
@@ -167,7 +168,7 @@ fn numbers_of_a_search() {
         );
         refused(catalog.search(&name, &endless, &good), &["k times queries"]);
 
-        // At the bounds, it costs what the collection has.
+        // At the bounds, the cost is that of the collection.
         let expected = index.search(&queries, &list(ROWS)).unwrap();
         for most in [ROWS + 1, 1_000_000_000, MOST_LIST] {
             let options = SearchOptions {
@@ -268,7 +269,7 @@ fn numbers_of_a_build() {
     refused(build(&base, "", &good, &Silent), &["path", "empty"]);
     assert!(!path.exists(), "a refused build left something behind");
 
-    // What is larger than the collection is no more than the collection.
+    // A size over that of the collection acts as the collection's size.
     let generous = BuildOptions {
         build_list: MOST_LIST,
         chunk_bytes: u64::MAX,
@@ -322,7 +323,7 @@ fn no_vector_has_the_last_number_as_its_id() {
     let found = index
         .search(&matrix(ROWS), &SearchOptions::default())
         .unwrap();
-    // Another row is equal to it, whose id is smaller.
+    // Another row is equal to it, and has a smaller id.
     assert!(found.ids[7 * found.k..8 * found.k].contains(&(u64::MAX - 1)));
 }
 
@@ -434,7 +435,7 @@ fn numbers_of_everything_else() {
             &words,
         );
     }
-    // The largest that are taken; threads are started, so fewer of them.
+    // The largest possible values. Threads are started, so there are fewer.
     let options = WriteOptions {
         threads: 3,
         direct: DirectOptions {

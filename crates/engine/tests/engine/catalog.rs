@@ -1,4 +1,5 @@
-//! A catalog as a user has it: a directory of indexes, one budget, indexes that come and go.
+//! A catalog as an application uses it: a directory of indexes, one budget, and indexes that are
+//! opened and closed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ fn queries(rows: usize) -> Matrix {
     head(SIFT_QUERIES, rows)
 }
 
-/// A codebook of 16 bytes; another seed gives another one.
+/// A codebook of 16 bytes. Another seed gives another one.
 pub(super) fn codebook(seed: u64) -> Codebook {
     let options = TrainOptions {
         code_bytes: Some(16),
@@ -36,7 +37,7 @@ pub(super) fn codebook(seed: u64) -> Codebook {
     Codebook::train(&base(1_000), &options, &Silent).unwrap()
 }
 
-/// Options that build some hundred rows in a moment.
+/// Options that build some hundred rows quickly.
 pub(super) fn small(preset: Preset, codebook: &Codebook) -> BuildOptions {
     BuildOptions {
         preset,
@@ -69,13 +70,13 @@ impl Place {
         self.dir().join(name)
     }
 
-    /// Builds an index of so many rows.
+    /// Builds an index of this many rows.
     fn add(&self, name: &str, rows: usize, codebook: &Codebook) {
         let options = small(Preset::AISAQ, codebook);
         build(&base(rows), self.path(name), &options, &Silent).unwrap();
     }
 
-    /// With `a`, `b` and `c`, of 200, 300 and 400 rows.
+    /// A directory with the indexes `a`, `b` and `c`, of 200, 300 and 400 rows.
     fn with_three(codebook: &Codebook) -> Self {
         let place = Self::new();
         for (name, rows) in [("a", 200), ("b", 300), ("c", 400)] {
@@ -84,7 +85,7 @@ impl Place {
         place
     }
 
-    /// Another name for the files of an index.
+    /// Makes another name for the files of an index.
     pub(super) fn link(&self, from: &str, to: &str) {
         fs::create_dir(self.path(to)).unwrap();
         for entry in fs::read_dir(self.path(from)).unwrap() {
@@ -102,7 +103,7 @@ impl Place {
         Catalog::open(self.dir(), &options).unwrap()
     }
 
-    /// A budget of which so much is left for indexes and codebooks, up to about a megabyte.
+    /// A budget that leaves `room` bytes for indexes and codebooks, up to about a megabyte.
     pub(super) fn budget(&self, room: u64) -> u64 {
         let options = CatalogOptions {
             memory: Some(1),
@@ -114,7 +115,7 @@ impl Place {
         }
     }
 
-    /// What an index takes: its own bytes and those of its codebook.
+    /// The memory of an index: its own bytes, and the bytes of its codebook.
     fn costs(&self, name: &str) -> (u64, u64) {
         let catalog = self.catalog(None);
         let nothing = catalog.memory_bytes();
@@ -125,7 +126,7 @@ impl Place {
     }
 }
 
-/// Rows that an index holds, through the catalog; it is held no longer.
+/// The rows of an index, opened through the catalog and dropped again.
 fn rows(catalog: &Catalog, name: &str) -> usize {
     catalog.index(name).unwrap().len()
 }
@@ -152,7 +153,7 @@ fn names_are_those_of_directories_with_a_manifest() {
     place.add("Ant", 120, &codebook);
     fs::create_dir(place.path("unfinished")).unwrap();
     fs::write(place.path("file"), "no index").unwrap();
-    // What is built later belongs to it.
+    // Indexes that are built later belong to the catalog.
     assert_eq!(catalog.names().unwrap(), ["Ant", "zebra"]);
     assert_eq!(catalog.len().unwrap(), 2);
     assert!(catalog.contains("zebra") && !catalog.contains("unfinished"));
@@ -192,7 +193,9 @@ fn a_wrong_name_is_refused_with_those_that_are_like_it() {
         place.link("a", &format!("photos-{n:02}"));
     }
     let text = catalog.index("Photo-17").unwrap_err().to_string();
-    let (_, likely) = text.split_once("the most like it of 33 are ").unwrap();
+    let (_, likely) = text
+        .split_once("of 33 indexes, the most similar names are ")
+        .unwrap();
     assert!(likely.starts_with("photos-17, "), "{text}");
     assert_eq!(likely.split(", ").count(), 8, "{text}");
     fs::create_dir(place.path("unfinished")).unwrap();
@@ -200,12 +203,12 @@ fn a_wrong_name_is_refused_with_those_that_are_like_it() {
     assert!(text.contains("no MANIFEST"), "{text}");
 }
 
-/// One that may not be looked into, or that lies behind a link without an end, may be an index.
+/// A directory that may not be read, or a link that leads to itself, may be an index.
 #[cfg(unix)]
 #[test]
 fn what_cannot_be_looked_at_is_not_left_out() {
     let place = Place::with_three(&codebook(1));
-    // What a file system has at its top may be looked at by root alone.
+    // Only root may read this directory at the root of a file system.
     std::os::unix::fs::symlink("lost+found", place.path("lost+found")).unwrap();
     let catalog = place.catalog(None);
     assert_eq!(catalog.names().unwrap().len(), 3);
@@ -236,7 +239,7 @@ fn what_cannot_be_a_catalog_is_refused() {
     refused(
         &place.path("a"),
         &plain,
-        &["an index", "the directory that it is in"],
+        &["an index", "the directory that has it"],
     );
     refused(&place.path("missing"), &plain, &["missing", "not there"]);
     refused(&place.path("a/MANIFEST"), &plain, &["a file"]);
@@ -265,14 +268,14 @@ fn the_least_recently_used_index_goes_first() {
         (8_000..40_000).contains(&own),
         "{own} bytes beside the codebook"
     );
-    // All take the same: their codes are in their nodes.
+    // All have the same size, since their codes are in their nodes.
     assert_eq!(place.costs("a"), (own, shared));
     let budget = place.budget(shared + 2 * own);
     let catalog = place.catalog(Some(budget));
     let (a, b) = (weak(&catalog, "a"), weak(&catalog, "b"));
     assert!(is_open(&a) && is_open(&b));
     assert_eq!(catalog.memory_bytes(), budget);
-    // `a` is used again, so `b` goes.
+    // `a` is used again, so `b` is closed.
     weak(&catalog, "a");
     let c = weak(&catalog, "c");
     assert!(is_open(&a) && !is_open(&b) && is_open(&c));
@@ -284,7 +287,7 @@ fn the_least_recently_used_index_goes_first() {
     assert!(!is_open(&b));
     assert_eq!(catalog.memory_bytes(), budget - own);
     assert!(catalog.close("c"));
-    // The codebook stays, for the next index of its space.
+    // The codebook stays, for the next index with the same codebook.
     assert_eq!(
         (catalog.codebook_count(), catalog.memory_bytes()),
         (1, budget - 2 * own)
@@ -382,7 +385,7 @@ fn what_callers_hold_is_not_free() {
     let (a, b) = (catalog.index("a").unwrap(), catalog.index("b").unwrap());
     let error = catalog.index("c").unwrap_err();
     assert!(error.to_string().contains("2 that are in use"), "{error}");
-    // Closing one that is held frees nothing, and asking for it again opens a second one.
+    // To close an index in use frees nothing. To ask for it again would open it a second time.
     assert!(catalog.close("a"));
     assert_eq!((catalog.memory_bytes(), catalog.open_count()), (budget, 2));
     assert!(catalog.index("c").is_err() && catalog.index("a").is_err());
@@ -393,7 +396,7 @@ fn what_callers_hold_is_not_free() {
         (budget - own, 1)
     );
     assert_eq!(rows(&catalog, "c"), 400);
-    // Those that are open and held are found as ever.
+    // Open indexes in use are found as before.
     assert!(Arc::ptr_eq(&b, &catalog.index("b").unwrap()));
 }
 
@@ -421,7 +424,7 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
     );
     assert_eq!(catalog.codebook_count(), 2);
 
-    // Room for one index at a time.
+    // A budget for one index at a time.
     let (own, shared) = place.costs("a");
     let catalog = place.catalog(Some(place.budget(own + shared)));
     let first = catalog.index("a").unwrap().codebook().unwrap().clone();
@@ -433,7 +436,7 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
         );
         assert_eq!((catalog.open_count(), catalog.codebook_count()), (1, 1));
     }
-    // Another space's takes its place.
+    // An index with another codebook replaces it.
     assert_eq!(rows(&catalog, "other"), 250);
     assert_eq!(catalog.codebook_count(), 1);
     assert!(
@@ -445,7 +448,7 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
             .shares_memory_with(&first)
     );
 
-    // With room for two codebooks, that of the index used last is kept though nothing uses it.
+    // With a budget for two codebooks, the last used one is kept, though no index uses it.
     let catalog = place.catalog(Some(place.budget(own + 2 * shared)));
     let first = catalog.index("a").unwrap().codebook().unwrap().clone();
     assert_eq!(rows(&catalog, "other"), 250);
@@ -495,7 +498,7 @@ fn an_index_that_was_replaced_or_removed_is_noticed() {
     assert_eq!((old.len(), new.len()), (200, 350));
     assert_eq!(new.codebook().unwrap().hash(), y.hash());
     assert_eq!(catalog.open_count(), 2, "the old one is held");
-    // Who holds the old one goes on with it.
+    // The old handle continues to work.
     let options = SearchOptions {
         k: 1,
         list: 30,
@@ -506,7 +509,7 @@ fn an_index_that_was_replaced_or_removed_is_noticed() {
     assert_eq!(new.search(&row, &options).unwrap().distances, [0.0]);
     drop(old);
     assert_eq!(catalog.open_count(), 1);
-    // The same rows and options once more: another index all the same.
+    // A rebuild of the same rows and options is another index.
     place.add("a", 350, &y);
     assert!(!Arc::ptr_eq(&new, &catalog.index("a").unwrap()));
     drop(new);
@@ -536,7 +539,7 @@ fn what_somebody_changes_is_seen() {
         (catalog.index("a").unwrap().search(&query, &all).unwrap()).distances[0]
     };
     assert_eq!(nearest(7), 0.0);
-    // Through what the catalog has open itself, and in another way.
+    // Through the index that the catalog has open, and through its path.
     let inner = catalog.index("a").unwrap();
     for row in [7, 8] {
         let options = WriteOptions::default();
@@ -556,13 +559,14 @@ fn what_somebody_changes_is_seen() {
     }
 }
 
-/// Opens the index of this name for changes, as one of the catalog; nobody holds it for reading then.
+/// Opens the index of this name for changes, as an index of the catalog. No handle for reading is
+/// left.
 pub(super) fn change(catalog: &Catalog, name: &str) -> Result<LiveIndex, Error> {
     let index = catalog.index(name)?;
     LiveIndex::over(&index, &WriteOptions::default())
 }
 
-/// What the program has of any budget, in bytes.
+/// The bytes of any budget that the program takes.
 const PROGRAM: u64 = 8 << 20;
 
 #[test]
@@ -603,13 +607,13 @@ fn what_is_changed_through_a_catalog_is_within_its_budget() {
         let ids: Vec<u64> = (1_000..1_300).collect();
         live.upsert(&base(300), &ids, &Silent).unwrap();
         live.delete(&[7]).unwrap();
-        // The index that a merge makes has the same budget, and room for changes as before.
+        // After a merge the index has the same budget, and the same memory for changes.
         live.compact(&Silent).unwrap();
         assert_eq!(live.index().memory().budget, Some(own), "{preset}");
         assert_eq!(catalog.memory_bytes(), counted, "{preset}");
         let ids: Vec<u64> = (2_000..2_300).collect();
         live.upsert(&base(300), &ids, &Silent).unwrap();
-        // It may be searched through the catalog meanwhile.
+        // The catalog can search it meanwhile.
         let found = catalog.index(&n.to_string()).unwrap();
         assert_eq!(found.live(), 400 + 600 - 1, "{preset}");
         drop(found);
@@ -649,7 +653,7 @@ fn a_change_for_which_there_is_no_room_is_refused_and_leaves_nothing() {
     let codebook = codebook(1);
     let place = Place::with_three(&codebook);
     let (own, shared) = place.costs("a");
-    // For reading there is room.
+    // For reading, the budget suffices.
     let low = place.budget(own + shared);
     let catalog = place.catalog(Some(low));
     let index = catalog.index("a").unwrap();
@@ -670,11 +674,11 @@ fn a_change_for_which_there_is_no_room_is_refused_and_leaves_nothing() {
         other => panic!("{other:?}"),
     };
     assert_eq!(catalog.memory_bytes(), before);
-    // Nor has it the lock.
+    // The lock is free, too.
     let alone = LiveIndex::open(place.path("a"), index.options(), &WriteOptions::default());
     drop(alone.unwrap());
     drop((index, catalog));
-    // With so much there is, once nobody holds another one.
+    // This budget suffices once no other index is in use.
     let catalog = place.catalog(Some(needs + 1_000));
     let held = catalog.index("b").unwrap();
     let error = change(&catalog, "a").unwrap_err();
@@ -716,7 +720,7 @@ fn what_is_opened_again_is_counted_and_outlives_the_catalog() {
     assert_eq!(opener.options().memory, None);
     let again = opener.open(place.path("a")).unwrap();
     assert_eq!((catalog.memory_bytes(), catalog.open_count()), (budget, 2));
-    // In its place, though there is no room for both.
+    // It replaces the open index, though both together exceed the budget.
     let third = again.opener().open(place.path("a")).unwrap();
     assert_eq!(catalog.memory_bytes(), budget + own);
     let error = catalog.index("b").unwrap_err();
@@ -782,7 +786,7 @@ fn so_many_and_no_more_are_open() {
     let refused: Vec<&Error> = held.iter().filter_map(|one| one.as_ref().err()).collect();
     assert_eq!((refused.len(), catalog.open_count()), (2, MOST_OPEN));
     assert!(
-        refused[0].to_string().contains("drop those"),
+        refused[0].to_string().contains("Drop the indexes"),
         "{}",
         refused[0]
     );
@@ -799,7 +803,7 @@ fn threads_open_search_and_close_at_once() {
     place.add("d", 250, &y);
     place.add("e", 350, &y);
     let (own, shared) = place.costs("a");
-    // Not all of them have room, but what the threads hold at once has.
+    // A budget below all indexes, but enough for those that the threads hold at once.
     let budget = place.budget(2 * shared + 4 * own);
     let catalog = place.catalog(Some(budget));
     let row = base(1);
@@ -815,7 +819,8 @@ fn threads_open_search_and_close_at_once() {
             scope.spawn(move || {
                 for round in 0..60 {
                     let name = ["a", "b", "c", "d", "e"][(thread * 2 + round * (thread + 1)) % 5];
-                    // The largest four have no room at once: then one waits until another is let go.
+                    // The four largest exceed the budget together. Then one thread waits until
+                    // another drops its index.
                     let index = loop {
                         match catalog.index(name) {
                             Ok(index) => break index,
@@ -853,7 +858,7 @@ fn threads_that_want_one_index_open_it_once() {
     assert_eq!(catalog.open_count(), 1);
 }
 
-/// Four indexes of 500 rows each, of several presets, whose ids are the rows' numbers.
+/// Four indexes of 500 rows each, of several presets. Their ids are the rows' numbers.
 fn quarters(place: &Place) -> [&'static str; 4] {
     let (all, codebook) = (base(2_000), codebook(1));
     let names = ["north", "east", "south", "west"];
@@ -882,7 +887,7 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     let names = quarters(&place);
     let queries = queries(50);
     let truth = brute_force(&base(2_000), &queries, 20, Metric::L2, 2, &Silent).unwrap();
-    // A list as long as the index finds everything.
+    // A list as long as the index finds all neighbours.
     let options = SearchOptions {
         k: 20,
         list: 500,
@@ -896,7 +901,7 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert_eq!((found.k, &found.ids), (20, &ids));
     assert_eq!(Some(&found.distances), truth.distances.as_ref());
 
-    // What it cost is the sum of what each cost.
+    // The cost is the sum of the costs of each index.
     let each = names.map(|name| {
         let index = catalog.index(name).unwrap();
         index.search(&queries, &options).unwrap()
@@ -907,7 +912,8 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert_eq!(found.latencies_us.len(), 50);
     assert!(found.latencies_us.iter().all(|&us| us > 0.0));
     assert!(found.seconds > 0.0 && found.parts.is_some());
-    // One query after the other: they took what all of their parts took, in all indexes, and no more than the call.
+    // One query after the other. Their latencies cover all parts of the work in all indexes, and at
+    // most the time of the call.
     let alone = SearchOptions {
         threads: 1,
         in_flight: Some(1),
@@ -926,7 +932,7 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     let again = catalog.search(&again, &queries, &options).unwrap();
     assert_eq!((&again.ids, again.counters.hops), (&found.ids, sum));
 
-    // Room for one at a time is enough.
+    // A budget for one index at a time suffices.
     let costs = names.map(|name| place.costs(name).0);
     let room = place.costs(names[0]).1 + costs.into_iter().max().unwrap();
     let catalog = place.catalog(Some(place.budget(room)));
@@ -934,7 +940,8 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert_eq!(tight.ids, found.ids);
 }
 
-/// What the rows of quarters have: the south has nothing, and only the east has colours; in `wild` parts are texts.
+/// The attributes of the quarters. The south has none, and only the east has colours. In `wild`,
+/// parts are texts.
 fn row(name: &str, id: u64) -> Row {
     let part = match name {
         "wild" => Value::String("x".into()),
@@ -949,7 +956,7 @@ fn row(name: &str, id: u64) -> Row {
     row
 }
 
-/// Those of [`quarters`] with rows; their ids are the rows' numbers.
+/// The [`quarters`] with attributes. Their ids are the rows' numbers.
 fn quarters_with_rows(place: &Place) -> [&'static str; 4] {
     let (all, codebook) = (base(2_000), codebook(1));
     let names = ["south", "north", "east", "west"];
@@ -982,7 +989,7 @@ fn a_search_of_several_indexes_with_a_filter_is_that_of_what_matches_in_their_un
         threads: 2,
         ..SearchOptions::default()
     };
-    // Room for one at a time is enough, also to find out which columns there are.
+    // A budget for one index at a time suffices, also to look up the columns.
     let costs = names.map(|name| place.costs(name).0);
     let room = place.costs(names[0]).1 + costs.into_iter().max().unwrap();
     let tight = place.catalog(Some(place.budget(room)));
@@ -996,7 +1003,7 @@ fn a_search_of_several_indexes_with_a_filter_is_that_of_what_matches_in_their_un
         ("colour != 'red' and part < 2", |id| {
             id >= 500 && id % 7 < 2 && !((1_000..1_500).contains(&id) && id % 2 == 0)
         }),
-        // What has no value there is also the south.
+        // Rows without a value include the south.
         ("not exists colour", |id| !(1_000..1_500).contains(&id)),
         ("part == 6 and colour == 'blue' and part > 7", |_| false),
     ];
@@ -1036,7 +1043,7 @@ fn a_filter_that_does_not_fit_several_indexes_is_told() {
             other => panic!("{text}: {other:?}"),
         }
     };
-    // None has it: that is no index's fault.
+    // No index has this column, so the error names no index.
     let said = search(&names, "part == 3 or colr == 'red'");
     assert!(said.contains("did you mean \"colour\""), "{said}");
     assert!(
@@ -1048,7 +1055,7 @@ fn a_filter_that_does_not_fit_several_indexes_is_told() {
         said.contains("integer") && !said.contains("index \""),
         "{said}"
     );
-    // One has it as another type.
+    // One index has another type for this column.
     let rows = base(100);
     let beside = RowTable::new((0..100).map(|id| row("wild", id)).collect());
     let options = small(Preset::AISAQ, &codebook(1));
@@ -1078,7 +1085,7 @@ fn an_index_may_have_fewer_vectors_than_answers_are_wanted() {
         .search(&["few", "more"], &base(5), &options)
         .unwrap();
     for (row, ids) in found.ids.chunks_exact(10).enumerate() {
-        // Each row is in both, under two ids.
+        // Each row is in both indexes, under two ids.
         assert_eq!(ids[..2], [row as u64, 1_000 + row as u64]);
         assert!(ids.iter().all(|&id| id != u64::MAX));
     }
@@ -1087,7 +1094,7 @@ fn an_index_may_have_fewer_vectors_than_answers_are_wanted() {
         list: 200,
         ..options
     };
-    // More than there are: the last place is empty.
+    // More answers than there are vectors: the last one is padding.
     let found = catalog.search(&["few", "more"], &base(5), &all).unwrap();
     for (ids, distances) in found.ids.chunks(106).zip(found.distances.chunks(106)) {
         assert!(ids[..105].iter().all(|&id| id != u64::MAX));

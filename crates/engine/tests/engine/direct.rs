@@ -1,5 +1,5 @@
-//! Direct inserts into an index of real data, as a program that uses the library would do them: what is found, what is read and
-//! written for it, and what a restart finds.
+//! Direct inserts into an index of real data, as a program does them through the library: recall,
+//! reads and writes, and the state after a restart.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn writing(update: Update) -> WriteOptions {
     }
 }
 
-/// One insert after the other, so that each run makes the same graph.
+/// One insert after the other, so that each run builds the same graph.
 fn alone(update: Option<Update>) -> WriteOptions {
     WriteOptions {
         durability: Durability::OnFlush,
@@ -55,7 +55,8 @@ fn alone(update: Option<Update>) -> WriteOptions {
     }
 }
 
-/// Recall@10 and reads a query at list size 40, best first: what a pipeline reads follows from when its reads come in.
+/// Recall@10 and reads a query at list size 40, with best-first search. The reads of a pipelined
+/// search depend on the order of completions.
 fn quality(
     truth: &GroundTruth,
     search: impl Fn(&Matrix, &SearchOptions) -> SearchResults,
@@ -74,7 +75,8 @@ fn quality(
     )
 }
 
-/// Some nights of a collection of a thousand: each insert changes many of its pages, and what these were before waits for a checkpoint.
+/// Several nights of a collection of a thousand. Each insert changes many of its pages, and the old
+/// versions wait for a checkpoint.
 #[test]
 fn a_graph_is_merged_when_most_of_its_pages_are_free() {
     let size = |path: &Path| -> u64 {
@@ -83,7 +85,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
             .map(|file| file.unwrap().metadata().unwrap().len())
             .sum()
     };
-    // The last is large beside what is worth a merge.
+    // In the last case, the index is large beside the size that is worth a merge.
     let cases = [
         (Preset::ODINANN, 1_000, 1.8),
         (Preset::STRATANN, 1_000, 1.8),
@@ -95,7 +97,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
         built(&head(SIFT_BASE, 1_000), preset, &path);
         let each = size(&path) as f64 / 1_000.0;
         let (mut next, mut merged) = (1_000, 1_000);
-        // How many times the bytes of a build it takes at most, and how often a merge was due.
+        // The largest size in multiples of a build, and how often a merge was due.
         let mut nights = |merges: bool| {
             let (mut most, mut due) = (0.0f64, 0);
             for _ in 0..6 {
@@ -136,12 +138,12 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
         );
         eprintln!("{said}, {due}");
         assert!(merges > 0 && due > 0, "{said}");
-        // The last case merges so seldom that its largest size is about that without merges.
+        // The last case merges so seldom that its largest size is about the size without merges.
         assert!(least == 50 || merged < grown, "{said}");
     }
 }
 
-/// Fewer vectors than are a reason to merge while others may come.
+/// So few vectors are no reason to merge while more may come.
 #[test]
 fn a_small_graph_that_is_closed_is_merged_where_it_takes_more_than_twice_a_build() {
     let folder = tempfile::tempdir().unwrap();
@@ -175,7 +177,7 @@ fn a_small_graph_that_is_closed_is_merged_where_it_takes_more_than_twice_a_build
 
 #[test]
 fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
-    // By default a part of the fixture; a quarter is inserted.
+    // By default a part of the fixture. A quarter of it is inserted.
     let count = if slow() { 20_000 } else { 6_000 };
     let (all, built_of) = (head(SIFT_BASE, count), count / 4 * 3);
     let rest = part(&all, built_of, count - built_of);
@@ -185,7 +187,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
     for (preset, update, most_pages) in [
         (Preset::STRATANN, Update::Accumulate, 3.0),
         (Preset::DECOUPLEVS, Update::Accumulate, 4.0),
-        // The bar: twice R / n, 16 records of this size on a page.
+        // The bound is twice R / n, with 16 records of this size on a page.
         (Preset::ODINANN, Update::Relocate, 2.0 * 32.0 / 16.0),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -195,13 +197,13 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         let index = Index::open(&fresh, &OpenOptions::default()).unwrap();
         let (aim, reads_aim) = quality(&|queries, options| index.search(queries, options).unwrap());
         let live = LiveIndex::open(&grown, &OpenOptions::default(), &writing(update)).unwrap();
-        // Searches go on meanwhile, and find what was there.
+        // Searches run meanwhile, and find the existing vectors.
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let some = part(&all, 100, 50);
                 while !done.load(Ordering::Relaxed) {
-                    // A wide list: what two threads link meanwhile is not the same each time.
+                    // A wide list, since the links that two threads make differ each time.
                     let options = SearchOptions {
                         k: 1,
                         list: 200,
@@ -229,13 +231,14 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         );
         eprintln!("{said}");
         assert!(recall >= aim - 0.01, "{said}");
-        // 1.02, 1.07 and 1.09 of stratann, in three runs: what two threads link is not the same each time. A build fills its pages by the
-        // graph; what is inserted later joins them where there is room.
+        // It was 1.02, 1.07 and 1.09 with stratann in three runs, since the links that two threads
+        // make differ each time. A build fills its pages by the graph. Later inserts fill the free
+        // space of pages.
         assert!(reads <= 1.25 * reads_aim, "{said}");
         assert!(each(direct.pages_written) <= most_pages, "{said}");
         drop(live);
 
-        // What a restart finds is the same, without a log to read.
+        // After a restart the answers are the same, without a log to replay.
         let index = Index::open(&grown, &OpenOptions::default()).unwrap();
         assert_eq!((index.live(), index.stats().logged), (count, 0));
         let again = quality(&|queries, options| index.search(queries, options).unwrap());
@@ -260,7 +263,7 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
     live.delete(&[5, 4_007]).unwrap();
     live.upsert(&part(&all, 6_000, 2), &[6, 4_008], &Silent)
         .unwrap();
-    // As a crash leaves it: nobody says goodbye.
+    // As after a crash: no handle is closed.
     let copy = folder.path().join("copy");
     std::fs::create_dir(&copy).unwrap();
     for file in std::fs::read_dir(&path).unwrap() {
@@ -320,7 +323,7 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
     assert!(verify(&copy, &Silent).unwrap().clean());
 }
 
-/// The rows, each a bit longer or shorter than it is, up to three times.
+/// The rows, each scaled in length, up to three times.
 fn stretched(rows: &Matrix) -> Matrix {
     let mut bytes = vec![0; rows.rows() * rows.row_bytes()];
     rows.read(0, &mut bytes).unwrap();
@@ -336,7 +339,7 @@ fn stretched(rows: &Matrix) -> Matrix {
 
 #[test]
 fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
-    // By default half of the fixture; a quarter is inserted.
+    // By default half of the fixture. A quarter of it is inserted.
     let count = if slow() { 2_000 } else { 1_000 };
     let all = stretched(&head("package-text-2k.base.fbin", count));
     let (built_of, queries) = (count / 4 * 3, matrix("package-text-2k.query.fbin"));
@@ -349,7 +352,7 @@ fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
             Layout::Inline,
             Layout::Layered,
         ] {
-            // By default each of them by one metric, and by both where vectors are in two parts.
+            // By default each layout with one metric, and the layered one with both.
             let by_angle = matches!(layout, Layout::Coupled | Layout::Decoupled);
             if !slow() && layout != Layout::Layered && by_angle != (metric == Metric::Cosine) {
                 continue;
@@ -401,7 +404,8 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
     };
     build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
     let live = LiveIndex::open(&path, &OpenOptions::default(), &alone(None)).unwrap();
-    // Rows that are near one another, whose trailing parts run on from page to page in memory.
+    // Rows that are near each other, so that their trailing parts run on from page to page in
+    // memory.
     let (first, dim) = (part(&all, 3, 1), all.dim());
     let near: Vec<u8> = (0..40)
         .flat_map(|n| {
@@ -422,7 +426,7 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
         strategy: Some(Strategy::BestFirst),
         ..SearchOptions::default()
     };
-    // After any of them the last may go on on a page that is not full yet.
+    // After each insert, the last vector may run on to a page that is not full yet.
     for n in 0..40 {
         let (row, id) = (part(&near, n, 1), 5_000 + n as u64);
         live.insert(&row, Some(&[id]), &Silent).unwrap();
@@ -432,7 +436,8 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
     }
 }
 
-/// A checkpoint keeps the ids that were deleted until a merge: a tenth of all, which is more than a budget leaves over.
+/// A checkpoint keeps deleted ids until a merge. Here this is over a tenth of all ids, more than a
+/// budget leaves free.
 #[test]
 fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
     for preset in [Preset::ODINANN, Preset::AISAQ, Preset::STRATANN] {
@@ -453,7 +458,7 @@ fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
                 ..OpenOptions::default()
             };
             let index = Index::open(&path, &options)?;
-            // Searches keep which nodes do not count.
+            // Searches keep the set of dead nodes.
             index.search(&matrix(SIFT_QUERIES), &SearchOptions::default())?;
             Ok(index.stats().memory)
         };
@@ -463,7 +468,7 @@ fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
             Err(Error::Memory { needs, .. }) => needs,
             other => panic!("{other:?}"),
         };
-        // Whoever deletes can open the index as before.
+        // A budget that allowed the deletes suffices to open the index again.
         of(least).unwrap();
         let pages = plan.graph_pages + plan.vector_pages;
         for memory in [
@@ -527,7 +532,7 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
         let held = index.search(&queries, &search).unwrap();
         let reads = (held.counters.graph_reads, held.counters.vector_reads);
         assert_eq!(reads, (0, 0), "{layout:?} {update:?}");
-        // A smaller budget holds some of them.
+        // A smaller budget holds some of the pages.
         let plan = index.memory();
         let pages = plan.graph_pages + plan.vector_pages;
         let least = OpenOptions {
@@ -587,7 +592,7 @@ fn a_layout_that_takes_no_direct_inserts_merges_them() {
     assert!(exact >= 495, "{exact} of 500");
 }
 
-/// Wants no work to go on.
+/// Asks for every work to stop.
 struct Impatient;
 
 impl Progress for Impatient {
@@ -614,7 +619,7 @@ fn whoever_opens_an_index_may_leave_what_waits_in_its_log() {
         .unwrap();
     drop(live);
     let index = Arc::new(Index::open(&path, &OpenOptions::default()).unwrap());
-    // Neither opening it nor closing it puts them into the graph.
+    // Neither to open nor to close the index inserts them into the graph.
     for _ in 0..2 {
         let live = LiveIndex::over_observed(&index, &alone(None), &Impatient).unwrap();
         assert_eq!((live.stats().logged, live.len()), (100, 1_100));

@@ -1,4 +1,4 @@
-//! Indexes whose new vectors are of another kind than those that they were built of.
+//! Indexes whose new vectors are of another kind than the vectors that they were built of.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -12,10 +12,10 @@ use stratann::{
 use super::fixtures::{self, SIFT_BASE, head};
 
 const DIM: usize = 32;
-/// Rows that an index is built of, and as many come.
+/// Rows that an index is built of, and as many that are inserted.
 const ROWS: usize = 1_000;
 
-/// Numbers that are distributed normally, always the same for a seed.
+/// Normally distributed numbers from a seed.
 struct Normal(u64);
 
 impl Normal {
@@ -41,7 +41,7 @@ fn matrix(rows: &[f32]) -> Matrix {
     Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
 }
 
-/// How rows come that are of another kind.
+/// The difference of the inserted rows.
 #[derive(Clone, Copy, Debug)]
 enum Other {
     Shifted,
@@ -59,7 +59,7 @@ impl Other {
     }
 }
 
-/// Rows as built, rows that come, and queries of both kinds.
+/// The rows of the build, the inserted rows, and queries of both kinds.
 fn rows(other: Other) -> [Vec<f32>; 3] {
     let mut numbers = Normal(7);
     let built = numbers.rows(ROWS, |x| x);
@@ -81,7 +81,7 @@ fn truth(all: &[f32], queries: &[f32]) -> GroundTruth {
     brute_force(&matrix(all), &matrix(queries), 10, Metric::L2, 2, &Silent).unwrap()
 }
 
-/// Recall@10 as by default.
+/// Recall@10 with the default options.
 fn recall(live: &LiveIndex, queries: &[f32], truth: &GroundTruth) -> f64 {
     let found = live
         .search(&matrix(queries), &SearchOptions::default())
@@ -93,7 +93,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &WriteOptions::default()).unwrap()
 }
 
-/// Builds of the one kind, inserts the other, and merges.
+/// Builds of one kind, inserts the other, and merges.
 fn drifts(preset: Preset, other: Other) {
     let [built, came, queries] = rows(other);
     let all = [built.clone(), came.clone()].concat();
@@ -115,7 +115,8 @@ fn drifts(preset: Preset, other: Other) {
     };
     assert!((0.4..=0.5).contains(&share), "{said}: {share}");
     assert_eq!(index.stats().health.drifted, Some(share));
-    // So is whoever opens it to search, once a checkpoint has them, and who opens it again for changes.
+    // The drift is also found by a handle for reading after a checkpoint, and by a new handle for
+    // changes.
     drop(index);
     let health = Index::open(&grown, &OpenOptions::default())
         .unwrap()
@@ -130,7 +131,7 @@ fn drifts(preset: Preset, other: Other) {
     assert_eq!(report.codebook, CodebookFate::Trained, "{said}");
     assert!(at_once > 0.95 && merged > at_once - 0.01, "{said}");
     assert_eq!((index.due(&when), index.stats().trouble), (None, None));
-    // More of it is what was there at the merge.
+    // More vectors of this kind are no drift after the merge.
     let more = other.rows(&mut Normal(8), 300);
     index.insert(&matrix(&more), None, &Silent).unwrap();
     let due = index.due(&when);
@@ -184,14 +185,15 @@ fn what_comes_of_the_kind_that_there_is_has_not_drifted() {
     assert_eq!(index.stats().health.drifted, Some(0.0));
 }
 
-/// Rows of which all have this attribute.
+/// Rows that all have this attribute.
 fn of_kind(kind: i64, count: usize) -> RowTable {
     let mut row = Row::default();
     row.attributes.insert("kind".into(), kind.into());
     RowTable::new(vec![row; count])
 }
 
-/// Before a merge codes say nothing of rows that drifted. A filter that asks for these reads what it takes.
+/// Before a merge, codes say little of rows that drifted. A search with a filter for these rows
+/// reads more.
 #[test]
 fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
     for (preset, other) in [
@@ -223,7 +225,7 @@ fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
     }
 }
 
-/// An index of one kind into which the other came.
+/// An index of one kind into which the other was inserted.
 fn drifted(path: &Path, options: &BuildOptions) {
     let [built, came, _] = rows(Other::Shifted);
     build(&matrix(&built), path, options, &Silent).unwrap();
@@ -239,7 +241,7 @@ fn within(path: &Path, memory: u64) -> Result<Index, Error> {
     Index::open(path, &options)
 }
 
-/// The least memory that an index opens with, in bytes.
+/// The least memory with which an index opens, in bytes.
 fn least(path: &Path) -> u64 {
     match within(path, 1) {
         Err(Error::Memory { needs, .. }) => needs,
@@ -258,7 +260,7 @@ fn who_searches_with_little_memory_looks_as_well_and_is_told() {
         assert!((0.4..=0.5).contains(&share), "{memory}: {share}");
         assert_eq!(stats.health.drifted, Some(share));
         assert!(stats.trouble.unwrap().contains("found badly"), "{memory}");
-        // The room for queries is there again.
+        // The memory for queries is free again.
         let found = index.search(&matrix(&[0.0; DIM]), &SearchOptions::default());
         assert_eq!(found.unwrap().ids.len(), 10);
         assert!(index.health(&Silent).unwrap().drifted.is_some());
@@ -270,7 +272,7 @@ fn that_nobody_looked_is_no_good_health() {
     let folder = tempfile::tempdir().unwrap();
     let (long, given) = (folder.path().join("long"), folder.path().join("given"));
     let texts = |first| fixtures::rows("package-text-2k.base.fbin", first, 300);
-    // As little work for each vector as serves.
+    // As little work a vector as possible.
     let options = BuildOptions {
         degree: Some(24),
         build_list: 40,
@@ -303,7 +305,7 @@ fn that_nobody_looked_is_no_good_health() {
     );
 }
 
-/// What is warned of.
+/// The warnings.
 #[derive(Default)]
 struct Warnings(Mutex<Vec<String>>);
 

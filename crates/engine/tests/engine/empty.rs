@@ -1,5 +1,5 @@
-//! Indexes that begin with nothing, and indexes of which nothing is left: they open, are asked, take vectors, and become as good as those that
-//! were built of them.
+//! Indexes that begin without vectors, and indexes whose vectors were all deleted. They open,
+//! answer, take vectors, and become as good as indexes that were built of these vectors.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows, slow};
 
-/// All that there are.
+/// All presets.
 const PRESETS: [Preset; 10] = [
     Preset::STRATANN,
     Preset::DECOUPLEVS,
@@ -34,7 +34,7 @@ fn options(preset: Preset) -> BuildOptions {
         preset,
         degree: graph.then_some(32),
         build_list: if graph { 50 } else { usual.build_list },
-        // One graph each time: with several threads it follows from how they take turns.
+        // The same graph each time. With several threads, it depends on their interleaving.
         threads: 1,
         ..usual
     }
@@ -60,7 +60,7 @@ fn read_only(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// Padding alone, whatever is asked.
+/// Every search returns only padding.
 fn finds_nothing(path: &Path) {
     let index = read_only(path);
     assert_eq!((index.len(), index.live()), (0, 0));
@@ -135,7 +135,7 @@ fn an_index_begins_with_nothing() {
     }
 }
 
-/// Whatever takes an index answers, or says what is wrong.
+/// Every operation on such an index succeeds, or gives the reason why not.
 #[test]
 fn all_that_takes_an_index_takes_one_of_nothing() {
     for preset in PRESETS {
@@ -151,7 +151,7 @@ fn all_that_takes_an_index_takes_one_of_nothing() {
         let query = head(SIFT_QUERIES, 1);
         let graph = !index.has_clusters();
         let mut ways = vec![search(3)];
-        // PRESS says itself when a search ends.
+        // PRESS decides itself when a search ends.
         if graph && name != Preset::DISTVS.name {
             ways.push(SearchOptions {
                 recall: Some(0.9),
@@ -180,7 +180,7 @@ fn all_that_takes_an_index_takes_one_of_nothing() {
             .search_range(&query, &range, &search(10), None, &Silent)
             .unwrap();
         assert!(found.ids.is_empty() && found.next.is_none(), "{name}");
-        // There is no such column, whatever the layout.
+        // In every layout, no such column exists.
         let filter = Filter::parse("year >= 2020").unwrap();
         let error = index
             .search_filtered(&query, &search(3), &filter)
@@ -261,10 +261,10 @@ fn vectors_of_no_rows_are_of_every_type_and_metric() {
         degree: None,
         ..options(Preset::STRATANN)
     };
-    refused(4, &space, "give a degree");
+    refused(4, &space, "Give a degree");
 }
 
-/// Counts at all moments while another thread changes what is there, but not how much of it.
+/// Counts at all times, while another thread replaces vectors and their number stays.
 #[test]
 fn how_many_there_are_is_right_at_every_moment() {
     struct Upserts<'a>(&'a LiveIndex, AtomicBool);
@@ -284,7 +284,7 @@ fn how_many_there_are_is_right_at_every_moment() {
             false
         }
     }
-    // By default one that inserts directly, and one whose vectors wait for a merge.
+    // By default one preset that inserts directly, and one whose vectors wait for a merge.
     let all = [
         Preset::STRATANN,
         Preset::DISKANN,
@@ -348,7 +348,7 @@ fn what_is_emptied_and_filled_again_counts_right() {
         (false, true, true),
         (true, true, false),
     ];
-    // By default each preset in one way, and the next one in the next.
+    // By default each preset in one way, and the next preset in the next one.
     let few = if slow() { ways.len() } else { 1 };
     for (number, preset) in PRESETS.into_iter().enumerate() {
         let tried = ways.into_iter().cycle().skip(number).take(few);
@@ -388,7 +388,7 @@ fn what_is_emptied_and_filled_again_counts_right() {
                     }
                     assert_eq!(index.len(), 40 * at + some.len(), "{said}");
                 }
-                // And again, one for one.
+                // And again, one by one.
                 index
                     .upsert(&rows(SIFT_BASE, COUNT * round, COUNT), &ids, &Silent)
                     .unwrap();
@@ -404,12 +404,12 @@ fn what_is_emptied_and_filled_again_counts_right() {
     }
 }
 
-/// Where nobody merges, codes of no rows stay those of all.
+/// Without a merge, the index keeps the codebook of no rows.
 #[test]
 fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
-    // As little work for each vector as there is.
+    // As little work a vector as possible.
     let options = BuildOptions {
         degree: Some(16),
         build_list: 16,
@@ -446,7 +446,7 @@ fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     assert!(trouble.contains("found badly"), "{trouble}");
     assert!(trouble.contains("10000 times the vectors"), "{trouble}");
     assert!(trouble.ends_with("compact the index)"), "{trouble}");
-    // Also to whoever only reads it.
+    // A handle for reading reports it, too.
     drop(index);
     assert_eq!(read_only(&path).stats().trouble, Some(trouble));
     let index = live(&path);
@@ -455,14 +455,15 @@ fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     assert_eq!(index.stats().trouble, None);
 }
 
-/// Inserts in pieces, merges when that is due, and closes: then as much is found as in an index that was built of all.
+/// Inserts in pieces, merges when due, and closes. Then the recall is that of an index built of all
+/// rows.
 #[test]
 fn an_index_that_begins_with_nothing_gets_as_good_as_a_build() {
     let count = if slow() { 2_000 } else { 1_200 };
     let queries = head(SIFT_QUERIES, 200);
     let base = head(SIFT_BASE, count);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
-    // Of clusters the second, so that one of each kind is tried by default.
+    // A cluster preset is the second one, so that a default run has one of each kind.
     let order = [0, 5, 1, 2, 3, 4, 6, 7, 8, 9].map(|at: usize| PRESETS[at]);
     let few = if slow() { order.len() } else { 2 };
     for preset in &order[..few] {
@@ -493,7 +494,7 @@ fn an_index_that_begins_with_nothing_gets_as_good_as_a_build() {
             index
                 .insert(&rows(SIFT_BASE, first, 100), None, &Silent)
                 .unwrap();
-            // As in the background, but at moments that do not follow the clock.
+            // As the background merge does, but independent of the clock.
             if index.due(&when).is_some() {
                 index.compact(&Silent).unwrap();
             }
@@ -511,7 +512,7 @@ fn an_index_that_begins_with_nothing_gets_as_good_as_a_build() {
     }
 }
 
-/// Ids and vectors as an export writes them, in the order of the ids.
+/// The exported ids and vectors, in the order of the ids.
 fn exported(folder: &Path, written: u64) -> Vec<(u64, Vec<u8>)> {
     let ids = std::fs::read_to_string(folder.join("rows.ids")).unwrap();
     let ids: Vec<u64> = ids.lines().map(|line| line.parse().unwrap()).collect();

@@ -1,4 +1,5 @@
-//! Equal rows among rows that are all equally far from each other: whichever of ten equal ones is asked for, the ten are found.
+//! Equal rows among rows that are all equally far apart. A search for any row of ten equal ones
+//! finds all ten.
 
 use std::path::Path;
 
@@ -9,10 +10,10 @@ use stratann::{
 
 use super::fixtures::slow;
 
-/// Equal rows of a kind.
+/// Equal rows of each kind.
 const EQUAL: usize = 10;
 
-/// Rows that are 0 but for one element, the number of their kind.
+/// Rows that are 0 except for one element, the number of their kind.
 fn rows_of(of: &[usize], kinds: usize) -> Matrix {
     let mut bytes = vec![0; of.len() * kinds];
     for (row, &kind) in of.iter().enumerate() {
@@ -21,7 +22,7 @@ fn rows_of(of: &[usize], kinds: usize) -> Matrix {
     Matrix::new(bytes, of.len(), kinds, Element::U8).unwrap()
 }
 
-/// The kind of each row. Rows of one kind are far from each other by number.
+/// The kind of each row. Rows of one kind have numbers far apart.
 fn scattered(kinds: usize) -> Vec<usize> {
     (0..EQUAL * kinds).map(|row| row * 7 % kinds).collect()
 }
@@ -29,7 +30,7 @@ fn scattered(kinds: usize) -> Vec<usize> {
 fn built(path: &Path, preset: Preset, kinds: usize) {
     let options = BuildOptions {
         preset,
-        // One graph each time: with several threads it follows from how they take turns.
+        // The same graph each time. With several threads, it depends on their interleaving.
         threads: 1,
         ..BuildOptions::default()
     };
@@ -48,7 +49,8 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// Recall@10 of a query for each of some kinds, with the default list. An answer counts if it is as near as the tenth.
+/// Recall@10 of a query for each of some kinds, with the default list. An answer counts if it is as
+/// near as the tenth.
 fn recall(index: &LiveIndex, now: &[usize], asked: &[usize], kinds: usize) -> f64 {
     let queries = rows_of(asked, kinds);
     let truth = brute_force(
@@ -75,7 +77,8 @@ fn ten_equal_rows_are_found_where_all_others_are_equally_far() {
         built(folder.path(), preset, kinds);
         let recall = recall(&live(folder.path()), &scattered(kinds), &asked, kinds);
         eprintln!("{}: {recall:.3}", preset.name);
-        // Before equal rows were linked, and ties had an order of their own, 0.61 and 0.82 of the two above.
+        // Without links between equal rows and an order of ties, it was 0.61 and 0.82 for the two
+        // presets above.
         assert!(recall >= 0.9, "{}: {recall:.3}", preset.name);
     }
 }
@@ -85,7 +88,7 @@ fn equal_rows_are_found_after_inserts_deletes_and_a_merge() {
     let few = [Preset::STRATANN, Preset::ODINANN];
     let presets = if slow() { &Preset::ALL[..] } else { &few };
     let kinds = 80;
-    // Rows of the first kinds are inserted, rows of the others deleted.
+    // Rows of the first kinds are inserted, and rows of the others deleted.
     let (come, go): (Vec<usize>, Vec<usize>) = ((0..20).collect(), (20..40).collect());
     for &preset in presets {
         let folder = tempfile::tempdir().unwrap();
@@ -105,11 +108,12 @@ fn equal_rows_are_found_after_inserts_deletes_and_a_merge() {
                 index.delete(&[gone as u64]).unwrap();
             }
         }
-        // Where five are left, any other row is as near as the tenth: recall is asked of kinds that grew.
+        // If five are left, any other row is as near as the tenth. So recall is measured for the
+        // kinds that grew.
         let grown = recall(&index, &now, &come, kinds);
         index.compact(&Silent).unwrap();
         let merged = recall(&index, &now, &come, kinds);
-        // Of the other kinds, the share of the equal rows that are left.
+        // For the other kinds, the share of the remaining equal rows.
         let found = index
             .search(&rows_of(&go, kinds), &SearchOptions::default())
             .unwrap();

@@ -1,4 +1,5 @@
-//! Indexes that began with nothing and took rows without a merge: each row is found, or it is said that some are not.
+//! Indexes that began without vectors and took rows without a merge. Each row is found, or the
+//! index reports that some are not.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +12,10 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, head, rows, slow};
 
-/// Sentences, of 384 floats: an index of them has vectors apart from lists.
+/// Sentences as 384 floats. An index of them has vectors apart from lists.
 const TEXTS: &str = "package-text-2k.base.fbin";
 
-/// Begins an index for vectors as those of a file, with some of them or none.
+/// Builds an index for vectors like those in a file, with some of them or none.
 fn begin(path: &Path, preset: Preset, file: &str, built: usize) {
     let graph = ![Preset::SPANN.name, Preset::TIERED_CLUSTER.name].contains(&preset.name);
     let usual = BuildOptions::default();
@@ -33,7 +34,7 @@ fn begin(path: &Path, preset: Preset, file: &str, built: usize) {
     .unwrap();
 }
 
-/// One insert after the other, so that one graph follows from the rows.
+/// One insert after the other, so that the graph depends on the rows only.
 fn live(path: &Path) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,
@@ -47,7 +48,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// The nearest alone, with distances that tell whether it is the row itself.
+/// The nearest only, with an exact distance that shows whether it is the row itself.
 fn nearest(list: usize) -> SearchOptions {
     SearchOptions {
         k: 1,
@@ -57,7 +58,7 @@ fn nearest(list: usize) -> SearchOptions {
     }
 }
 
-/// Some of the first rows of a file, the last of them included.
+/// Some of the first rows of a file, including the last.
 fn some(file: &str, count: usize) -> Matrix {
     let first = head(file, count);
     let step = (count / 50).max(1);
@@ -71,7 +72,7 @@ fn some(file: &str, count: usize) -> Matrix {
     Matrix::new(bytes, rows, first.dim(), first.element()).unwrap()
 }
 
-/// Grows indexes that begin with nothing, without a merge: all rows are found.
+/// Grows indexes that begin without vectors, without a merge. All rows are found.
 fn rows_are_found(presets: &[Preset], file: &str) {
     for &preset in presets {
         let folder = tempfile::tempdir().unwrap();
@@ -82,7 +83,8 @@ fn rows_are_found(presets: &[Preset], file: &str) {
             let new = rows(file, index.len(), count - index.len());
             index.insert(&new, None, &Silent).unwrap();
             let asked = some(file, count);
-            // Vectors that wait in memory have a graph of their own, which a list of 1 does not serve for more.
+            // Vectors that wait in memory have their own graph. With more of them, a list of 1 does
+            // not suffice.
             let lists: &[usize] = if count < 1_000 { &[1, 100] } else { &[100] };
             for &list in lists {
                 let found = index.search(&asked, &nearest(list)).unwrap();
@@ -93,7 +95,7 @@ fn rows_are_found(presets: &[Preset], file: &str) {
             }
         }
         drop(index);
-        // Whoever reads it finds the same.
+        // A handle for reading finds the same.
         let index = Index::open(path, &OpenOptions::default()).unwrap();
         assert_eq!(index.stats().trouble, None, "{}", preset.name);
         let found = index.search(&some(file, 1_500), &nearest(100)).unwrap();
@@ -130,7 +132,7 @@ fn every_row_of_a_few_is_found_where_they_wait_or_join_clusters() {
     rows_are_found(&presets, SIFT_BASE);
 }
 
-/// Of an index that was built of some more, walks find as much as others do.
+/// In an index that was built of some more rows, walks find as much as in others.
 #[test]
 fn codes_of_128_vectors_serve_the_first_thousands() {
     for (preset, file) in [
@@ -142,7 +144,7 @@ fn codes_of_128_vectors_serve_the_first_thousands() {
         let folder = tempfile::tempdir().unwrap();
         begin(folder.path(), preset, file, 128);
         let index = live(folder.path());
-        // The second thousand by default in the first case.
+        // By default 2,000 vectors only in the first case.
         let counts = match slow() || (preset.name, file) == (Preset::STRATANN.name, SIFT_BASE) {
             true => &[1_000, 2_000][..],
             false => &[1_000],
@@ -166,7 +168,8 @@ fn codes_of_128_vectors_serve_the_first_thousands() {
     }
 }
 
-/// With a bound by codes that say nothing, the first near answer ruled out the nearest, whose page had been read.
+/// The bound must not use codes that say nothing. With them, the first near answer ruled out the
+/// nearest, whose page had been read.
 #[test]
 fn one_answer_is_the_first_of_ten_though_codes_say_nothing() {
     for preset in [Preset::STRATANN, Preset::ODINANN] {

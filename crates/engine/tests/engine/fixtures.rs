@@ -1,10 +1,10 @@
-//! The real data that the repository holds, as the tests want it: whole, or some rows of it.
+//! The real data of the repository for tests: whole files, or some rows.
 
 use std::path::{Path, PathBuf};
 
 use stratann::{Matrix, VectorFile, VectorSource};
 
-/// Where a file or an index of the folder `fixtures` stands.
+/// The path of a file or an index in the folder `fixtures`.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
 }
@@ -27,9 +27,9 @@ pub fn head(name: &str, count: usize) -> Matrix {
     rows(name, 0, count)
 }
 
-/// Descriptors that an index is built of.
+/// The descriptors that indexes are built of.
 pub const SIFT_BASE: &str = "photo-sift-20k.base.u8bin";
-/// Those that are looked for in it.
+/// The descriptors that are searched for.
 pub const SIFT_QUERIES: &str = "photo-sift-20k.query.u8bin";
 
 /// Whether tests may take minutes each: `make test-slow`, or `STRATANN_SLOW=1`.

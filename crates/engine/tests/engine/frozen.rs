@@ -1,5 +1,5 @@
-//! Indexes that were written once and never again (`fixtures/README.md` says how): whatever is read today must go on being
-//! read, with the same answers, and must take changes.
+//! Indexes that were written once and never again, as `fixtures/README.md` describes. Every index
+//! that can be read today must stay readable, with the same answers, and must take changes.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn open(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// One insert after the other, so that each run makes the same graph.
+/// One insert after the other, so that each run builds the same graph.
 fn alone() -> WriteOptions {
     WriteOptions {
         threads: 1,
@@ -45,7 +45,7 @@ fn head(name: &str, count: usize) -> Matrix {
     rows(name, 0, count, 128)
 }
 
-/// The exact answers to some queries in the rows that the frozen indexes are built of.
+/// The exact answers to some queries in the rows of the frozen indexes.
 fn frozen_truth() -> (Matrix, GroundTruth) {
     let base = head(SIFT_BASE, 2_000);
     let queries = head(SIFT_QUERIES, 100);
@@ -133,7 +133,7 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
         let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
         assert!(recall > 0.97, "{strategy}: recall {recall}");
     }
-    // What is garbage is no answer, though its vectors are those of rows.
+    // Garbage is no answer, though its vectors equal rows.
     let rows = head(SIFT_BASE, 1_000);
     let found = index.search(&rows, &SearchOptions::default()).unwrap();
     for ids in found.ids.chunks(10) {
@@ -144,7 +144,8 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
 
 #[test]
 fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
-    // Then 20 rows were inserted, and one of the first upserted; of the last 19 are deleted, and it was merged.
+    // After the build, 20 rows were inserted, and one of the first upserted. Of the last rows 19
+    // were deleted, and the index was merged.
     for (layout, vectors, logged) in [
         ("replicated", 380, 21),
         ("addressed", 380, 21),
@@ -195,7 +196,8 @@ fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
 
 #[test]
 fn clusters_that_were_split_open_answer_and_take_changes() {
-    // 120 rows were built, 1,024 went into clusters, and 106 and two upserts wait in the log.
+    // 120 rows were built and 1,024 inserted into clusters. 106 more and two upserts wait in the
+    // log.
     for (layout, clusters) in [("replicated", 49), ("addressed", 60), ("grouped", 58)] {
         let folder = tempfile::tempdir().unwrap();
         for file in fs::read_dir(fixture(&format!("index-v4-amended-{layout}"))).unwrap() {
@@ -206,7 +208,7 @@ fn clusters_that_were_split_open_answer_and_take_changes() {
         let report = verify(path, &Silent).unwrap();
         assert!(report.clean(), "{layout}: {report:#?}");
         let rows = rows(SIFT_BASE, 0, 1_250, 16);
-        // That of the row itself, or of another one that is the same.
+        // The nearest is the row itself, or another row that is equal.
         let lost = |index: &Index| {
             let options = SearchOptions {
                 k: 1,
@@ -257,7 +259,7 @@ fn a_state_is_known_since_it_is_drawn() {
     assert_eq!((drawn.unwrap().len(), features), (32, 2));
 }
 
-/// A frozen index as it can be changed.
+/// A copy of a frozen index, which can be changed.
 fn copied(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for file in fs::read_dir(fixture(name)).unwrap() {
@@ -273,7 +275,7 @@ fn an_index_with_nodes_of_row_numbers_looks_up_and_takes_changes() {
     let path = folder.path();
     let report = verify(path, &Silent).unwrap();
     assert!(report.clean(), "{:?}", report.problems);
-    // A header and a block, where pairs would be two.
+    // A header and a block. Pairs of id and node would need two.
     assert_eq!(open(path).stats().bytes.ids, 2 * 4096);
     let row = |id: u64| rows("package-text-2k.base.fbin", id as usize, 1, 64);
     let ids: Vec<u64> = (0..400).rev().collect();
@@ -418,7 +420,8 @@ fn grown_index_opens_and_answers(path: &Path) {
     assert!(report.clean(), "{report:#?}");
     let index = open(path);
     let stats = index.stats();
-    // Of two ids the vector was replaced, and two more were deleted: four records do not count.
+    // The vectors of two ids were replaced, and two more ids were deleted, so four records are
+    // dead.
     assert_eq!(
         (
             stats.format_version,
@@ -445,7 +448,7 @@ fn grown_index_opens_and_answers(path: &Path) {
 
 #[test]
 fn an_index_of_format_1_opens_and_answers() {
-    // Written once, by the first version; `fixtures/README.md` says how. A reader must go on reading it.
+    // Written once by the first version, as `fixtures/README.md` describes. It must stay readable.
     let path = fixture("index-v1");
     assert!(verify(&path, &Silent).unwrap().clean());
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
@@ -476,18 +479,18 @@ fn an_index_of_format_1_opens_and_answers() {
     }
 }
 
-/// An index of few rows, and what it is made of.
+/// An index of few rows, and the rows it has.
 struct Small {
     name: &'static str,
     layout: &'static str,
     metric: Metric,
     vector_codec: &'static str,
-    /// The fixture that its rows are of, how many of them were there from the start, and how many there are.
+    /// The fixture of its rows: `built` of them were built, and `rows` exist in all.
     source: &'static str,
     dim: usize,
     built: usize,
     rows: usize,
-    /// Whether vectors were inserted into the graph; else they are in the log.
+    /// Whether vectors were inserted into the graph. Otherwise they are in the log.
     direct: bool,
 }
 
@@ -543,7 +546,7 @@ const SMALL: [Small; 11] = [
             true,
         )
     },
-    // Leading parts beside lists; trailing ones run on.
+    // Leading parts are beside lists, and trailing parts run on.
     Small {
         dim: 120,
         built: 140,
@@ -614,8 +617,8 @@ impl Small {
         rows(&format!("{}.query.{suffix}", self.source), 0, 100, self.dim)
     }
 
-    /// Compares answers with those of brute force over the first `rows` rows: with lists of a fifth of the index and more, hardly one may be
-    /// missing.
+    /// Compares answers with brute force over the first `rows` rows. With lists of a fifth of the
+    /// index or more, hardly any answer may be missing.
     fn agrees(
         &self,
         rows: usize,
@@ -633,7 +636,8 @@ impl Small {
                 ..SearchOptions::default()
             };
             let found = search(&queries, &options);
-            // Of two ids the vector was replaced by itself, and two more were deleted: none of these are answers.
+            // Two ids were replaced by equal vectors, and two more ids were deleted. None of the
+            // old ids is an answer.
             assert!(
                 found.ids.iter().all(|&id| id < rows as u64),
                 "{}",
@@ -645,7 +649,7 @@ impl Small {
                 Metric::InnerProduct => 0.97,
                 _ => 0.98,
             };
-            // What a pipeline finds follows from when its reads come in as well.
+            // The answers of a pipelined search also depend on the order of completions.
             let least = match strategy {
                 Strategy::BestFirst => least,
                 _ => least - 0.02,
@@ -686,7 +690,8 @@ fn floats_other_metrics_codecs_and_relocated_records_open_and_answer() {
             "{}",
             small.name
         );
-        // Where vectors went into the graph nothing is left to replay; elsewhere all of them are in the log.
+        // If vectors were inserted into the graph, no record is left to replay. Otherwise all are
+        // in the log.
         let (nodes, logged) = match small.direct {
             true => (small.rows + 4, 0),
             false => (small.built, small.rows - small.built + 1),

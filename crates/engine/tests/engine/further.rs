@@ -1,4 +1,4 @@
-//! Searches look further where answers are among vectors that drifted, and nowhere else.
+//! A search looks further if answers are among vectors that drifted, and only then.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use stratann::{
 
 const DIM: usize = 24;
 
-/// Numbers that are distributed normally, always the same for a seed.
+/// Normally distributed numbers from a seed.
 struct Normal(u64);
 
 impl Normal {
@@ -37,18 +37,18 @@ fn matrix(rows: &[f32]) -> Matrix {
     Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
 }
 
-/// Rows that an index is built of, and those that come.
+/// Rows of the build, and rows that are inserted.
 const BUILT: usize = 1_500;
 const CAME: usize = 750;
 const QUERIES: usize = 60;
 const LIST: usize = 50;
 
-/// A row of another kind is the same, shifted by so much in each element.
+/// A row of another kind is shifted by this much in each element.
 fn shifted(x: f32) -> f32 {
     x + 3.0
 }
 
-/// What is built, what comes, and queries of both kinds with their answers.
+/// The built and the inserted rows, and queries of both kinds with their answers.
 struct Rows {
     built: Matrix,
     came: Matrix,
@@ -82,18 +82,18 @@ fn options(preset: Preset) -> BuildOptions {
     }
 }
 
-/// Open for direct inserts, of which `checkpoint` are between two checkpoints.
+/// Opens an index for direct inserts, with `checkpoint` of them between two checkpoints.
 fn live(path: &Path, checkpoint: Option<u64>) -> LiveIndex {
     opened(path, checkpoint, None)
 }
 
-/// The same within a memory budget.
+/// The same, with a memory budget.
 fn opened(path: &Path, checkpoint: Option<u64>, memory: Option<u64>) -> LiveIndex {
     let direct = DirectOptions {
         checkpoint,
         ..DirectOptions::default()
     };
-    // The preset decouplevs merges as a rule.
+    // The preset decouplevs merges by default.
     let merges = reader(path).preset().update == Update::Merge;
     let options = WriteOptions {
         threads: 1,
@@ -112,7 +112,7 @@ fn reader(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// Searches whose reads do not depend on the order in which these are done.
+/// Searches whose reads do not depend on the order of completions.
 fn searches() -> SearchOptions {
     SearchOptions {
         list: LIST,
@@ -125,12 +125,12 @@ fn recall(found: &SearchResults, truth: &GroundTruth) -> f64 {
     truth.recall(&found.ids, &found.distances, 10).unwrap()
 }
 
-/// Nodes that a query goes through.
+/// The nodes that a query expands.
 fn hops(found: &SearchResults) -> u64 {
     found.counters.hops / QUERIES as u64
 }
 
-/// What was read, and for how many nodes.
+/// The reads, and the nodes that they are for.
 fn reads(counters: &Counters) -> [u64; 4] {
     let of = counters;
     [of.hops, of.graph_reads, of.vector_reads, of.bytes_read]
@@ -140,13 +140,13 @@ fn manifest(path: &Path) -> String {
     std::fs::read_to_string(path.join("MANIFEST")).unwrap()
 }
 
-/// `least` is the recall of what came that a second walk has at least.
+/// `least` is the lowest recall of the inserted vectors with a second walk.
 fn looks_further(preset: Preset, least: f64) {
     let rows = rows();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
     build(&rows.built, &path, &options(preset), &Silent).unwrap();
-    // With so little memory nobody looks.
+    // With so little memory, no insert measures the drift.
     let index = opened(&path, Some(u64::MAX), Some(12 << 20));
     index.insert(&rows.came, None, &Silent).unwrap();
     drop(index);
@@ -178,7 +178,7 @@ fn looks_further(preset: Preset, least: f64) {
     assert_eq!(old.ids, old_before.ids, "{said}");
     assert!(recall(&new, &rows.new.1) > least, "{said}");
     assert!(hops(&new) > 4 * LIST as u64, "{said}");
-    // A change, which is no answer, so that there is another checkpoint.
+    // A far vector, which is no answer, so that there is another checkpoint.
     index.insert(&matrix(&[500.0; DIM]), None, &Silent).unwrap();
     drop(index);
 
@@ -226,7 +226,8 @@ fn searches_of_what_drifted_look_further_in_decouplevs() {
     looks_further(Preset::DECOUPLEVS, 0.9);
 }
 
-/// Who inserts looks, though nobody has asked whether a merge is due; so does who closes the index.
+/// A handle that inserts measures the drift, though no caller has asked whether a merge is due. So
+/// does a handle that is closed.
 #[test]
 fn an_insert_sees_what_has_drifted() {
     let rows = rows();
@@ -245,7 +246,7 @@ fn an_insert_sees_what_has_drifted() {
         &searches(),
     );
     drop(index);
-    // It is known without a look, when the index is open for changes again.
+    // When the index is opened for changes again, the drift is known without another measurement.
     let trouble = live(&path, None).stats().trouble;
     assert!(trouble.is_some_and(|trouble| trouble.contains("found badly")));
     let index = reader(&path);
@@ -268,8 +269,8 @@ fn an_insert_sees_what_has_drifted() {
     }
 }
 
-/// A budget that has no room for a list 8 times as long has room for another one; and a list that holds a quarter of all nodes is served by whole pages as well. The longer the
-/// list that is asked for, the more is found.
+/// A budget that cannot hold a list 8 times as long holds a shorter one. A list of a quarter of all
+/// nodes is served by whole pages as well. A longer list finds more.
 #[test]
 fn a_longer_list_finds_no_less() {
     let rows = rows();
@@ -295,7 +296,7 @@ fn a_longer_list_finds_no_less() {
                 let how = SearchOptions { list, ..searches() };
                 let found = match index.search(&rows.new.0, &how) {
                     Ok(found) => found,
-                    // It says so.
+                    // The search reports that its memory does not suffice.
                     Err(Error::Memory { .. }) => break,
                     Err(error) => panic!("{error}"),
                 };
@@ -314,7 +315,7 @@ fn a_longer_list_finds_no_less() {
                 preset.name
             );
         }
-        // As long as it takes.
+        // With a list that is as long as necessary.
         let how = SearchOptions {
             recall: Some(0.9),
             ..SearchOptions::default()
@@ -332,14 +333,14 @@ fn within(memory: u64) -> OpenOptions {
     }
 }
 
-/// Rows of which all have this attribute.
+/// Rows that all have this attribute.
 fn of_kind(kind: i64, count: usize) -> RowTable {
     let mut row = Row::default();
     row.attributes.insert("kind".into(), kind.into());
     RowTable::new(vec![row; count])
 }
 
-/// What each way is expected to read is about what it reads.
+/// The estimated reads of each plan are near its real reads.
 fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> f32) {
     let mut numbers = Normal(7);
     let rows = [numbers.rows(built, |x| x), numbers.rows(came, of)].map(|rows| matrix(&rows));
@@ -380,7 +381,7 @@ fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> 
                 preset.name
             );
             eprintln!("{said}");
-            // The other way is for queries that find too little; these do not.
+            // The other plan is for queries that find too little, and these find enough.
             assert_eq!(explained.dry, 0, "{said}");
             let most = if explained.way == Way::Before {
                 3.0
@@ -396,7 +397,7 @@ fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> 
 fn estimates_are_true_of_what_codes_say_little() {
     estimates_are_true(Preset::STRATANN, 1_000, 800, shifted);
     estimates_are_true(Preset::ODINANN, 1_000, 800, shifted);
-    // An index that outgrew its codes: all of it is looked at, or whole pages.
+    // An index that outgrew its codes: a search looks at all of it, or at whole pages.
     estimates_are_true(Preset::STRATANN, 100, 700, |x| x);
     estimates_are_true(Preset::ODINANN, 200, 1_300, |x| x);
 }

@@ -1,4 +1,5 @@
-//! Indexes that begin small and grow: what a build measured of a few rows does not stay when a merge writes the index anew.
+//! Indexes that begin small and grow. A merge that rewrites an index does not keep the measurements
+//! of a build of few rows.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows};
 
-/// Rows that there are before a merge, and those that come while it goes on.
+/// Rows before a merge, and rows that are inserted during it.
 const ROWS: usize = 1_800;
 const LATER: usize = 200;
 
@@ -21,13 +22,14 @@ fn options(preset: Preset) -> BuildOptions {
         preset,
         degree: Some(32),
         build_list: 50,
-        // One graph each time: with several threads it follows from how they take turns.
+        // The same graph each time. With several threads, it depends on their interleaving.
         threads: 1,
         ..BuildOptions::default()
     }
 }
 
-/// One insert after the other: nodes get their numbers in the order of rows, which the samples of a merge follow.
+/// One insert after the other. Nodes are then numbered in the order of rows, which decides the
+/// samples of a merge.
 fn within(path: &Path, memory: Option<u64>) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,
@@ -49,7 +51,7 @@ fn live(path: &Path) -> LiveIndex {
     within(path, None)
 }
 
-/// Queries, and their true neighbours among so many rows.
+/// Queries, and their true neighbours among this many rows.
 struct Asked(Matrix, GroundTruth);
 
 impl Asked {
@@ -60,7 +62,7 @@ impl Asked {
         Self(queries, truth.unwrap())
     }
 
-    /// Recall@10 with a list of 40, by a strategy that does not follow the order in which reads complete.
+    /// Recall@10 with a list of 40, by a strategy that does not depend on the order of completions.
     fn recall(&self, live: &LiveIndex) -> f64 {
         let options = SearchOptions {
             list: 40,
@@ -78,7 +80,7 @@ fn codebook(path: &Path) -> String {
     index.codebook().unwrap().hash().to_owned()
 }
 
-/// Inserts rows while a merge goes on.
+/// Inserts rows during a merge.
 struct Inserts<'a>(&'a LiveIndex, AtomicBool);
 
 impl Progress for Inserts<'_> {
@@ -96,7 +98,8 @@ impl Progress for Inserts<'_> {
     }
 }
 
-/// Builds of the first rows, inserts the others and merges, some while the merge goes on.
+/// Builds of the first rows, inserts the others and merges. Some rows are inserted during the
+/// merge.
 fn grown(path: &Path, built: usize, options: &BuildOptions) -> (LiveIndex, CompactReport) {
     build(&head(SIFT_BASE, built), path, options, &Silent).unwrap();
     let index = live(path);
@@ -106,17 +109,17 @@ fn grown(path: &Path, built: usize, options: &BuildOptions) -> (LiveIndex, Compa
     (index, report.unwrap())
 }
 
-/// Whether all of them are tried, which takes long.
+/// Whether all presets are tried, which takes long.
 fn slow() -> bool {
     std::env::var_os("STRATANN_SLOW").is_some()
 }
 
-/// Of some presets; of the first `few` by default.
+/// Tries some presets, by default the first `few`.
 fn a_merge_makes_good(presets: &[Preset], few: usize) {
     let presets = if slow() { presets } else { &presets[..few] };
     let asked = Asked::of(ROWS + LATER);
     for &preset in presets {
-        // Of 40 rows codes say something, and of 1 nothing.
+        // The codes of 40 rows say something, and the codes of one row nothing.
         let starts: &[usize] = match preset.name {
             "stratann" if slow() => &[1, 40],
             _ => &[1],
@@ -124,7 +127,8 @@ fn a_merge_makes_good(presets: &[Preset], few: usize) {
         for &built in starts {
             let folder = tempfile::tempdir().unwrap();
             let (index, report) = grown(folder.path(), built, &options(preset));
-            // What came meanwhile has codes of the new codebook, or waits in memory.
+            // Vectors that were inserted during the merge have codes of the new codebook, or wait
+            // in memory.
             let recall = asked.recall(&index);
             let said = format!("{} of {built}: {recall:.3}, {report:?}", preset.name);
             eprintln!("{said}");
@@ -136,7 +140,7 @@ fn a_merge_makes_good(presets: &[Preset], few: usize) {
             assert!(report.clean(), "{said}: {:?}", report.problems);
             let index = live(folder.path());
             assert!(asked.recall(&index) >= 0.97, "{said}");
-            // Of 40 rows there was no navigation graph.
+            // The index of 40 rows had no navigation graph.
             assert!(index.stats().navigation_nodes >= 16, "{said}");
         }
     }
@@ -164,7 +168,8 @@ fn a_codebook_that_serves_the_vectors_stays() {
     .unwrap();
     let before = codebook(folder.path());
     let index = live(folder.path());
-    // So few that a codebook of all, which knows them by heart, has no 5 % less error, in whatever order threads put them in: with a tenth it has, or not.
+    // So few rows that a new codebook has not 5 % less error, in any order in which threads insert
+    // them. With a tenth of the rows, this would depend on the order.
     let rest = rows(SIFT_BASE, ROWS, LATER / 4);
     index.insert(&rest, None, &Silent).unwrap();
     let report = index.compact(&Silent).unwrap();
@@ -190,11 +195,11 @@ fn a_codebook_that_was_given_stays_and_that_it_is_outgrown_is_said() {
         };
         let (index, report) = grown(&path, 40, &options);
         assert_eq!(report.codebook, fate, "trained on {trained}");
-        // It is of no use to merge it for that.
+        // A merge for the codes would be useless.
         let due = index.due(&MergeWhen::default());
         let for_codes = matches!(due, Some(Due::Grown(_) | Due::Drifted(_)));
         assert!(!for_codes, "{due:?}");
-        // The second merge as well.
+        // The same after a second merge.
         index.delete(&[3]).unwrap();
         assert_eq!(index.compact(&Silent).unwrap().codebook, fate);
         drop(index);
@@ -223,7 +228,7 @@ fn an_index_of_one_vector_gets_good_by_itself() {
         .insert(&rows(SIFT_BASE, 21, ROWS - 21), None, &Silent)
         .unwrap();
     assert!(matches!(index.due(&when), Some(Due::Grown(times)) if times == ROWS as f64));
-    // By codes of one vector nothing is found, so that all are looked at.
+    // The codes of one vector are useless, so searches look at all vectors.
     assert_eq!(asked.recall(&index), 1.0);
     let merger = index.merge_when_due(when).unwrap();
     let began = Instant::now();
@@ -245,7 +250,7 @@ fn what_a_process_has_beside_an_index_is_no_reason_not_to_merge_it() {
         &Silent,
     )
     .unwrap();
-    // An interpreter with its modules: in memory, not only promised.
+    // An interpreter with its modules: memory that is resident, not only allocated.
     let others = std::hint::black_box(vec![1u8; 200 << 20]);
     let index = within(folder.path(), Some(64 << 20));
     index

@@ -1,4 +1,5 @@
-//! An index as a user has it: built from real data, opened, searched, refused, damaged, replaced.
+//! An index as an application uses it: built from real data, opened, searched, refused, damaged,
+//! replaced.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use stratann_layout::Manifest;
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture, head, slow};
 
-/// Options that build a few thousand rows in a moment.
+/// Options that build a few thousand rows quickly.
 fn quick(preset: Preset) -> BuildOptions {
     let has_graph = preset.layout.is_none_or(|layout| !layout.has_clusters());
     BuildOptions {
@@ -72,7 +73,7 @@ fn embeddings_under_cosine_and_inner_product() {
             ..quick(Preset::STRATANN)
         };
         build(&base, &path, &options, &Silent).unwrap();
-        // What a pipeline finds follows from when its reads come in as well.
+        // The answers of a pipelined search also depend on the order of completions.
         for (strategy, least) in [(Strategy::BestFirst, 0.95), (Strategy::Pipelined, 0.9)] {
             let options = SearchOptions {
                 list: 60,
@@ -90,7 +91,7 @@ fn embeddings_under_cosine_and_inner_product() {
     }
 }
 
-/// Builds an index of each of `presets`, of which all else is the same.
+/// Builds an index for each of `presets`, with all other options the same.
 fn built_alike(
     folder: &Path,
     base: &Matrix,
@@ -125,7 +126,8 @@ fn aisaq_answers_as_diskann_does() {
             code_bytes: Some(8),
             ..BuildOptions::default()
         },
-        // Nine records of 428 bytes share a page, and fifteen in the other index: a beam asks for some pages twice.
+        // Nine records of 428 bytes share a page, and fifteen in the other index. So a beam asks
+        // for some pages twice.
         4096,
     );
     let texts = (
@@ -138,7 +140,8 @@ fn aisaq_answers_as_diskann_does() {
             metric: Metric::Cosine,
             ..BuildOptions::default()
         },
-        // A record takes 3,948 bytes: a page is one. With 64 neighbours it takes 7,948, which are two blocks.
+        // A record has 3,948 bytes, so a page has one. With 64 neighbours it has 7,948 bytes, which
+        // are two blocks.
         4096,
     );
     let long = (
@@ -180,7 +183,7 @@ fn aisaq_answers_as_diskann_does() {
             // A candidate that leaves the list while its page is read is not expanded.
             assert!(found.hops > 0 && found.graph_reads >= found.hops, "{name}");
             assert_eq!(found.bytes_read, found.graph_reads * page_bytes, "{name}");
-            // And as many distances, but from pages of another length.
+            // And as many distance computations, but from pages of another length.
             let bytes_read = found.bytes_read;
             assert_eq!(
                 found,
@@ -205,7 +208,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
         let options = SearchOptions {
             list,
             beam: Some(beam),
-            // What is in the cache depends on which query comes first.
+            // The content of the cache depends on the order of queries.
             in_flight: Some(1),
             ..SearchOptions::default()
         };
@@ -216,7 +219,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                 cache: CacheSize::Entries(entries),
                 ..OpenOptions::default()
             };
-            // The second time, the cache has what the first one left.
+            // In the second search, the cache has the pages of the first.
             let [diskann, aisaq] = [&paths[0], &paths[1]].map(|path| {
                 let index = Index::open(path, &cached).unwrap();
                 [(), ()].map(|()| index.search(&queries, &options).unwrap())
@@ -226,14 +229,14 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                 assert!(found.distances == expected.distances, "{name}");
                 let (bytes_read, hits) = (found.counters.bytes_read, found.counters.cache_hits);
                 assert!(hits > 0, "{name}");
-                // What is in the cache does not depend on how long it is.
+                // The content of the cache does not depend on the length of its pages.
                 let expected = Counters {
                     bytes_read,
                     ..expected.counters
                 };
                 assert_eq!(found.counters, expected, "{name}");
-                // A candidate that is in the cache leaves its place in a wider beam to another one, which without a
-                // cache is read later or not at all.
+                // In a wider beam, a cached candidate leaves its slot to another candidate. Without
+                // a cache, that one would be read later or not at all.
                 if beam == 1 {
                     assert!(found.ids == plain.ids, "{name}");
                     assert!(found.distances == plain.distances, "{name}");
@@ -242,7 +245,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                     assert_eq!(found.counters.graph_reads + hits, reads, "{name}");
                 }
             }
-            // All nodes have room, but those of a set that is full.
+            // The cache holds all nodes, except those of a full set.
             let (warm, cold) = (aisaq[1].counters.graph_reads, plain.counters.graph_reads);
             assert!(
                 entries < 2_000 || warm < cold / 5,
@@ -279,7 +282,7 @@ fn aisaq_searches_in_every_way() {
         };
         let (plain, from_medoid) = search(&aisaq, Strategy::BestFirst, false);
         assert!(plain > 0.9, "list {list}: {plain}");
-        // It starts with the same seeds, whose exact distances stand in for what their codes would say.
+        // The search starts with the same seeds. Their exact distances replace distances by codes.
         let (navigated, reads) = search(&aisaq, Strategy::BestFirst, true);
         let (coupled, coupled_reads) = search(&diskann, Strategy::BestFirst, true);
         let name = format!("list {list}: {navigated}, {coupled}, {plain}");
@@ -293,7 +296,8 @@ fn aisaq_searches_in_every_way() {
         );
         let ratio = reads.graph_reads as f64 / coupled_reads.graph_reads as f64;
         assert!((0.9..1.1).contains(&ratio), "{name}: {ratio}");
-        // What a pipeline reads, and with it a little of what it finds, follows from when its reads come in.
+        // The reads of a pipelined search, and thus a few of its answers, depend on the order of
+        // completions.
         for navigation in [false, true] {
             let (pipelined, _) = search(&aisaq, Strategy::Pipelined, navigation);
             eprintln!("list {list}, pipelined: {pipelined} beside {plain}");
@@ -319,7 +323,7 @@ fn whole_pages_of_an_inline_index_find_no_less() {
         ..quick(Preset::AISAQ)
     };
     build(&base, &path, &options, &Silent).unwrap();
-    // 236 bytes a record: 17 share a page.
+    // 236 bytes a record, so 17 records share a page.
     let pages = 3_000u64.div_ceil(17);
     let file = path.join("inline-000001");
     assert_eq!(fs::metadata(file).unwrap().len(), 4096 * (1 + pages));
@@ -348,13 +352,13 @@ fn whole_pages_of_an_inline_index_find_no_less() {
         });
         let name = format!("list {list}, {strategy}: {alone:?}, {shared:?}");
         eprintln!("{name}");
-        // The nodes that come along are candidates: without that, seven reads of ten would be left.
+        // The other nodes of a page are candidates. Without this, seven of ten reads would remain.
         match strategy {
             Strategy::BestFirst => {
                 assert!(shared.0 >= alone.0, "{name}");
                 assert!(2 * shared.1.graph_reads < alone.1.graph_reads, "{name}");
             }
-            // What a pipeline reads follows from when its reads come in as well.
+            // The reads of a pipelined search also depend on the order of completions.
             _ => {
                 assert!(shared.0 >= alone.0 - 0.02, "{name}");
                 assert!(
@@ -389,7 +393,7 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
     assert!(files[0] == files[1]);
 }
 
-/// A manifest but for the random number that each build draws.
+/// A manifest without the random number that each build draws.
 fn without_state(text: &[u8]) -> Vec<u8> {
     let mut manifest = Manifest::decode(text, "MANIFEST").unwrap();
     assert!(manifest.state.take().is_some());
@@ -429,7 +433,7 @@ fn outside_ids_are_what_the_user_gave() {
     };
     let error = build(&base, folder.path().join("twice"), &twice, &Silent).unwrap_err();
     assert!(
-        error.to_string().contains("duplicate id 5") && error.is_call_wrong(),
+        error.to_string().contains("id 5 twice") && error.is_call_wrong(),
         "{error}"
     );
     assert!(!folder.path().join("twice").exists());
@@ -467,7 +471,7 @@ fn collections_of_any_size_and_shape() {
         (1, 1, Element::U8),
         (2, 3, Element::I8),
         (40, 5, Element::F16),
-        // A node that fills more than one block, and one that does not fit two.
+        // A node larger than one block, and a node larger than two.
         (50, 1_100, Element::F32),
         (30, 3_000, Element::F32),
     ]
@@ -476,7 +480,7 @@ fn collections_of_any_size_and_shape() {
     {
         make(rows, dim, element, &folder.path().join(i.to_string()));
     }
-    // A thousand times the same vector: distances cannot tell nodes apart.
+    // A thousand equal vectors, so that distances do not distinguish nodes.
     let same = Matrix::new(vec![7; 1_000 * 16], 1_000, 16, Element::U8).unwrap();
     let path = folder.path().join("same");
     build(&same, &path, &quick(Preset::STRATANN), &Silent).unwrap();
@@ -610,7 +614,7 @@ fn an_index_is_replaced_only_when_asked_and_a_stranger_s_files_never() {
         200
     );
     assert!(verify(&path, &Silent).unwrap().clean());
-    // Who had it open still has the index that was opened.
+    // A handle that was open still has its index.
     let found = open
         .search(
             &base,
@@ -646,7 +650,7 @@ fn what_is_no_index_is_refused_with_the_reason() {
     assert!(open(&file).contains("directory"));
 }
 
-/// Every layout, and for each that has some its codecs.
+/// Every layout, with each of its codecs.
 const FORMATS: [(Layout, Compression); 9] = [
     (Layout::Coupled, Compression::Raw),
     (Layout::Inline, Compression::Raw),
@@ -659,7 +663,8 @@ const FORMATS: [(Layout, Compression); 9] = [
     (Layout::Layered, Compression::Best),
 ];
 
-/// Options that build 600 descriptors into three segments of four chunks, if the layout has any.
+/// Options that build 600 descriptors into three segments of four chunks, if the layout has
+/// segments.
 fn format(layout: Layout, compression: Compression) -> BuildOptions {
     BuildOptions {
         layout: Some(layout),
@@ -671,7 +676,7 @@ fn format(layout: Layout, compression: Compression) -> BuildOptions {
     }
 }
 
-/// The files of an index, but for the lock and the empty ones that keep room.
+/// The files of an index, without the lock and the files that reserve blocks.
 fn files(index: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(index)
         .unwrap()
@@ -691,7 +696,7 @@ fn verify_finds_any_flipped_bit_of_any_file() {
         None => 16,
         Some(_) => 1000,
     };
-    // What is not compressed at all decodes to something whatever the bytes are: the checksums find it as elsewhere.
+    // In an uncompressed index any bytes decode to something, and only checksums find damage.
     let compressed = |&(layout, compression): &_| {
         matches!(layout, Layout::Coupled | Layout::Inline) || compression != Compression::Raw
     };
@@ -710,11 +715,12 @@ fn verify_finds_any_flipped_bit_of_any_file() {
                 let found = verify(&path, &Silent).unwrap();
                 let (name, problem) = (file.display().to_string(), found.problems.first());
                 let problem = problem.unwrap_or_else(|| panic!("{name}: {what}"));
-                // Another file may have been found not to fit as well, but not instead.
+                // Another file may be reported as well, but this one must be.
                 let named = found.problems.iter().any(|problem| problem.file == name);
                 assert!(named, "{name}: {what}: {problem:?}");
             };
-            // Every region of the file, and both ends: an odd stride visits each offset within a block sooner or later.
+            // Every region of the file, and both ends. With an odd stride, the offsets within a
+            // block vary.
             let step = (whole.len() / flips).max(1) | 1;
             for at in (0..whole.len()).step_by(step).chain([whole.len() - 1]) {
                 let mut damaged = whole.clone();
@@ -731,13 +737,13 @@ fn verify_finds_any_flipped_bit_of_any_file() {
             if grows.iter().any(|kind| name(file).starts_with(kind))
                 || files.iter().filter(vectors).max() == Some(file)
             {
-                // Direct inserts add pages; a crash before a checkpoint names them leaves them there.
+                // Direct inserts add pages. After a crash before their checkpoint, they stay there.
                 fs::write(file, longer).unwrap();
                 assert!(verify(&path, &Silent).unwrap().clean(), "{file:?}");
             } else {
                 finds("a block more", &longer);
             }
-            // Whole blocks, but not where they belong.
+            // Intact blocks at wrong offsets.
             for (a, b) in [(1, 2), (1, (whole.len() / 4096).saturating_sub(1))] {
                 let (a, b) = (4096 * a, 4096 * b);
                 if a < b && b + 4096 <= whole.len() {
@@ -786,7 +792,7 @@ fn verify_finds_files_that_were_mixed_up() {
                 swap();
             }
         }
-        // Of another index: another seed, all else the same.
+        // A file of another index: another seed, all else equal.
         let other = folder.path().join(format!("{compression}-other"));
         let options = BuildOptions {
             seed: 7,
@@ -799,7 +805,7 @@ fn verify_finds_files_that_were_mixed_up() {
             let strange = fs::read(other.join(name(file))).unwrap_or_default();
             fs::write(file, &strange).unwrap();
             let found = verify(&path, &Silent).unwrap();
-            // Chunks of vectors that are stored as they are may well be equal.
+            // Chunks of uncompressed vectors may be equal in both.
             assert_eq!(found.clean(), strange == whole, "{file:?}: {found:#?}");
             fs::write(file, whole).unwrap();
         }
@@ -861,7 +867,7 @@ fn stats_say_what_a_layout_takes_and_saves() {
             "directory",
         ];
         assert_eq!(nodes.bytes, length(&kinds), "{name}");
-        // What the coupled index really takes.
+        // The real size of the coupled index.
         let really: u64 = files(&coupled)
             .iter()
             .filter(|file| self::name(file) != "MANIFEST")
@@ -890,7 +896,7 @@ fn stats_say_what_a_layout_takes_and_saves() {
                     8.0 * 600.0 * 4.0 * 33.0 / links,
                     "{name}"
                 );
-                // Each code stands once for every list that its node may be in.
+                // A code is stored once for each list that its node may be in.
                 match layout {
                     Layout::Coupled => assert_eq!((stats.saved, nodes.saved), (0.0, 0.0)),
                     _ => assert!(stats.saved < 0.0 && nodes.saved < stats.saved, "{name}"),
@@ -944,7 +950,7 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             build_list: 30,
             layout: Some(layout),
             compression: Some(compression),
-            // A navigation graph of 75 nodes, and ids that have a file.
+            // A navigation graph of 75 nodes, and ids in a file.
             navigation: 0.05,
             ids: Some((0..1_500).map(|row| 7 * row + 3).collect()),
             overwrite: true,
@@ -953,7 +959,7 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
         let usual = build(rows, &path, &options, &Silent).unwrap().bytes;
         options.degree = None;
         let mut degrees = Vec::new();
-        // By default the largest of all where vectors are whole, and where they are in two parts.
+        // By default the largest index if vectors are whole, and if they are in two parts.
         let most = slow() || matches!(layout, Layout::Packed | Layout::Layered);
         let spaces = [usual + usual / 20, usual + usual / 4, 10 * usual];
         for space in spaces.into_iter().take(if most { 3 } else { 2 }) {
@@ -967,10 +973,10 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             assert!(report.bytes <= space, "{layout}, {space}: {}", report.bytes);
             let why = report.space.unwrap();
             assert_eq!((why.budget, why.degree), (space, report.degree), "{why:?}");
-            // An estimate, which the budget is kept by.
+            // The estimate by which the budget is kept.
             let off = report.bytes as f64 / why.expected as f64;
             assert!(off <= 1.03 && why.expected <= space, "{off}: {why:?}");
-            // The next one was expected to take too much.
+            // The next degree was expected to take too much.
             assert!(why.next.is_none_or(|(_, bytes)| bytes > space), "{why:?}");
             assert_eq!(why.next.is_none(), why.degree == 96);
             assert_eq!(
@@ -987,7 +993,7 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             degrees.is_sorted() && degrees[1] >= 32 && (!most || degrees[2] == 96),
             "{layout}: {degrees:?}"
         );
-        // What was there stays where nothing fits.
+        // If no degree fits, the existing index stays.
         options.space = Some(usual / 10);
         let error = build(rows, &path, &options, &Silent).unwrap_err();
         assert!(error.is_call_wrong());

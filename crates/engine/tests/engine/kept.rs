@@ -1,5 +1,5 @@
-//! Merges that keep segments of vectors (DecoupleVS §3.5), on real data: what stays on storage as it is, what is found afterwards,
-//! and what is left when something is damaged.
+//! Merges that keep segments of vectors (DecoupleVS §3.5), on real data: the unchanged files, the
+//! answers afterwards, and the vectors that remain after damage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,7 +23,7 @@ struct Data {
     metric: Metric,
     /// Rows that are built; the others are inserted.
     built: u64,
-    /// Rows of a segment, which is what so many bytes hold.
+    /// Rows of a segment, which has this many bytes.
     segment: u64,
     segment_bytes: u64,
     chunk_bytes: u64,
@@ -63,7 +63,8 @@ fn gather(all: &Matrix, rows: &[u64]) -> Matrix {
 fn writing(update: Update) -> WriteOptions {
     WriteOptions {
         durability: Durability::OnFlush,
-        // Several, and several inserts at once, would link each time differently, and recall is compared.
+        // Several threads, or several inserts at once, would make other links each time, and recall
+        // is compared.
         threads: 1,
         update: Some(update),
         direct: DirectOptions {
@@ -73,7 +74,7 @@ fn writing(update: Update) -> WriteOptions {
     }
 }
 
-/// Answers that do not depend on when reads come in.
+/// A search whose answers do not depend on the order of completions.
 fn with_list(list: usize) -> SearchOptions {
     SearchOptions {
         list,
@@ -93,7 +94,7 @@ fn manifest(path: &Path) -> Manifest {
     Manifest::decode(&std::fs::read(path.join("MANIFEST")).unwrap(), "MANIFEST").unwrap()
 }
 
-/// An index whose ids are rows of a collection, and which of them it has.
+/// An index whose ids are rows of a collection, and the rows that are live.
 struct Place {
     data: Data,
     all: Matrix,
@@ -101,7 +102,7 @@ struct Place {
     live: BTreeSet<u64>,
     /// The next row to insert.
     next: u64,
-    /// The recall that it had first.
+    /// The recall after the build.
     recall: f64,
 }
 
@@ -154,7 +155,7 @@ impl Place {
         self.live.extend(ids);
     }
 
-    /// Merges; files of segments that are kept are as they were, and so many as is said.
+    /// Merges. Checks the number of kept segments, and that their files are unchanged.
     fn compact(&self, live: &LiveIndex) -> CompactReport {
         let before = self.vectors();
         let report = live.compact(&Silent).unwrap();
@@ -168,7 +169,7 @@ impl Place {
         report
     }
 
-    /// The files of vectors, in the order of their segments, by name.
+    /// The files of vectors by name, in the order of their segments.
     fn vectors(&self) -> BTreeMap<String, Vec<u8>> {
         let manifest = manifest(&self.index());
         let of_vectors = manifest
@@ -183,7 +184,7 @@ impl Place {
             .collect()
     }
 
-    /// Recall@10 against brute force over what it should have.
+    /// Recall@10 against brute force over the live rows.
     fn recall_now(&self) -> f64 {
         let live: Vec<u64> = self.live.iter().copied().collect();
         let queries: Vec<u64> = (0..QUERIES).collect();
@@ -203,7 +204,7 @@ impl Place {
         truth.recall(&places, &results.distances, 10).unwrap()
     }
 
-    /// Everything is as it should be, and as good as it was.
+    /// Checks that everything is intact, and recall as good as at first.
     fn check(&self) {
         let report = verify(self.index(), &Silent).unwrap();
         assert!(report.clean(), "{:#?}", report.problems);
@@ -216,13 +217,13 @@ impl Place {
         self.find(5);
     }
 
-    /// Each vector that counts is found, as [`find`](Place::find) says.
+    /// Searches for each live vector as [`find`](Place::find) does.
     fn find_all(&self) {
         self.find(1);
     }
 
-    /// Every `step`-th of the vectors that count is found with its id and no distance, so it is what it was. A graph is no proof
-    /// that each is: a few may be missed.
+    /// Searches for every `step`-th live vector. An answer at distance 0 must have its id, so the
+    /// vector is unchanged. A graph may miss a few.
     fn find(&self, step: usize) {
         let ids: Vec<u64> = self.live.iter().copied().step_by(step).collect();
         let index = Index::open(self.index(), &OpenOptions::default()).unwrap();
@@ -255,7 +256,7 @@ fn merges_over_and_over(data: Data, update: Update) {
     let live = place.open(update);
     let segments = built.div_ceil(segment);
 
-    // Half of the second segment and all of the fourth, and one in thirty of the others.
+    // Half of the second segment, all of the fourth, and one in thirty of the others.
     place.delete(&live, some(segment..2 * segment, 2));
     place.delete(&live, 3 * segment..4 * segment);
     place.delete(&live, some(0..built, 30));
@@ -267,7 +268,7 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(stats.garbage > 0 && stats.deleted == 0, "{stats:?}");
     place.check();
 
-    // Garbage adds up: one in thirty is gone already, and no segment has a fifth yet.
+    // Garbage adds up. One in thirty was deleted already, and no segment has a fifth yet.
     let garbage = stats.garbage;
     place.delete(&live, some(10..built, 12));
     place.insert(&live, segment);
@@ -276,7 +277,8 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(live.stats().garbage > garbage);
     place.check();
 
-    // Then most have, and of these as many are written anew as there is to write.
+    // Now most segments have a fifth. A merge rewrites about as many of their vectors as it writes
+    // anyway.
     place.delete(&live, some(5..built, 8));
     place.insert(&live, segment);
     let report = place.compact(&live);
@@ -286,7 +288,8 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(written > segment && written <= 2 * anyway, "{report:?}");
     place.check();
 
-    // And after it was opened again. Nothing is inserted, and the last segment is emptied: there is one to insert into all the same.
+    // The same after a reopen. No vector is inserted, and the last segment is emptied. There still
+    // is a segment to insert into.
     drop(live);
     let live = place.open(update);
     place.delete(&live, built..built + 3 * segment);
@@ -323,7 +326,7 @@ fn segments_are_kept_where_inserts_are_direct() {
 fn what_was_replaced_is_found_as_it_is_now() {
     let place = Place::new(SIFT, Compression::Paper);
     let live = place.open(Update::Merge);
-    // The vector of another row under the id.
+    // The id leads to the vector of another row.
     let ids: Vec<u64> = some(7..SIFT.built, 50).collect();
     let rows: Vec<u64> = ids.iter().map(|id| id + 5_000).collect();
     let rows = gather(&place.all, &rows);
@@ -389,7 +392,7 @@ fn a_slot_that_is_not_the_dead_one_is_found_by_the_id_that_stands_twice() {
     let report = verify(place.index(), &Silent).unwrap();
     let found = |problem: &stratann::Problem| problem.what.contains("which another node has, too");
     assert!(report.problems.iter().any(found), "{:#?}", report.problems);
-    // One node less on the first page than there is, and one more on the second.
+    // One node too few on the first page, and one too many on the second.
     let mut wrong = chunks;
     wrong.chunks[0].boundaries[0] -= 1;
     std::fs::write(
@@ -419,12 +422,13 @@ fn a_reader_that_was_open_before_a_merge_goes_on() {
     assert!(report.segments_kept > 4, "{report:?}");
     let after = reader.search(&queries, &options).unwrap();
     assert_eq!((after.ids, after.distances), (before.ids, before.distances));
-    // Which of two that are as good as equal a pipeline finds follows from when its reads come in: here they all come in.
+    // Which of two nearly equal vectors a pipelined search finds depends on the order of
+    // completions. Here all reads complete.
     let after = reader.search(&queries, &pipelined).unwrap();
     assert!(after.ids.iter().all(|&id| id < SIFT.built));
 }
 
-/// An index with garbage in its segments, and one of them that a merge kept.
+/// An index with garbage in its segments. A merge has kept one of them.
 fn with_garbage(data: Data, compression: Compression) -> (Place, String) {
     let mut place = Place::new(data, compression);
     let live = place.open(Update::Merge);
@@ -490,7 +494,7 @@ fn with_the_chunks_of_a_segment_its_vectors_are_lost_and_no_garbage_comes_back()
         let report = repair(place.index(), &repairing(), &Silent).unwrap();
         assert_eq!(report.vectors_lost, vectors, "{report:#?}");
         assert_eq!(report.vectors, place.live.len() as u64 - vectors);
-        // Those of the first segment.
+        // The vectors of the first segment are lost.
         place.live = place.live.split_off(&TEXT.segment);
         place.check();
     }
@@ -499,7 +503,7 @@ fn with_the_chunks_of_a_segment_its_vectors_are_lost_and_no_garbage_comes_back()
 #[test]
 fn where_nobody_knows_what_is_garbage_it_is_taken_and_said() {
     for update in [Update::Merge, Update::Accumulate] {
-        // Codes that need no base, and chunks of two vectors, which take more than a block.
+        // Codes without a base, and chunks of two vectors, which take more than a block.
         let data = Data {
             built: 1_100,
             segment: 700,
@@ -508,7 +512,7 @@ fn where_nobody_knows_what_is_garbage_it_is_taken_and_said() {
             ..TEXT
         };
         let (mut place, chunks) = with_garbage(data, Compression::Best);
-        // Of some that are deleted, a vector came after.
+        // Some deleted ids get a vector again.
         let again: Vec<u64> = vec![9, 9 * 77];
         let live = place.open(update);
         live.insert(&gather(&place.all, &again), Some(&again), &Silent)
@@ -536,7 +540,7 @@ fn where_nobody_knows_what_is_garbage_it_is_taken_and_said() {
             .find(|lost| lost.what.contains("may have been deleted"));
         assert!(said.is_some_and(|said| said.vectors == 0), "{report:#?}");
         assert_eq!(report.vectors_lost, 0, "{report:#?}");
-        // Nothing is lost; of what was deleted some is back, and never in the place of what came after.
+        // Nothing is lost. Some deleted vectors are back, but never in place of a later vector.
         let back = report.vectors - place.live.len() as u64;
         assert!(back > 0 && back < data.segment / 9, "{back}");
         let live = place.open(Update::Merge);

@@ -1,5 +1,5 @@
-//! Vectors that are very long or very short: under cosine their directions count and nothing else, and where lengths count,
-//! what has no finite distance is refused.
+//! Very long and very short vectors. Under cosine, only their directions count. Under other
+//! metrics, a vector without finite distances is refused.
 
 use stratann::{
     BuildOptions, Codebook, DirectOptions, Element, Error, Index, LiveIndex, Matrix, Metric,
@@ -10,7 +10,7 @@ use stratann::{
 const DIM: usize = 12;
 const ROWS: usize = 400;
 
-/// Rows of numbers between -1 and 1, each scaled by what `scale` says of it.
+/// Rows of numbers between -1 and 1, each scaled by `scale` of its number.
 fn rows(count: usize, seed: u64, scale: impl Fn(usize) -> f32) -> Matrix {
     let mut state = seed;
     let mut next = || {
@@ -35,7 +35,7 @@ fn quick(preset: Preset, metric: Metric) -> BuildOptions {
     }
 }
 
-/// One insert after the other, so that each run makes the same graph.
+/// One insert after the other, so that each run builds the same graph.
 fn alone() -> WriteOptions {
     WriteOptions {
         threads: 1,
@@ -47,7 +47,7 @@ fn alone() -> WriteOptions {
     }
 }
 
-/// Answers that do not depend on when reads come in.
+/// A search whose answers do not depend on the order of completions.
 fn best_first() -> SearchOptions {
     SearchOptions {
         strategy: Some(Strategy::BestFirst),
@@ -55,7 +55,7 @@ fn best_first() -> SearchOptions {
     }
 }
 
-/// Lengths that f32 can hold, whose squares it cannot.
+/// Lengths that f32 can represent, but not their squares.
 const SCALES: [f32; 7] = [1.0, 1e20, 3e38, 1e-20, 1e-37, 1e15, 1e-30];
 
 #[test]
@@ -95,7 +95,7 @@ fn cosine_sees_directions_only() {
         Preset::AISAQ,
     ] {
         let path = folder.path().join(preset.name);
-        // Half of it is built, and half comes later.
+        // Half of the rows are built, and half are inserted later.
         let half = Matrix::new(
             base.bytes()[..ROWS / 2 * DIM * 4].to_vec(),
             ROWS / 2,
@@ -165,7 +165,7 @@ fn what_has_no_finite_distance_is_refused() {
             17,
         );
 
-        // At the bound all goes well: every row finds itself under l2, and no answer is infinite.
+        // At the bound, every row finds itself under l2, and no distance is infinite.
         let most = |_| largest;
         let base = rows(ROWS, 3, most);
         build(&base, &path, &options, &Silent).unwrap();

@@ -1,4 +1,5 @@
-//! What a catalog lends of its budget to indexes that are changed: as much as is of use, more where more waits, and to one after the other.
+//! The memory that a catalog leases to indexes that are changed: as much as useful, more if more
+//! changes wait, and to one index after the other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -50,7 +51,7 @@ fn what_waits_is_lent_more_and_a_merge_gives_it_back() {
     let catalog = place.catalog(Some(place.budget(24 << 20)));
     let live = change(&catalog, "a").unwrap();
     let (first, own) = (catalog.memory_bytes(), live.index().memory().budget);
-    // What vectors have beside them waits with them.
+    // The attributes of vectors wait with them.
     let (rows, ids) = (base(20), (0..20).collect::<Vec<u64>>());
     let row = Row {
         payload: Some(format!("\"{}\"", "x".repeat(20_000))),
@@ -70,13 +71,13 @@ fn what_waits_is_lent_more_and_a_merge_gives_it_back() {
     let merged = catalog.memory_bytes();
     assert!(merged < first + 200_000, "{merged} after {first}");
     assert!(live.index().memory().budget >= own);
-    // And it is lent again.
+    // The memory is leased again.
     assert!((0..40).any(turn), "never more than {first}");
     drop(live);
     assert!(catalog.memory_bytes() < first);
 }
 
-/// Opens all of them for changes, until one is refused.
+/// Opens all indexes for changes, until one is refused.
 fn hold(catalog: &Catalog, names: &[String]) -> (Vec<LiveIndex>, Option<Error>) {
     let mut held = Vec::new();
     for name in names {
@@ -130,7 +131,7 @@ fn changes_wait_for_each_other_where_there_is_room_for_one() {
         Err(Error::Memory { needs, .. }) => needs,
         other => panic!("{other:?}"),
     };
-    // And for what is open for searches, of which a change keeps its own while it waits.
+    // The same for indexes that are open for searches. A change keeps its own index while it waits.
     let options = CatalogOptions {
         memory: Some(alone + (2 << 20)),
         patience: Duration::from_secs(3_600),
@@ -153,7 +154,7 @@ fn changes_wait_for_each_other_where_there_is_room_for_one() {
     }
 }
 
-/// Interrupts when it was asked so often.
+/// Interrupts after this many questions.
 struct Impatient(AtomicUsize);
 
 impl Impatient {
@@ -197,7 +198,7 @@ fn who_waits_for_memory_of_a_catalog_is_interrupted() {
     let error = LiveIndex::over_observed(&other, &WriteOptions::default(), &progress).unwrap_err();
     assert!(matches!(error, Error::Interrupted), "{error}");
     assert!(progress.0.load(Ordering::Relaxed) > Impatient::ASKED);
-    // Nothing of it is left behind: it is to be had when the other one is done.
+    // The interrupted call holds no memory. It can be had when the other index is closed.
     drop(held);
     LiveIndex::over(&other, &WriteOptions::default()).unwrap();
 }

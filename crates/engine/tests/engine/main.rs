@@ -1,5 +1,6 @@
-//! The engine as a program that uses the library has it: built from real data, opened, searched, changed, damaged, replaced. One
-//! program, because each would be linked with the whole engine again.
+//! The engine as a program uses it through the library. Indexes are built from real data, opened,
+//! searched, changed, damaged and replaced. All tests are one program, since each program would be
+//! linked with the whole engine again.
 
 mod attributes;
 mod bounds;

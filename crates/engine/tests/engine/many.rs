@@ -1,4 +1,4 @@
-//! Many rows that come in one call: a merge puts them in, where that is cheaper than to insert each by itself.
+//! Many rows in one call. A merge inserts them if that is cheaper than to insert each by itself.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// Recall@10 of the first so many rows.
+/// Recall@10 of the first `count` rows.
 fn recall(index: &LiveIndex, count: usize) -> f64 {
     let queries = head(SIFT_QUERIES, 100);
     let truth = brute_force(
@@ -64,7 +64,7 @@ fn many_rows_are_merged_and_few_are_inserted() {
         .unwrap();
     assert_eq!((index.merges(), inserted(&index), index.len()), (1, 0, all));
     assert!(recall(&index, all) > 0.97);
-    // Of those that are there, and few.
+    // A few replacements of existing ids.
     let ids: Vec<u64> = (0..100).collect();
     index
         .upsert(&rows(SIFT_BASE, 0, 100), &ids, &Silent)
@@ -79,7 +79,7 @@ fn many_rows_are_merged_and_few_are_inserted() {
     assert!(recall(&index, all + 100) > 0.97);
     drop(index);
     assert!(verify(folder.path(), &Silent).unwrap().clean());
-    // Many that replace others.
+    // Many replacements.
     let index = live(folder.path());
     let ids: Vec<u64> = (0..1_200).collect();
     index
@@ -92,7 +92,7 @@ fn many_rows_are_merged_and_few_are_inserted() {
     assert!(recall(&index, all + 100) > 0.97);
 }
 
-/// Interrupts whatever comes after the rows are in.
+/// Interrupts the work after the rows are in the log.
 #[derive(Default)]
 struct InMerge(AtomicU64);
 
@@ -126,7 +126,8 @@ fn rows_whose_merge_is_interrupted_wait_are_found_and_stay() {
         index.due(&MergeWhen::default()),
         Some(Due::Logged(_))
     ));
-    // A crash: what is in the log waits again, and is not inserted one by one while the index is opened.
+    // A crash. The records of the log wait again, and are not inserted one by one when the index is
+    // opened.
     std::mem::forget(index);
     let copy = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(folder.path()).unwrap() {

@@ -1,4 +1,4 @@
-//! PRESS on real data: as a strategy of one process, and taken apart as servers have it.
+//! PRESS on real data: as a search strategy in one process, and divided as the servers have it.
 
 use std::path::Path;
 use std::sync::{OnceLock, mpsc};
@@ -14,7 +14,7 @@ use stratann_codec::ListModel;
 
 use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix};
 
-// An odd number: half of it is not.
+// An odd number, so that half of it is no integer.
 const LIST: usize = 61;
 const QUERIES: usize = 40;
 
@@ -23,7 +23,7 @@ fn options() -> BuildOptions {
         preset: Preset::DISTVS,
         degree: Some(32),
         build_list: 64,
-        // An odd number: the low part has a byte more than the rest.
+        // An odd number, so that the low part has a byte more than the rest.
         code_bytes: Some(31),
         navigation: 0.0,
         threads: 1,
@@ -31,7 +31,7 @@ fn options() -> BuildOptions {
     }
 }
 
-/// Merges by one thread: one graph each time.
+/// Merges with one thread, so that the graph is the same each time.
 fn writes() -> WriteOptions {
     WriteOptions {
         threads: 1,
@@ -43,7 +43,7 @@ fn queries() -> Matrix {
     head(SIFT_QUERIES, QUERIES)
 }
 
-/// An index, which tests only read: each is built once.
+/// An index that tests only read. Each is built once.
 fn built(low_codes: LowCodes) -> (&'static Path, &'static GroundTruth) {
     static BUILT: [OnceLock<(tempfile::TempDir, GroundTruth)>; 2] = [const { OnceLock::new() }; 2];
     let at = usize::from(low_codes == LowCodes::Separate);
@@ -61,7 +61,7 @@ fn built(low_codes: LowCodes) -> (&'static Path, &'static GroundTruth) {
     (folder.path(), truth)
 }
 
-/// All servers in this process.
+/// All servers, in this process.
 struct Servers {
     high: High,
     low: Low,
@@ -70,16 +70,17 @@ struct Servers {
     model: ListModel,
 }
 
-/// What a query found, and its distances by low and by high codes.
+/// The result of a query, and its distance computations by low and by high codes.
 struct Found {
     ranked: Ranked,
     low: u64,
     high: u64,
-    /// Of the distances by low codes those that the memory server has computed.
+    /// Distances by low codes that the memory server has computed.
     offloaded: u64,
-    /// Exchanges of the two.
+    /// Exchanges between compute and memory server.
     steps: u32,
-    /// Bytes of lists that went to the compute server, how many nodes are in these, and how many went back.
+    /// Bytes of lists that went to the compute server, the nodes in these lists, and the nodes that
+    /// went back.
     lists: usize,
     numbers: usize,
     refined: usize,
@@ -90,12 +91,12 @@ impl Servers {
         Servers::with_room(path, u64::MAX)
     }
 
-    /// Where the compute server has so many bytes for low codes.
+    /// With this much memory for low codes in the compute server.
     fn with_room(path: &Path, bytes: u64) -> Servers {
         let high = High::open(path, &Silent).unwrap();
         let kept = Low::room(high.collection(), bytes);
         let (mut bits, mut codes) = (Vec::new(), Vec::new());
-        // As they travel: some at a time.
+        // In parts, as they travel.
         for first in (0..high.collection().nodes).step_by(1000) {
             let end = high.collection().nodes.min(first + 1000);
             let mut piece = Vec::new();
@@ -112,7 +113,7 @@ impl Servers {
         assert!(low.code_bytes() <= bytes && low.kept() == bits.map(|_| kept));
         let full = Full::open(path, 1, IoMode::Auto).unwrap();
         assert_eq!(*high.collection(), full.collection());
-        // Behind the centroids, their count and the node to begin at.
+        // The centroids are followed by their count and the entry node.
         let centroids = high.low_centroids();
         let count = u32::from_le_bytes(*centroids.first_chunk().unwrap());
         let model = ListModel::from_bytes(&centroids[8 + 4 * count as usize..]).unwrap();
@@ -124,7 +125,7 @@ impl Servers {
         }
     }
 
-    /// How many nodes there are in lists that were sent.
+    /// The number of nodes in the lists that were sent.
     fn numbers_in(&self, mut lists: &[u8]) -> usize {
         let (mut numbers, mut list) = (0, Vec::new());
         while let Some((node, rest)) = lists.split_first_chunk() {
@@ -245,18 +246,19 @@ fn found_together(low_codes: LowCodes) {
         QUERIES * (LIST / 2),
         "half of the list is ranked"
     );
-    // A set that forgets scores some twice, and both have one of their own size.
+    // A set that forgets scores some nodes twice. Each side has such a set, of another size.
     let near = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.02;
     let by_high = counters.distance_computations - counters.low_computations;
     assert!(near(high + full, by_high), "{} {by_high}", high + full);
     assert!(near(low, counters.low_computations), "{low} {counters:?}");
     assert!(high < counters.low_computations / 3, "{high} {counters:?}");
-    // Lists travel compressed: as numbers they would be four bytes a node.
+    // Lists travel compressed. As numbers, they would have four bytes a node.
     println!("{lists} bytes of lists of {numbers} nodes");
     assert!(lists < 2 * numbers, "{lists} {numbers}");
 }
 
-/// Vectors of candidates stand together, so that one read brings several of them: in the order of the input many more reads bring the same.
+/// Vectors of candidates lie near each other, so that one read returns several. In the order of the
+/// input, the same vectors take many more reads.
 #[test]
 fn in_locality_order_fewer_reads_bring_the_candidates() {
     let folder = tempfile::tempdir().unwrap();
@@ -285,7 +287,7 @@ fn in_locality_order_fewer_reads_bring_the_candidates() {
     assert!(1.5 * near < input, "{near} {input}");
 }
 
-/// On the way to the query's neighbourhood one node leads on: rounds grow up to the beam.
+/// Far from the query, one node is expanded a round. Rounds grow up to the beam.
 #[test]
 fn the_first_rounds_visit_few_nodes() {
     let (path, _) = built(LowCodes::Nested);
@@ -310,7 +312,8 @@ fn the_first_rounds_visit_few_nodes() {
     }
 }
 
-/// Queries of floats travel with a byte for each dimension, which one process goes by, too.
+/// Queries of floats travel as one byte a dimension. A search in one process rounds them in the
+/// same way.
 #[test]
 fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     let folder = tempfile::tempdir().unwrap();
@@ -319,7 +322,7 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
         let (mut bytes, mut row) = (Vec::new(), vec![0; 128]);
         for n in 0..count {
             rows.read(n, &mut row).unwrap();
-            // Dimensions of different scales, and far from 0.
+            // Dimensions with different scales, far from 0.
             let as_floats = (row.iter().enumerate()).map(|(at, &x)| {
                 let scale = 1.0 + (at % 3) as f32;
                 scale * f32::from(x) + 1000.0 * (at % 5) as f32
@@ -350,7 +353,7 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
             (found, recall)
         };
         let (one, recall) = of(None);
-        // By high codes alone, and the queries as they came.
+        // By high codes only, with the exact queries.
         let (_, exact) = of(Some(Strategy::BestFirst));
         assert!(recall > exact - 0.01, "{metric}: {recall} of {exact}");
         let servers = Servers::of(&path);
@@ -368,15 +371,16 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     }
 }
 
-/// From the same start, which is a node of the graph, these queries find the same, with as many distances by low codes and as many exchanges, and with a few distances more by high ones. Others may
-/// find something else: a node that is looked at besides takes a place in L_high.
+/// From the same start, a node of the graph, these queries find the same. They take as many
+/// distances by low codes, as many exchanges, and a few more distances by high codes. Other queries
+/// may find other answers: an additional node takes a slot in L_high.
 #[test]
 fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     let (path, _) = built(LowCodes::Separate);
     let all = Servers::of(path);
     let code = u64::from(all.low.collection().low_bytes);
     assert_eq!(all.low.code_bytes(), 6000 * code);
-    // All but one, half, some, not even the bits.
+    // All codes but one, half of them, some, and too little memory even for the bits.
     for bytes in [6000 * code - 1, 3000 * code, 200 * code, 500] {
         let some = Servers::with_room(path, bytes);
         let kept = some.low.kept().unwrap();
@@ -398,7 +402,8 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 assert_eq!(one.ranked.distances, other.ranked.distances);
                 assert_eq!(one.steps, other.steps);
                 assert_eq!(one.low, other.low);
-                // The memory server cannot know of a node that is offered that others will have put it out of L_low: it may look at that as well.
+                // The memory server cannot know that a node will leave L_low because of later
+                // nodes. So it may look at that node, too.
                 assert!(one.high <= other.high, "query {n}");
                 all_high += one.high;
                 some_high += other.high;
@@ -406,9 +411,10 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 there += other.offloaded;
             }
         }
-        // 546 of 16,251 more where no code is here.
+        // 546 more than 16,251 if the compute server has no codes.
         assert!(20 * some_high <= 21 * all_high, "{some_high} {all_high}");
-        // What is popular is looked at more often than its share says: were any other nodes kept, both would be the same.
+        // Popular nodes have more distance computations than their share. With any other choice of
+        // nodes, both shares would be equal.
         let share = 1.0 - there as f64 / here as f64;
         let kept = f64::from(kept) / 6000.0;
         println!("{kept:.3} of the codes answer for {share:.3} of the distances");
@@ -417,8 +423,9 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     }
 }
 
-/// Where a search begins at seeds these are looked for among the nodes whose codes are here: it finds as much, with as many exchanges and distances but for few. From the graph's
-/// entry it takes 7.8 rounds here, and from the nearest of nodes that are evenly spaced 6.7.
+/// If a search starts at seeds, they are searched for among the nodes whose codes the compute
+/// server has. It finds as much, with nearly as many exchanges and distances. From the graph's
+/// entry node it takes 7.8 rounds here, and from the nearest of evenly spaced nodes 6.7.
 #[test]
 fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     let (path, truth) = built(LowCodes::Nested);
@@ -428,7 +435,7 @@ fn a_search_begins_at_seeds_whose_low_codes_are_here() {
         let (mut took, mut query) = ([0; 3], vec![0; 128]);
         for n in 0..QUERIES {
             queries().read(n, &mut query).unwrap();
-            // A list so short that it does not find all, wherever a search begins.
+            // A list too short to find all answers, wherever a search starts.
             let found = servers.search_with(&query, Press::TUNED, 22);
             ids.extend(found.ranked.ids);
             distances.extend(found.ranked.distances);
@@ -442,7 +449,7 @@ fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     };
     let (_, all, [rounds, low, high]) = found(u64::MAX);
     assert!((0.94..0.98).contains(&all), "{all}");
-    // Half; an eighth; fewer than there are seeds; none.
+    // Half of the codes, an eighth, fewer than there are seeds, and none.
     for (bytes, later, more) in [
         (48_000, 0.1, 1.02),
         (12_000, 0.2, 1.05),
@@ -482,13 +489,13 @@ fn wider_lists_by_low_codes_find_more() {
     };
     let (paper, wide) = (search(Press::PAPER, None), search(wide, None));
     let all = search(Press::PAPER, Some(Strategy::BestFirst));
-    // 40 queries do not always tell them apart.
+    // 40 queries do not always show a difference.
     assert!(paper.0 <= wide.0, "{paper:?} {wide:?}");
-    // With all of them looked at by high codes it is best-first search.
+    // If all are ranked by high codes, this is best-first search.
     assert!((wide.0 - all.0).abs() < 0.01, "{wide:?} {all:?}");
     assert_eq!(all.1.low_computations, 0);
     assert!(wide.1.low_computations > 0);
-    // Another strategy re-ranks otherwise where that is asked for.
+    // Another strategy uses the given re-ranking.
     let options = SearchOptions {
         strategy: Some(Strategy::BestFirst),
         rerank: Some(Rerank::PAPER),
@@ -498,12 +505,12 @@ fn wider_lists_by_low_codes_find_more() {
     assert!(truth.recall(&found.ids, &found.distances, 10).unwrap() > 0.98);
 }
 
-/// Whether storage ranks in a state.
+/// Whether storage ranks with this checkpoint.
 fn ranks(servers: &Servers, of: Collection) -> bool {
     servers.full.collection_of(of.state) == Some(of)
 }
 
-/// The nearest of a row, and what it is away.
+/// The nearest vector of a row, and its distance.
 fn nearest(servers: &Servers, row: &[u8]) -> (u64, f32) {
     let found = servers.search(row, Press::PAPER).ranked;
     (found.ids[0], found.distances[0])
@@ -526,7 +533,8 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         of.read(n, &mut row).unwrap();
         row
     };
-    // 0 to 9: new ones. 10 to 19: in the place of others. 20 to 29: come while others go by the checkpoint before.
+    // 0 to 9: new vectors. 10 to 19: replacements. 20 to 29: inserted while others use the
+    // checkpoint before.
     let new: Vec<u64> = (5000..5010).collect();
     let rows =
         |range: std::ops::Range<usize>| -> Vec<u8> { range.flat_map(|n| row(&more, n)).collect() };
@@ -548,7 +556,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         assert_eq!(nearest(servers, &row(&base, 7)), (7, 0.0), "{when}");
     };
     check(&servers, "waiting");
-    // Who opens it for reading sees what was logged by then.
+    // A reader sees the changes that were logged when it opened.
     let reading = Servers::of(&path);
     check(&reading, "read");
     servers.full.index().unwrap().compact(&Silent).unwrap();
@@ -556,7 +564,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     assert_ne!(second.state, first.state);
     assert_eq!(second.nodes, 2008);
     assert!(ranks(&servers, first) && ranks(&servers, second));
-    // Lists and codes are still those of before: what is found is what counts now.
+    // Lists and codes are of the checkpoint before, but answers have the present state.
     check(&servers, "merged");
     let merged = Servers::of(&path);
     let mut both = [servers, merged];
@@ -564,12 +572,12 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         let [old, new] = both;
         std::mem::swap(&mut old.full, &mut new.full);
     };
-    // The storage that takes changes ranks for both.
+    // The storage with the changes ranks for both.
     for turn in 0..2 {
         check(&both[turn], "both");
         full(&mut both);
     }
-    // Changes behind the merge: of what it merged, of what was there before, and new ones.
+    // Changes after the merge: of merged vectors, of earlier vectors, and new ones.
     let [old, new] = &mut both;
     let storage = &old.full;
     storage
@@ -603,7 +611,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     new.full.forget_before();
     assert!(!ranks(new, first) && ranks(new, second));
     now(new, "alone");
-    // Another merge: the one before it is the second now.
+    // After another merge, the checkpoint before it is the second one.
     new.full.index().unwrap().compact(&Silent).unwrap();
     assert!(ranks(new, second));
     now(new, "twice merged");
@@ -611,7 +619,8 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     assert!(index.codebook().unwrap().low_codes().is_some());
 }
 
-/// What waited for a merge is found in the state before it, however much of it was deleted behind the merge; and a state that two merges have passed is nobody's.
+/// A vector that waited for a merge is found with the checkpoint before, even if many such vectors
+/// were deleted after the merge. After two merges, a checkpoint is gone.
 #[test]
 fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
     let folder = tempfile::tempdir().unwrap();
@@ -624,7 +633,7 @@ fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
     let first = servers.full.collection();
     let mut query = vec![0; 128];
     base.read(7, &mut query).unwrap();
-    // Vectors that differ from the query by their number: the nearest are the first.
+    // Vectors at increasing distances from the query, so the first are the nearest.
     let (ids, rows): (Vec<u64>, Vec<Vec<u8>>) = (1..=200u64)
         .map(|number| {
             let mut row = query.clone();
@@ -635,7 +644,7 @@ fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
         .unzip();
     servers.full.upsert(&ids, &rows.concat()).unwrap();
     servers.full.index().unwrap().compact(&Silent).unwrap();
-    // More than a search asks of what waited.
+    // More than a search ranks among the waiting vectors.
     servers.full.delete(&ids[..120]).unwrap();
     let found = servers.search(&query, Press::PAPER).ranked;
     let one = Matrix::new(query.clone(), 1, 128, base.element()).unwrap();
@@ -646,7 +655,7 @@ fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
     let right = servers.full.index().unwrap().search(&one, &all).unwrap();
     assert!(right.ids.contains(&9121) && right.ids.contains(&9122));
     assert_eq!(found.ids, right.ids);
-    // Nobody asks in between.
+    // No search runs in between.
     let live = servers.full.index().unwrap().clone();
     live.compact(&Silent).unwrap();
     servers.full.upsert(&ids[..1], &rows[0]).unwrap();
@@ -679,7 +688,7 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
                 servers.full.index().unwrap().compact(&Silent).unwrap();
             }
         });
-        // The same ten ids over and over, so that old versions are in every state there is.
+        // The same ten ids again and again, so that every checkpoint has old versions.
         let (mut n, mut again) = (0, 0);
         while again < 40 {
             let id = 200 + n as u64 % 10;
@@ -687,7 +696,8 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
             let state = servers.full.collection().state;
             let (told, hears) = mpsc::channel();
             let done = move |ranked| told.send(ranked).unwrap();
-            // Of all nodes: what waits is found beside them, and what a merge has taken up by its nodes.
+            // All nodes are ranked. A waiting vector is found besides, and a merged vector by its
+            // node.
             let all: Vec<u32> = (0..1000).collect();
             match servers.full.rank(state, &row(n), &all, 10, done) {
                 Ok(()) => {
@@ -698,7 +708,7 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
                     ids.dedup();
                     assert_eq!(ids.len(), found.ids.len(), "an id twice: {:?}", found.ids);
                 }
-                // Two merges have come in between.
+                // Two merges were committed in between.
                 Err(error) => assert!(servers.full.collection_of(state).is_none(), "{error}"),
             }
             n += 1;
@@ -707,7 +717,8 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
     });
 }
 
-/// What a search counts, at a list of 61: all distances, those by low codes among them, hops; and its recall.
+/// The counters of a search with a list of 61: all distances, distances by low codes among them,
+/// hops. Then its recall.
 fn counted(index: &Index, truth: &GroundTruth, options: SearchOptions) -> (u64, u64, u64, f64) {
     let options = SearchOptions {
         list: LIST,
@@ -732,7 +743,7 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
     };
     build(&head(SIFT_BASE, 6000), folder.path(), &without, &Silent).unwrap();
     for low_codes in LowCodes::ALL.map(Some).into_iter().chain([None]) {
-        // Of the same rows.
+        // The same rows.
         let (path, truth) = built(low_codes.unwrap_or(LowCodes::Nested));
         let path = match low_codes {
             Some(_) => path,
@@ -750,13 +761,14 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
         let (all, by_low, fewer, with_seeds) = counted(&index, truth, one(64));
         assert!(fewer < hops, "{low_codes:?}: {fewer} hops, {hops} without");
         assert!(with_seeds > 0.95, "{with_seeds}");
-        // 64, and up to 16 in each of the steps behind them, by low codes where there are any.
+        // 64 seeds, and up to 16 in each of the next steps, by low codes if there are any.
         let most = QUERIES as u64 * (64 + 3 * 16);
         match low_codes {
             Some(_) => assert!(by_low >= QUERIES as u64 * 64 && by_low <= most),
             None => assert_eq!(by_low, 0),
         }
-        // From coarse to fine it begins there by itself, and counts most by low codes.
+        // From coarse to fine, the search starts at seeds by default, and counts most distances by
+        // low codes.
         if low_codes.is_some() {
             let press = counted(&index, truth, SearchOptions::default());
             assert!(
@@ -783,7 +795,7 @@ fn separate_low_codes_outlive_merges() {
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         let codebook = index.codebook().unwrap();
         assert_eq!(codebook.low_codes(), Some(LowCodes::Separate), "{what}");
-        // 16 of the low one, 31 of the high one.
+        // 16 bytes of the low code, 31 of the high one.
         assert_eq!(codebook.code_bytes(), 47, "{what}");
         let collection = *High::open(&path, &Silent).unwrap().collection();
         assert_eq!((collection.low_bytes, collection.high_bytes), (16, 31));
@@ -797,7 +809,7 @@ fn separate_low_codes_outlive_merges() {
     live.compact(&Silent).unwrap();
     drop(live);
     is("merged");
-    // A codebook that was trained by itself, with the bytes of the high code said as well, or not.
+    // A codebook that was trained before, with and without the bytes of the high code.
     let of_book = TrainOptions {
         code_bytes: Some(31),
         low_codes: Some(LowCodes::Separate),
@@ -975,11 +987,11 @@ fn servers_refuse_what_they_cannot_mean() {
         );
     }
     assert!(Low::new(collection, &centroids, None, codes[1..].to_vec()).is_err());
-    // Bits of other nodes, or of as many as there are codes of.
+    // Bits for another number of nodes, or for another number of codes.
     let bits = [0xFF; 63];
     assert!(Low::new(collection, &centroids, Some(&bits[1..]), codes.clone()).is_err());
     assert!(Low::new(collection, &centroids, Some(&bits), codes[16..].to_vec()).is_err());
-    // What is not here is asked for.
+    // A node without a code here is asked for.
     let none = Low::new(collection, &centroids, Some(&[0; 63]), Vec::new()).unwrap();
     let (mut nodes, mut missing) = (Vec::new(), Missing::default());
     below
@@ -993,7 +1005,7 @@ fn servers_refuse_what_they_cannot_mean() {
     };
     let looked = above.look(&high, &[], &wrong, &mut Vec::new());
     assert!(looked.unwrap_err().is_call_wrong());
-    // Fewer than are asked for, and none.
+    // Fewer nodes than asked for, and none.
     let (told, hears) = mpsc::channel();
     for nodes in [&[1, 2][..], &[]] {
         let told = told.clone();
@@ -1003,7 +1015,7 @@ fn servers_refuse_what_they_cannot_mean() {
         .unwrap();
         assert_eq!(hears.recv().unwrap().unwrap().ids.len(), nodes.len());
     }
-    // Whoever opens it later is told apart.
+    // A rebuilt index has another checkpoint id.
     let rebuilt = BuildOptions {
         overwrite: true,
         ..options()

@@ -1,4 +1,4 @@
-//! Searches that are asked for a recall, on real data.
+//! Searches for a target recall, on real data.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use stratann::{
 
 use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows};
 
-/// Rows that are enough to measure with.
+/// Enough rows for a measurement.
 const ROWS: usize = 6000;
 
 fn options(layout: Option<Layout>) -> BuildOptions {
@@ -18,7 +18,7 @@ fn options(layout: Option<Layout>) -> BuildOptions {
         layout,
         degree: Some(32),
         build_list: 50,
-        // One graph each time: with several threads it follows from how they take turns.
+        // The same graph each time. With several threads, it depends on their interleaving.
         threads: 1,
         ..BuildOptions::default()
     }
@@ -28,7 +28,7 @@ fn open(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// By a strategy that does not follow the order in which reads complete.
+/// A search whose strategy does not depend on the order of completions.
 fn asked(recall: f64) -> SearchOptions {
     SearchOptions {
         recall: Some(recall),
@@ -55,7 +55,7 @@ fn a_recall_is_found_that_was_asked_for() {
     for recall in [0.9, 0.95, 0.99] {
         let found = index.search(&queries, &asked(recall)).unwrap();
         let (measured, read) = (of(&found), reads(&found));
-        // 300 queries tell .01 at best.
+        // 300 queries resolve a recall of .01 at best.
         assert!(measured > recall - 0.015, "{recall}: {measured}");
         assert!(
             measured > last.0 && read > last.1,
@@ -63,7 +63,7 @@ fn a_recall_is_found_that_was_asked_for() {
         );
         last = (measured, read);
     }
-    // Fewer answers are easier to find, more take longer lists.
+    // Fewer answers need shorter lists, and more answers longer ones.
     let wanted = |k| SearchOptions { k, ..asked(0.9) };
     let lists = [1, 10, 100].map(|k| index.longest_list(&wanted(k)).unwrap());
     assert!(
@@ -81,7 +81,7 @@ fn a_recall_is_found_that_was_asked_for() {
     );
     let report = verify(&path, &Silent).unwrap();
     assert_eq!(report.problem_count, 0, "{report:?}");
-    // Measured with other queries: those that are asked, which lie nearer than rows do.
+    // Measured with the given queries, which are nearer than rows are.
     let calibration =
         calibrate(&path, &OpenOptions::default(), Some(&queries), 1, &Silent).unwrap();
     assert_eq!(calibration.queries, 300);
@@ -96,7 +96,7 @@ fn a_recall_is_found_that_was_asked_for() {
     );
     let again = open(&path).search(&queries, &asked(0.95)).unwrap();
     assert!((0.945..0.985).contains(&of(&again)), "{}", of(&again));
-    // Who had it open goes on by what it knew.
+    // An open handle continues with the recalls it knew.
     assert!(index.search(&queries, &asked(0.95)).is_ok());
     assert_eq!(verify(&path, &Silent).unwrap().problem_count, 0);
 }
@@ -128,9 +128,11 @@ fn what_came_since_the_checkpoint_is_no_answer_that_a_calibration_counts() {
         live.insert(&others, Some(&ids), &Silent).unwrap();
         live.flush().unwrap();
         drop(live);
-        // Once half of the answers were among these, and counted as missed, whatever the list.
+        // The inserted vectors could be half of the answers. They must not count as missed for
+        // every list.
         for (&(list, recall), &(_, before)) in measured().iter().zip(&before) {
-            // What was inserted may be in the graph by now, and then among the true answers as well.
+            // The inserted vectors may be in the graph by now, and then also among the true
+            // answers.
             assert!(
                 recall > before - 0.03,
                 "{preset}, list {list}: {recall}, {before} before"
@@ -154,7 +156,8 @@ fn every_layout_of_a_graph_is_asked_for_a_recall() {
         let path = root.path().join(layout.to_string());
         build(&base, &path, &options(Some(layout)), &Silent).unwrap();
         let index = open(&path);
-        // Where vectors are apart, re-ranking loses some that are not counted.
+        // If vectors are apart from lists, re-ranking loses some answers that the measurement does
+        // not count.
         let apart = layout == Layout::Decoupled;
         for strategy in [Strategy::BestFirst, Strategy::Pipelined] {
             let way = SearchOptions {
@@ -167,8 +170,9 @@ fn every_layout_of_a_graph_is_asked_for_a_recall() {
             let least = if apart { 0.85 } else { 0.93 };
             assert!(recall > least, "{layout}, {strategy}: {recall}");
         }
-        // Easy queries look at fewer, and none at more: node by node each goes the way of the longest list, and ends earlier. Where the smallest
-        // list that was measured is enough for all, all look at as many; for .99 it never is.
+        // Easy queries expand fewer nodes, and none expands more. With a beam of 1, each query
+        // walks as with the longest list, and ends earlier. If the shortest measured list suffices
+        // for all queries, all expand as many; for .99 it never does.
         let way = SearchOptions {
             beam: Some(1),
             ..asked(0.99)
@@ -229,13 +233,13 @@ fn clusters_and_press_are_asked_for_a_recall() {
             let longest = index.longest_list(&wanted(recall)).unwrap();
             let counters = &found.counters;
             println!("{preset} {recall}: {measured}, up to {longest}, {counters:?}");
-            // 300 queries tell .01 at best.
+            // 300 queries resolve a recall of .01 at best.
             assert!(measured > recall - 0.015, "{preset} {recall}: {measured}");
             assert!(counters.hops > last, "{preset} {recall}: {counters:?}");
             last = counters.hops;
         }
         if index.has_clusters() {
-            // Each query by itself says how many are probed: few where it lies among heads.
+            // Each query decides how many clusters are probed: few if it is near a head.
             let hops = |at| {
                 let one = rows(SIFT_QUERIES, at, 1);
                 index.search(&one, &wanted(0.95)).unwrap().counters.hops
@@ -243,7 +247,8 @@ fn clusters_and_press_are_asked_for_a_recall() {
             let hops: Vec<u64> = (0..100).map(hops).collect();
             assert!(hops.iter().min() < hops.iter().max(), "{preset}: {hops:?}");
         }
-        // A row that is left out of its own search takes no place in the list: with a list of k one was missing, and a longer list stepped in.
+        // A row that is left out of its own search takes no slot in the list. Otherwise a list of k
+        // would be one too short.
         let open_options = OpenOptions::default();
         let own = calibrate(&path, &open_options, None, 1, &Silent).unwrap();
         let last = |list| own.recalls.iter().rfind(|&&(at, _)| at <= list).unwrap().1;
@@ -253,7 +258,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
             "{:?}",
             own.recalls
         );
-        // With queries of one's own.
+        // With the user's own queries.
         let calibration = calibrate(&path, &open_options, Some(&queries), 1, &Silent).unwrap();
         assert_eq!(calibration.queries, 300);
         let index = open(&path);
@@ -261,7 +266,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
         let measured = truth.recall(&found.ids, &found.distances, 10).unwrap();
         assert!((0.935..0.99).contains(&measured), "{preset}: {measured}");
         if !index.has_clusters() {
-            // Of the list that was measured, less would be ranked.
+            // A smaller ratio would rank less of the measured list.
             let rerank = Rerank {
                 ratio: 0.1,
                 ..index.preset().rerank
@@ -275,7 +280,8 @@ fn clusters_and_press_are_asked_for_a_recall() {
             continue;
         }
         drop(index);
-        // Three of four are deleted: those that are left lie in four times as many clusters.
+        // Three of four vectors are deleted, so the remaining ones are in four times as many
+        // clusters.
         let writes = WriteOptions {
             threads: 1,
             ..WriteOptions::default()
@@ -294,7 +300,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
         println!("{preset}: {measured} of a quarter that is left");
         assert!(measured > 0.935, "{preset}: {measured}");
     }
-    // By a walk less is found with the same list than by what was measured.
+    // With the same list, a walk finds less than the measured strategy.
     let index = open(&root.path().join(Preset::DISTVS.name));
     let error = index.search(&queries, &asked(0.9)).unwrap_err();
     assert!(
@@ -346,7 +352,7 @@ fn what_cannot_be_is_said() {
     };
     build(&base, path("index"), &unmeasured, &Silent).unwrap();
     let index = open(&path("index"));
-    // Of a small one all vectors are looked at: 6,000 are few.
+    // In a small index, a search looks at all vectors, and 6,000 are few.
     let all = index.search(&queries, &asked(0.9)).unwrap();
     let exact = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
     assert_eq!(exact.recall(&all.ids, &all.distances, 10).unwrap(), 1.0);
@@ -361,7 +367,7 @@ fn what_cannot_be_is_said() {
     };
     let error = index.search(&queries, &both).unwrap_err();
     assert!(error.to_string().contains("stop early"), "{error}");
-    // Of few vectors in clusters all are probed.
+    // With few vectors in clusters, all clusters are probed.
     let clusters = of(Preset::SPANN);
     let few = head(SIFT_BASE, 2000);
     build(&few, path("clusters"), &clusters, &Silent).unwrap();
@@ -379,7 +385,7 @@ fn what_cannot_be_is_said() {
     };
     let error = index_of_clusters.search(&queries, &both).unwrap_err();
     assert!(error.to_string().contains("probes"), "{error}");
-    // Nothing is known of a larger one that was not measured.
+    // A larger index that was not measured has no known recalls.
     let more = head(SIFT_BASE, 10_100);
     build(&more, path("large"), &unmeasured, &Silent).unwrap();
     let large = open(&path("large"));
@@ -400,7 +406,7 @@ fn what_cannot_be_is_said() {
     drop(writing);
     calibrate(path("large"), &OpenOptions::default(), None, 2, &Silent).unwrap();
     assert!(open(&path("large")).search(&queries, &asked(0.9)).is_ok());
-    // What was measured is damaged: only who asks for a recall is told.
+    // The measurement is damaged. Only a search for a recall reports it.
     let file = std::fs::read_dir(path("large")).unwrap();
     let file = file.map(|entry| entry.unwrap().path());
     let file = file

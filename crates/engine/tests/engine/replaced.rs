@@ -1,4 +1,5 @@
-//! What stands at an index's path becomes something else while it is open: removed, built anew, merged, a link to elsewhere.
+//! The index at a path is replaced while it is open: removed, rebuilt, merged, or a link to
+//! elsewhere.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +36,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// The reproduction: what people do in notebooks.
+/// As users do in notebooks.
 #[test]
 fn a_handle_leaves_the_index_alone_that_has_taken_its_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -56,7 +57,7 @@ fn a_handle_leaves_the_index_alone_that_has_taken_its_place() {
                 fs::remove_dir_all(&path).unwrap();
             }
             built(ROWS, preset, &path);
-            // Everything that changes something says so, and what it knew is still searched.
+            // Every change reports it, and the old index is still searched.
             let says = |done: Result<(), Error>| {
                 let text = done.unwrap_err().to_string();
                 assert!(text.contains("open the index again"), "{preset}: {text}");
@@ -108,7 +109,7 @@ fn a_reader_goes_on_after_a_merge_of_another() {
             "{preset}: the first row is nearest to itself"
         );
         assert!(!reader.is_current().unwrap());
-        // Its first search came after the second merge.
+        // The first search of the reader comes after the second merge.
         writer.delete(&[4, 5]).unwrap();
         writer.compact(&Silent).unwrap();
         reader.search(&rows(0), &options).unwrap();
@@ -125,14 +126,14 @@ fn nothing_of_an_index_is_written_through_a_link() {
         fs::write(&victim, "precious").unwrap();
         std::os::unix::fs::symlink(&victim, path.join("MANIFEST.new")).unwrap();
         std::os::unix::fs::symlink(&victim, path.join("log-000001")).unwrap();
-        // Whether it opens or is refused.
+        // The index may open, or be refused.
         let options = WriteOptions::default();
         if let Ok(index) = LiveIndex::open(&path, &OpenOptions::default(), &options) {
             drop(index.insert(&rows(1000), None, &Silent));
             drop(index.compact(&Silent));
         }
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
-        // As another disk holds a large file: it is read, and never written.
+        // A link to a large file on another disk. It is read, and never written.
         fs::remove_file(path.join("log-000001")).ok();
     }
     let path = folder.path().join("linked");
@@ -175,7 +176,7 @@ fn a_folder_of_indexes_is_told_from_an_index() {
         .unwrap_err()
         .to_string();
     assert!(text.contains("no such directory"), "{text}");
-    // What is neither there nor not there: a name that leads to itself.
+    // A name that leads to itself neither exists nor is missing.
     let circle = folder.path().join("circle");
     std::os::unix::fs::symlink(&circle, &circle).unwrap();
     let error = Index::open(&circle, &OpenOptions::default()).unwrap_err();

@@ -1,4 +1,5 @@
-//! Searches that a server submits: of real data, to an index that is only read and to one that changes.
+//! Searches that a server submits, on real data, to an index that is only read and to one that
+//! changes.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use stratann::{
 
 use super::fixtures::{self, SIFT_BASE, SIFT_QUERIES, head};
 
-/// Longer than anything here takes, unless it was lost.
+/// Longer than any wait here, unless something hangs.
 const LONG: Duration = Duration::from_secs(300);
 const ROWS: usize = 2_000;
 
@@ -46,7 +47,7 @@ fn built(folder: &Path, preset: Preset) -> PathBuf {
     path
 }
 
-/// Answers that do not depend on the order in which reads come in.
+/// A search whose answers do not depend on the order of completions.
 fn options() -> SearchOptions {
     SearchOptions {
         list: 40,
@@ -80,7 +81,7 @@ fn a_thousand_at_once_answer_as_search_does() {
                 index.submit(one(&all, number % 100), &options(), deadline)
             })
             .collect();
-        // A batch among them, on several threads.
+        // One of them is a batch on several threads.
         let batch = SearchOptions {
             threads: 2,
             in_flight: Some(4),
@@ -146,7 +147,7 @@ fn the_smallest_memory_budget_is_kept_and_comes_back() {
                 },
                 2 => drop(search),
                 _ => {
-                    // All before it have gone or have been dropped: it has its turn.
+                    // All searches before it are done or dropped, so it can run.
                     let found = search.wait().unwrap();
                     same(&found, &expected, "under the budget");
                 }
@@ -181,7 +182,7 @@ fn a_server_awaits_and_is_told() {
         }
     };
     same(&found, &expected, "awaited");
-    // Ten at a time, each of which submits the next when it is done.
+    // Ten at a time. Each submits the next one when it is done.
     let (send, done) = mpsc::channel();
     let told = Arc::new(AtomicUsize::new(0));
     let submit = |number: usize| {
@@ -227,7 +228,8 @@ fn an_index_that_changes_answers_as_it_was_and_closes_when_all_have_ended() {
         let live = LiveIndex::open(&path, &OpenOptions::default(), &write).unwrap();
         live.insert(&base(ROWS, 300), None, &Silent).unwrap();
         live.delete(&(0..100).collect::<Vec<_>>()).unwrap();
-        // A search learns which nodes are deleted, and leads the next one past them: until there is nothing to learn.
+        // A search records which nodes are deleted, so that the next one avoids them. Repeat until
+        // nothing changes.
         let mut expected = live.search(&all, &options()).unwrap();
         loop {
             let again = live.search(&all, &options()).unwrap();
@@ -241,7 +243,7 @@ fn an_index_that_changes_answers_as_it_was_and_closes_when_all_have_ended() {
             (0..many).map(search).collect()
         };
         let before = submit(5);
-        // What they found goes, and then the files that they read.
+        // The answers are deleted, and then the files that the searches read.
         let mut found = expected.ids.clone();
         found.sort_unstable();
         found.dedup();
@@ -259,7 +261,7 @@ fn an_index_that_changes_answers_as_it_was_and_closes_when_all_have_ended() {
                 "{name}"
             );
         }
-        // Those that go on when the index is closed end before it is.
+        // Searches that run when the index is closed end before it is.
         let expected = live.search(&all, &options()).unwrap();
         let last = submit(5);
         let cancelled = live.submit(all.clone(), &options(), None).unwrap();
@@ -350,7 +352,7 @@ fn who_is_told_of_an_end_may_submit_while_another_search_asks_for_more_threads()
     let (send, found) = mpsc::channel();
     let search = index.submit(one(&all, 0), &options(), None).unwrap();
     let (next, query) = (index.clone(), one(&all, 1));
-    // Where the search has ended by now, it is this thread that is told.
+    // If the search has ended, this thread is notified.
     let telling = std::thread::spawn(move || {
         search.notify(move || {
             begun.send(()).unwrap();
@@ -361,7 +363,8 @@ fn who_is_told_of_an_end_may_submit_while_another_search_asks_for_more_threads()
         search
     });
     is_told.recv_timeout(LONG).unwrap();
-    // Its pool is replaced by a larger one, whose old threads are waited for: one of them is telling.
+    // The worker pool is replaced by a larger one. The call waits for the old threads, and one of
+    // them is in the callback.
     let (more, searched) = (index.clone(), mpsc::channel());
     std::thread::spawn(move || {
         let options = SearchOptions {
@@ -385,7 +388,7 @@ fn who_is_told_of_an_end_may_submit_while_another_search_asks_for_more_threads()
     assert_eq!(telling.join().unwrap().wait().unwrap().ids.len(), 10);
 }
 
-/// An index whose rows say which of 20 parts they are of, and have a list of tags.
+/// An index whose rows have one of 20 parts, and a list of tags.
 fn built_with_rows(folder: &Path, preset: Preset) -> PathBuf {
     let path = folder.join(format!("{}-rows", preset.name));
     let mut options = BuildOptions {
@@ -440,12 +443,12 @@ fn what_matches_is_found_by_one_that_is_submitted_too() {
                     let search = index.submit_filtered(all.clone(), &options, &filter, None);
                     search.unwrap()
                 };
-                // Several wait for each other, and under the budget for room.
+                // Several wait for each other, and under a budget for memory.
                 let searches: Vec<_> = (0..6).map(submit).collect();
                 for search in searches {
                     let found = search.wait().unwrap();
                     same(&found, &expected, &what);
-                    // The filter was there before, so that it reads no columns again.
+                    // The filter was used before, so no columns are read again.
                     let again = expected.explained.map(|first| Explained {
                         column_reads: 0,
                         column_bytes: 0,
@@ -468,7 +471,7 @@ fn what_matches_is_found_by_one_that_is_submitted_too() {
                     &index.search_filtered(&all, &options, &half).unwrap(),
                     preset.name,
                 );
-                // Without a filter there is none to choose.
+                // Without a filter there is no plan to choose.
                 index.submit(all.clone(), &options, None).unwrap_err();
             }
             assert_eq!(Arc::strong_count(&index), 1, "{}", preset.name);
@@ -510,7 +513,7 @@ fn one_with_a_filter_is_refused_late_or_cancelled_like_others() {
     let soon = Some(Instant::now() + Duration::from_millis(1));
     let late = submit(&wide, "part != 3", soon).unwrap().wait();
     assert!(matches!(late, Err(Error::DeadlineExceeded)), "{late:?}");
-    // Most of these are cancelled before what matches was looked for.
+    // Most of these are cancelled before their filter is evaluated.
     let cancelled: Vec<_> = (0..20)
         .map(|_| submit(&wide, "part != 3", None).unwrap())
         .collect();
@@ -562,7 +565,7 @@ fn a_filter_is_of_the_moment_of_the_submission() {
         assert!(before.iter().all(is_third), "{name}");
         assert!(before.iter().any(|&id| id >= ROWS as u64), "{name}");
         let searches: Vec<_> = (0..4).map(|_| submit()).collect();
-        // What they found goes meanwhile, and the files that they read.
+        // The answers are deleted meanwhile, and the files that the searches read.
         let mut gone = before.clone();
         gone.sort_unstable();
         gone.dedup();
@@ -578,7 +581,7 @@ fn a_filter_is_of_the_moment_of_the_submission() {
             let right = |id: &u64| is_third(id) && gone.binary_search(id).is_err();
             assert!(there.all(right), "{name}");
         }
-        // A change whose call has returned is seen.
+        // A change is seen once its call has returned.
         let other = RowTable::new(vec![part(3)]);
         live.set_attributes(&[4], &other, &Silent).unwrap();
         let near = SearchOptions { k: 1, ..options() };

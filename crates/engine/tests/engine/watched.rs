@@ -1,4 +1,4 @@
-//! Live recall: queries that were served are answered exactly, on real data.
+//! Live recall: answers of served queries are compared with exact ones, on real data.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows, slow};
 
 const ROWS: usize = 3_000;
 const QUERIES: usize = 60;
-/// Longer than anything here takes, unless it was lost.
+/// Longer than any wait here, unless something hangs.
 const LONG: Duration = Duration::from_secs(300);
 
 /// Held by tests that count the threads that measure.
@@ -44,13 +44,13 @@ fn options(preset: Preset) -> BuildOptions {
         preset,
         degree: is_graph.then_some(16),
         build_list: if is_graph { 24 } else { usual.build_list },
-        // One graph each time.
+        // The same graph each time.
         threads: 1,
         ..usual
     }
 }
 
-/// A search that misses some, and whose answers do not depend on the order in which reads come in.
+/// A search that misses some answers, and does not depend on the order of completions.
 fn narrow(index: &Index) -> SearchOptions {
     let strategy = match index.preset().strategy {
         Strategy::Press => Strategy::Press,
@@ -61,7 +61,7 @@ fn narrow(index: &Index) -> SearchOptions {
         list: 10,
         probes: has_clusters.then_some(2),
         strategy: (!has_clusters).then_some(strategy),
-        // Nor on which pages have been written.
+        // Nor on the pages that have been written.
         whole_page: (!has_clusters).then_some(false),
         exact: true,
         ..SearchOptions::default()
@@ -72,7 +72,7 @@ fn found(known: &LiveRecall) -> f64 {
     known.last.unwrap().found
 }
 
-/// The mean recall and the lowest, by squared distances to some rows.
+/// The mean and the lowest recall, by squared distances to some rows.
 fn recall(queries: &Matrix, results: &SearchResults, rows: &[(u64, Vec<u8>)]) -> (f64, f64) {
     let mut shares = Vec::new();
     for (at, ids) in results.ids.chunks_exact(results.k).enumerate() {
@@ -149,7 +149,7 @@ fn what_is_measured_is_what_brute_force_says() {
         assert_eq!((known.passes, known.waiting, known.thrown_away), (1, 0, 0));
         assert!(known.at.is_some() && known.error.is_none());
         assert_eq!(index.stats().live_recall, Some(known));
-        // With a budget, and after the same again.
+        // With a budget, and after the same queries again.
         let budget = OpenOptions {
             memory: Some(48 << 20),
             ..watched(QUERIES)
@@ -191,7 +191,7 @@ fn a_sample_is_of_queries_one_by_one_in_batches_and_submitted() {
         .wait()
         .unwrap();
     assert_eq!(waiting(), 8);
-    // Of many answers their true nearest take memory; a range has any number.
+    // With many answers, their true neighbours take memory. A range has any number of answers.
     let many = SearchOptions {
         k: 101,
         list: 101,
@@ -221,7 +221,7 @@ fn a_sample_is_of_queries_one_by_one_in_batches_and_submitted() {
         (known.sample, known.waiting, known.last.unwrap().queries),
         (20, 0, 20)
     );
-    // So few vectors are all looked at for a recall.
+    // A search for a recall looks at all of so few vectors.
     index.search(&head(SIFT_QUERIES, 4), &asked).unwrap();
     let five = SearchOptions { k: 5, ..options };
     index.search(&head(SIFT_QUERIES, 4), &five).unwrap();
@@ -231,7 +231,7 @@ fn a_sample_is_of_queries_one_by_one_in_batches_and_submitted() {
     assert!(last.found <= 1.0 && last.lowest <= last.found);
 }
 
-/// Every third row is red, and the red ones are numbered.
+/// Every third row is red, and the red rows are numbered.
 fn coloured(rows: usize) -> RowTable {
     let row = |at: usize| Row {
         attributes: [
@@ -293,7 +293,7 @@ fn filters_deletes_and_inserts_are_seen_as_searches_see_them() {
         let filter = Filter::parse("red == true").unwrap();
         let options = narrow(&live.index());
         let what = format!("{preset}, {update}");
-        // From then on searches know which nodes are deleted, and go on by that.
+        // From then on, searches know which nodes are deleted, and use that.
         live.search(&queries, &options).unwrap();
         live.measure_recall(&Silent).unwrap();
         let plain = live.search(&queries, &options).unwrap();
@@ -305,7 +305,7 @@ fn filters_deletes_and_inserts_are_seen_as_searches_see_them() {
             let known = live.measure_recall(&Silent).unwrap();
             agree(&known, recall(&queries, &some, &red), &what);
         }
-        // Both at once, another filter, and one of which nothing is to be found.
+        // Both at once, with another filter, and with a filter that nothing matches.
         let few = Filter::parse("number < 4").unwrap();
         let none = Filter::parse("number < 0").unwrap();
         let one = |filter| {
@@ -333,7 +333,7 @@ fn filters_deletes_and_inserts_are_seen_as_searches_see_them() {
     }
 }
 
-/// All metrics, and floats.
+/// All metrics, with floats.
 #[test]
 fn every_metric_is_measured() {
     let root = tempfile::tempdir().unwrap();
@@ -380,11 +380,13 @@ fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
     Matrix::new(bytes, rows, dim, Element::F32).unwrap()
 }
 
-/// Searches that look at everything find everything, whatever is inserted, replaced and deleted meanwhile by another thread.
+/// Searches that look at everything find everything, while another thread inserts, replaces and
+/// deletes.
 #[test]
 fn what_others_change_meanwhile_makes_nothing_wrong() {
     let root = tempfile::tempdir().unwrap();
-    // An index of 100 vectors that grows looks at all; so does one whose clusters are all probed.
+    // A search looks at all of an index of 100 vectors that grows. The same holds if all clusters
+    // are probed.
     for (preset, update) in [
         (Preset::STRATANN, Update::Accumulate),
         (Preset::STRATANN, Update::Merge),
@@ -465,7 +467,7 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
         rows_of(&head(SIFT_BASE, ROWS), 0),
         head(SIFT_QUERIES, QUERIES),
     );
-    // Without a watch there is nothing: no thread, no sample.
+    // Without a watch there is no thread and no sample.
     let plain = Arc::new(Index::open(&path, &OpenOptions::default()).unwrap());
     plain.search(&queries, &narrow(&plain)).unwrap();
     assert_eq!((plain.stats().live_recall, measuring()), (None, 0));
@@ -491,7 +493,7 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
     );
     drop(index);
     assert_eq!(measuring(), 0);
-    // The same watch goes on with an index that is opened for changes, and then with another thread.
+    // The watch continues with an index that is opened for changes, and then with another thread.
     let live = LiveIndex::open(&path, &watch, &WriteOptions::default()).unwrap();
     let live = Arc::new(live);
     assert_eq!(live.stats().live_recall.unwrap().passes, 1);
@@ -505,7 +507,7 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
         live.stats().live_recall.unwrap().all.unwrap().queries,
         2 * QUERIES as u64
     );
-    // Whatever goes on is ended with the index.
+    // A running measurement ends with the index.
     live.search(&queries, &narrow(&live.index())).unwrap();
     drop(live);
     assert_eq!(measuring(), 0);
@@ -514,7 +516,7 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
         index.measure_recall_in_background().unwrap();
         index.search(&queries, &narrow(&index)).unwrap();
         drop(index);
-        // It may have been that thread which had the last of it.
+        // The measuring thread may have dropped the index last.
         wait_until("no thread", || measuring() == 0);
     }
 }
@@ -537,7 +539,7 @@ fn a_pass_that_is_interrupted_or_cannot_read_says_so_and_searches_go_on() {
     let root = tempfile::tempdir().unwrap();
     let path = built(root.path(), Preset::STRATANN, ROWS);
     let queries = head(SIFT_QUERIES, QUERIES);
-    // Pages are read from the file, and not kept.
+    // Pages are read from the file, and not cached.
     let mut open = OpenOptions {
         memory: Some(1),
         ..watched(QUERIES)
@@ -554,7 +556,7 @@ fn a_pass_that_is_interrupted_or_cannot_read_says_so_and_searches_go_on() {
     assert_eq!(error.kind(), ErrorKind::Interrupted);
     let known = index.stats().live_recall.unwrap();
     assert_eq!((known.passes, known.waiting, known.error), (0, 0, None));
-    // A page of the end: some queries never read it.
+    // A page near the end, which some queries never read.
     let pages = std::fs::read_dir(&path)
         .unwrap()
         .map(|file| file.unwrap().path());
@@ -573,7 +575,7 @@ fn a_pass_that_is_interrupted_or_cannot_read_says_so_and_searches_go_on() {
     let mut bytes = std::fs::read(pages).unwrap();
     let end = bytes.len();
     bytes[end - 4_096..end - 2_048].fill(0x5a);
-    // In its place: the index has the file open.
+    // Written in place, since the index has the file open.
     std::os::unix::fs::FileExt::write_all_at(
         &std::fs::OpenOptions::new().write(true).open(pages).unwrap(),
         &bytes[end - 4_096..],
@@ -620,7 +622,7 @@ fn a_watch_is_of_one_index() {
         Catalog::open(root.path(), &catalog).unwrap_err().kind(),
         ErrorKind::Call
     );
-    // It moves with its index.
+    // The sample moves with its index.
     drop(index);
     let moved = root.path().join("moved");
     std::fs::rename(&first, &moved).unwrap();

@@ -1,8 +1,11 @@
-//! Random calls of several threads of a process that is killed, against a model: a map from id to the version of its vector.
+//! Random calls of several threads in a process that is killed, compared with a model: a map from
+//! id to the version of its vector.
 //!
-//! This program starts itself again as the process that makes the calls and says which are done; at a random moment it is killed, as the
-//! kernel kills a process without memory. Then the index is opened, and other processes read it meanwhile: what was
-//! acknowledged is there, what was deleted stays away, and of the calls that were running each id is as before or as after.
+//! This program starts itself again as the process that makes the calls and prints those that are
+//! done. This process is killed at a random time, as the kernel kills a process when memory runs
+//! out. Then the index is opened, while other processes read it. Acknowledged vectors must be
+//! there, and deleted vectors must not. For the calls that were running, each id has its state
+//! before or after the call.
 //!
 //! `STRATANN_SEED=n` runs the trial of one seed again.
 
@@ -24,12 +27,13 @@ use self::script::{BASE, Call, Caller, DIM, Random, Versions, each_seed, first, 
 
 /// Threads that make calls.
 const CALLERS: u64 = 2;
-/// Calls of each, if it is not killed before.
+/// Calls of each thread, unless the process is killed before.
 const CALLS: u64 = 60;
-/// What the process that makes calls is told: the directory of the trial, and what follows from the seed.
+/// The variable that gives the worker process its work: the seed, the case, and the directory of
+/// the trial.
 const WORK: &str = "STRATANN_TRIAL";
 
-/// What an id may be found as: versions, or not there.
+/// The possible states of each id: versions, or not in the index.
 type May = BTreeMap<u64, BTreeSet<Option<u64>>>;
 
 const CASES: [(Layout, Update); 14] = [
@@ -54,7 +58,7 @@ fn rows(of: &[(u64, u64)]) -> Matrix {
     Matrix::new(bytes.collect(), of.len(), DIM, Element::U8).unwrap()
 }
 
-/// Lists as long as the index is large, and as many probes, so that a search that misses something misses it for another reason.
+/// A list and probes for the whole index, so that no vector is missed by too short a list.
 fn thorough(layout: Layout) -> SearchOptions {
     SearchOptions {
         k: 3,
@@ -80,7 +84,7 @@ fn open(path: &Path, case: usize) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// What becomes of some vectors: the nearest of each, if it is the same vector.
+/// The nearest id of each vector, if it is the same vector.
 fn found(of: &[(u64, u64)], results: &SearchResults) -> Vec<Option<u64>> {
     let nearest = results.ids.chunks(3).zip(results.distances.chunks(3));
     let exact = nearest.map(|(ids, distances)| (distances[0] == 0.0).then_some(ids[0]));
@@ -89,7 +93,7 @@ fn found(of: &[(u64, u64)], results: &SearchResults) -> Vec<Option<u64>> {
     exact
 }
 
-/// Makes the calls of all callers and says which are done, until it is killed.
+/// Makes the calls of all callers and prints those that are done, until the process is killed.
 fn work(told: &str) {
     let words: Vec<&str> = told.splitn(3, ' ').collect();
     let (seed, case) = (words[0].parse().unwrap(), words[1].parse().unwrap());
@@ -102,7 +106,8 @@ fn work(told: &str) {
             scope.spawn(move || {
                 for at in 0..CALLS {
                     make(live, &caller.call());
-                    // One line, at once: whoever reads it knows that the call was acknowledged.
+                    // One line in one write. The process that reads it knows that the call was
+                    // acknowledged.
                     let line = format!("done {number} {at}\n");
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                     std::io::stdout().lock().flush().unwrap();
@@ -139,7 +144,8 @@ fn read_versions(folder: &Path) -> Versions {
     text.lines().map(line).collect()
 }
 
-/// What ids may be after the calls that each caller is known to have done, and perhaps one more.
+/// The possible states of ids after the calls that each caller has certainly done, and perhaps one
+/// more.
 fn may(seed: u64, all: &Versions, done: &[u64]) -> May {
     let mut may: May = all.iter().map(|(&id, &v)| (id, [Some(v)].into())).collect();
     for (number, &done) in (0..).zip(done) {
@@ -157,7 +163,7 @@ fn may(seed: u64, all: &Versions, done: &[u64]) -> May {
     may
 }
 
-/// What an index holds is one of what it may hold. Gives what that is.
+/// Checks that the index has possible states, and returns them.
 fn settled(live: &LiveIndex, layout: Layout, may: &May, place: &str) -> Versions {
     let mut versions = Versions::new();
     for (&id, states) in may {
@@ -179,7 +185,7 @@ fn settled(live: &LiveIndex, layout: Layout, may: &May, place: &str) -> Versions
     versions
 }
 
-/// A process makes calls, and is killed; as often as there are rounds.
+/// A process makes calls and is killed, several times.
 fn trial(seed: u64) {
     let mut random = Random::new(seed);
     let case = (seed % CASES.len() as u64) as usize;
@@ -231,7 +237,8 @@ fn trial(seed: u64) {
     }
 }
 
-/// Has a process make calls and kills it after some of them. Says how many calls each caller is known to have done.
+/// Starts a process that makes calls, and kills it after some. Returns how many calls each caller
+/// has certainly done.
 fn killed(calls: u64, case: usize, folder: &Path, random: &mut Random, place: &str) -> Vec<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "worker", "--nocapture", "--test-threads=1"])
@@ -242,12 +249,12 @@ fn killed(calls: u64, case: usize, folder: &Path, random: &mut Random, place: &s
         .spawn()
         .unwrap();
     let mut done = vec![0; CALLERS as usize];
-    // Now and then nobody kills it.
+    // Sometimes the process is not killed.
     let last = random.below(CALLERS * CALLS * 5 / 4);
     let pause = Duration::from_micros(random.below(3_000));
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut count = 0;
-    // What it said before it was killed counts, whenever it is read.
+    // Lines that the process wrote before it was killed count, even if they are read later.
     while let Some(Ok(line)) = said.next() {
         let Some(words) = line.split_once("done ").map(|(_, words)| words) else {
             continue;
@@ -268,7 +275,7 @@ fn killed(calls: u64, case: usize, folder: &Path, random: &mut Random, place: &s
     done
 }
 
-/// Not a test of its own: what the process does that is killed.
+/// No test of its own, but the work of the process that is killed.
 #[test]
 fn worker() {
     if let Ok(told) = std::env::var(WORK) {

@@ -1,13 +1,13 @@
-//! Random calls, seeded: the same seed gives the same ones, however they end. Shared by the trials in one process and those of
-//! several.
+//! Random calls from a seed. The same seed gives the same calls, however they end. Shared by the
+//! trials in one process and the trials in several processes.
 
 use std::collections::BTreeMap;
 
 /// Elements of a vector: bytes.
 pub const DIM: usize = 16;
-/// Vectors that an index starts with.
+/// Vectors of a new index.
 pub const BASE: u64 = 40;
-/// Ids that a caller has of its own, at most.
+/// The most ids of a caller.
 const IDS: u64 = 60;
 
 /// SplitMix64.
@@ -31,21 +31,21 @@ impl Random {
     }
 }
 
-/// The vector that an id has in some version; no two are equal but by a chance of 2^-100.
+/// The vector of an id in some version. Two are equal only with a probability of 2^-100.
 pub fn vector(id: u64, version: u64) -> Vec<u8> {
     let mut random = Random::new(id << 32 ^ version);
     (0..DIM).map(|_| random.next() as u8).collect()
 }
 
-/// Ids and the versions of their vectors.
+/// Ids, and the versions of their vectors.
 pub type Versions = BTreeMap<u64, u64>;
 
-/// What an index starts with.
+/// The ids of a new index.
 pub fn first() -> Versions {
     (0..BASE).map(|id| (id, 0)).collect()
 }
 
-/// A call, and with which ids and versions.
+/// A call, with its ids and versions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
     Insert(Vec<(u64, u64)>),
@@ -53,12 +53,12 @@ pub enum Call {
     Delete(Vec<u64>),
     Flush,
     Compact,
-    /// Opens the index for reading, beside.
+    /// Opens the index for reading, besides.
     Read,
 }
 
 impl Call {
-    /// What it makes of ids: a version, or nothing.
+    /// The states of ids after the call: a version, or `None` if deleted.
     pub fn changes(&self) -> Vec<(u64, Option<u64>)> {
         match self {
             Call::Insert(rows) | Call::Upsert(rows) => rows
@@ -71,19 +71,19 @@ impl Call {
     }
 }
 
-/// One of several that make calls at the same time, each with ids of its own.
+/// One of several threads that make calls at the same time, each with its own ids.
 #[derive(Clone)]
 pub struct Caller {
     random: Random,
     number: u64,
     of: u64,
-    /// What its ids are, once all calls so far are done.
+    /// The ids of this caller, after all calls so far.
     pub versions: Versions,
     version: u64,
 }
 
 impl Caller {
-    /// Number `number` of `of`, of an index that is as `all` says.
+    /// Caller `number` of `of`, for an index with the ids `all`.
     pub fn new(seed: u64, number: u64, of: u64, all: &Versions) -> Self {
         let own = all.iter().filter(|&(&id, _)| id % of == number);
         Self {
@@ -91,12 +91,12 @@ impl Caller {
             number,
             of,
             versions: own.map(|(&id, &version)| (id, version)).collect(),
-            // Above all that were there.
+            // Above all existing versions.
             version: 1 + all.values().max().copied().unwrap_or(0),
         }
     }
 
-    /// Ids of its own, each once.
+    /// Some of its ids, each once.
     fn some(&mut self, most: u64) -> Vec<u64> {
         let count = 1 + self.random.below(most);
         let ids = (0..count).map(|_| self.number + self.of * self.random.below(IDS));
@@ -111,7 +111,7 @@ impl Caller {
         ids.into_iter().map(|id| (id, self.version)).collect()
     }
 
-    /// The next call, which will be done.
+    /// The next call. It counts as done.
     pub fn call(&mut self) -> Call {
         let call = match self.random.below(100) {
             0..36 => {
@@ -129,7 +129,7 @@ impl Caller {
             60..84 => {
                 let mut ids = self.some(6);
                 ids.retain(|id| self.versions.contains_key(id));
-                // Something is always left.
+                // Some ids always stay.
                 ids.truncate(self.versions.len().saturating_sub(3));
                 match ids.is_empty() {
                     true => Call::Read,
@@ -150,7 +150,7 @@ impl Caller {
     }
 }
 
-/// Runs each trial, or the one that `STRATANN_SEED` names; says which one failed.
+/// Runs each trial, or the one that `STRATANN_SEED` names. A failure names its seed.
 pub fn each_seed(seeds: std::ops::Range<u64>, trial: impl Fn(u64)) {
     let named = std::env::var("STRATANN_SEED").ok();
     let named = named.map(|seed| seed.parse().expect("STRATANN_SEED is a number"));

@@ -131,6 +131,6 @@ fn an_id_beyond_the_row_numbers_that_a_manifest_claims_is_named() {
     let mut file = volume.create(stratann_layout::manifest::FILE_NAME).unwrap();
     file.write_at(0, &manifest.encode()).unwrap();
     let report = verify_in(&volume, &Silent).unwrap();
-    let said = |problem: &crate::Problem| problem.what.contains("outside id 5000");
+    let said = |problem: &crate::Problem| problem.what.contains("external id 5000");
     assert!(report.problems.iter().any(said), "{:?}", report.problems);
 }

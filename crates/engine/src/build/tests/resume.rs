@@ -353,8 +353,8 @@ fn savepoints_of_other_rows_or_options_are_not_used() {
             warned.len() == 1 && warned[0].contains("other vectors, options"),
             "{warned:?}"
         );
-        let differs = warned[0].split("what differs: ").nth(1).unwrap();
-        let differs = differs.split("): this").next().unwrap();
+        let differs = warned[0].split("differences: ").nth(1).unwrap();
+        let differs = differs.split("); this").next().unwrap();
         all_that_differs.push(differs.to_owned());
         assert!(!is_there(&volume, "savepoint"));
         if options.threads == 1 {
@@ -411,7 +411,7 @@ fn a_build_with_several_threads_is_resumed_by_any_number_of_them() {
         ..resuming(Layout::Packed)
     };
     let mut resumed = 0;
-    // How far they are after so many questions is not the same each time.
+    // The work done after this many questions differs each time.
     for patience in (12..).step_by(4) {
         let volume = SimVolume::new();
         let impatient = Impatient(AtomicU64::new(patience));

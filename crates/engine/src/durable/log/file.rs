@@ -211,7 +211,7 @@ pub(super) fn copy(
         false => Err(Error::Damaged {
             file: name_of(volume, &log_name(from.log)),
             what: format!(
-                "its record {} at offset {} was read a moment ago, and cannot be read again",
+                "its record {} at offset {} could be read before, and cannot be read again",
                 copied.sequence, copied.offset
             ),
         }),
@@ -254,6 +254,10 @@ pub(super) fn rewritten(
     while let Ok((_, record)) = records.next_record() {
         to = encode_record(record, to, &mut out);
     }
-    debug_assert_eq!(out.len(), bytes.len(), "records of our own were not read");
+    debug_assert_eq!(
+        out.len(),
+        bytes.len(),
+        "records of this program were not read"
+    );
     out
 }

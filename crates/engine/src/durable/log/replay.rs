@@ -157,7 +157,7 @@ pub(crate) fn replay(
             return Err(Error::Damaged {
                 file,
                 what: format!(
-                    "{reason}, and {} goes on with {first}: there were records in it (`stratann repair` takes what is left)",
+                    "{reason}, and {} continues with {first}, so it had records (`stratann repair` keeps the remaining ones)",
                     log.file
                 ),
             });
@@ -167,7 +167,7 @@ pub(crate) fn replay(
             return Err(Error::Damaged {
                 file: log.file.clone(),
                 what: format!(
-                    "the first sequence number at offset 64 is {first}, {expected} expected"
+                    "the first sequence number at offset 64 is {first}, and {expected} was expected"
                 ),
             });
         }
@@ -257,7 +257,7 @@ fn open_all(
             found.damage = Some(Error::Damaged {
                 file: name_of(volume, &log_name(expected)),
                 what: format!(
-                    "this log is missing, and {} is there; put it back, or inserts and deletes are lost",
+                    "this log is missing, and {} exists. Put it back, or inserts and deletes are lost",
                     log_name(number)
                 ),
             });
@@ -370,7 +370,7 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
                 | LayoutError::Magic { .. }
                 | LayoutError::Checksum { .. },
             ) if may_be_torn(&front, len) => {
-                return Ok(Opened::Torn("its header was not written whole".into()));
+                return Ok(Opened::Torn("its header is incomplete".into()));
             }
             Err(error) => return Err(error.into()),
         };
@@ -378,12 +378,12 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
             break (front, header);
         }
         if len <= FIRST_RECORD {
-            return Ok(Opened::Torn("its marks were not written whole".into()));
+            return Ok(Opened::Torn("its marks are incomplete".into()));
         }
         if tries == TRIES {
             return Err(Error::Damaged {
                 file,
-                what: "neither of its marks, at offsets 4096 and 8192, is whole: nobody knows how much of it was durable"
+                what: "neither of its marks, at offsets 4096 and 8192, is complete, so its durable length is unknown"
                     .into(),
             });
         }
@@ -395,14 +395,14 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
     };
     let is_short = (front.len() as u64) < header.start().offset;
     if is_short && durable.is_none_or(|durable| durable.sequence <= header.first_sequence) {
-        return Ok(Opened::Torn("its marks were not written whole".into()));
+        return Ok(Opened::Torn("its marks are incomplete".into()));
     }
     if header.shape != shape {
         let say = |shape: LogShape| format!("{} x {}", shape.element(), shape.dim());
         return Err(Error::Damaged {
             file,
             what: format!(
-                "its vectors are {} by the fields at offset 48, those of the index {}: a log of another index",
+                "its vectors are {} by the fields at offset 48, and the vectors of the index are {}: a log of another index",
                 say(header.shape),
                 say(shape)
             ),
@@ -440,7 +440,7 @@ impl Reading {
         let (there_was, evidence) = match next {
             Some(next) => {
                 let first = limit?;
-                (first, format!("{} goes on with {first}", next.file))
+                (first, format!("{} continues with {first}", next.file))
             }
             None => {
                 let durable = self.durable.as_ref()?.sequence;

@@ -236,7 +236,7 @@ impl Work {
             if end.1.is_clean() {
                 break;
             }
-            let what = format!("no record is whole at offset {} ({})", end.0.offset, end.1);
+            let what = format!("no complete record at offset {} ({})", end.0.offset, end.1);
             self.fault = Some((reading.file.clone(), what));
             gap.again(end.0);
             next = reading.next_behind(&read_at, &mut gap)?;
@@ -269,7 +269,9 @@ impl Work {
         let least = self.expected.max(self.from);
         if let Some(records) = sequence.checked_sub(least).filter(|&records| records > 0) {
             let (file, what) = self.fault.take().unwrap_or_else(|| {
-                let what = format!("it goes on with sequence number {sequence}, {least} expected");
+                let what = format!(
+                    "it continues with sequence number {sequence}, and {least} was expected"
+                );
                 (log.file.clone(), what)
             });
             self.lost.push(LostRecords {
@@ -282,7 +284,7 @@ impl Work {
     }
 }
 
-/// How many full-length records fit into so many bytes, rows not counted; at least one if there are
+/// The number of full-length records that fit into `bytes`, without rows; at least one if there are
 /// any bytes.
 fn records_in(reading: &Reading, bytes: u64) -> u64 {
     bytes.div_ceil(reading.header.shape.vector_record() as u64)

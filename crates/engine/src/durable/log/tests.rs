@@ -535,7 +535,7 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
 struct Slow {
     volume: SimVolume,
     pause: Duration,
-    /// A sync waits until so many threads are within a call ...
+    /// A sync waits until this many threads are within a call ...
     callers: Arc<AtomicUsize>,
     /// ... and these are.
     calling: Arc<AtomicUsize>,
@@ -939,7 +939,7 @@ fn damage_is_told_from_a_torn_end() {
     let first = &[
         "log-000001: damaged: its records end at offset 12288",
         "sequence number 0,",
-        "log-000002 goes on with 5: of 5 records that were there 4 are whole",
+        "log-000002 continues with 5: of 5 records that were there 4 are whole",
     ];
     refused(
         &|volume| change(volume, "log-000001", None, Some(12_292)),
@@ -960,7 +960,7 @@ fn damage_is_told_from_a_torn_end() {
         &|volume| volume.remove("log-000002").unwrap(),
         &[
             "log-000002: damaged: this log is missing",
-            "log-000003 is there",
+            "log-000003 exists",
         ],
     );
     refused(
@@ -969,13 +969,13 @@ fn damage_is_told_from_a_torn_end() {
     );
     refused(
         &|volume| change(volume, "log-000002", Some(100), None),
-        &["log-000001: damaged", "goes on with 10"],
+        &["log-000001: damaged", "continues with 10"],
     );
     // A log without a header counts as damaged even if there is none before it.
     for cut in [0, 100, 4_095, 12_288] {
         refused(
             &|volume| change(volume, "log-000001", Some(cut), (cut > 4_096).then_some(60)),
-            &["log-000001: damaged", "log-000002 goes on with 5"],
+            &["log-000001: damaged", "log-000002 continues with 5"],
         );
         let volume = three_logs();
         change(
@@ -1024,7 +1024,7 @@ fn damage_is_told_from_a_torn_end() {
     .unwrap_err()
     .to_string();
     assert!(
-        text.contains("first sequence number at offset 64 is 5, 4 expected"),
+        text.contains("first sequence number at offset 64 is 5, and 4 was expected"),
         "{text}"
     );
     let other = LogShape::new(Element::F32, 600).unwrap();
@@ -1036,7 +1036,8 @@ fn damage_is_told_from_a_torn_end() {
         "{text}"
     );
 
-    // In the last log, all of which was durable. Records have 632 bytes, every fourth one 32.
+    // In the last log, which was durable as a whole. Records have 632 bytes, and every fourth one
+    // has 32.
     for (cut, flip, words) in [
         (
             None,

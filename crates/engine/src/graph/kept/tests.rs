@@ -105,7 +105,7 @@ proptest! {
     }
 }
 
-/// Asks for a stop after so many questions.
+/// Asks for a stop after this many questions.
 struct Impatient(AtomicU64);
 
 impl Progress for Impatient {

@@ -276,7 +276,7 @@ fn without_the_placement_all_records_count_and_deleted_ids_come_back() {
             let file = stored::name_of(&volume, &name);
             let said = report.lost.iter().find(|lost| lost.file == file).unwrap();
             assert!(
-                said.what.contains("ids that were deleted come back"),
+                said.what.contains("number of deleted ids comes back"),
                 "{report:#?}"
             );
         }

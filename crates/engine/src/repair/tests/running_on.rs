@@ -1,4 +1,5 @@
-//! Segments on whose pages vectors run on, damaged: a block costs the vectors that touch it.
+//! Damaged segments in which vectors run on from page to page: a block costs the vectors that touch
+//! it.
 
 use std::collections::BTreeSet;
 

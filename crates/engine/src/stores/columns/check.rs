@@ -85,7 +85,9 @@ pub(crate) fn check(
         if last.is_some_and(|last| last >= id) || found != id {
             wrong(
                 rows.file(),
-                format!("id {n} is {id}, out of order or not that of its entry, {found}"),
+                format!(
+                    "id {n} is {id}, which is out of order, or differs from {found} in its entry"
+                ),
             );
         }
         last = Some(id);
@@ -93,7 +95,7 @@ pub(crate) fn check(
     }
     if missing > 0 || part.nodes().len() != at {
         let what = format!(
-            "of {at} nodes with a row it lacks {missing}, and it has {}",
+            "it lacks {missing} of {at} nodes with a row, and it has {}",
             part.nodes().len()
         );
         wrong(part.file(), what);
@@ -120,7 +122,7 @@ pub(crate) fn check(
         })?;
         if found != expected || column.values != found.values {
             let what = format!(
-                "what it says of column {:?} is not what the rows do (`stratann repair` makes it of these again)",
+                "its values of column {:?} differ from the rows (`stratann repair` makes them from the rows again)",
                 column.name
             );
             wrong(part.file(), what);
@@ -129,7 +131,7 @@ pub(crate) fn check(
     for name in sums.keys() {
         wrong(
             part.file(),
-            format!("it has no column {name:?}, of which rows have values"),
+            format!("it has no column {name:?}, but rows have values of it"),
         );
     }
     Ok(())

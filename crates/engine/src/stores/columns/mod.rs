@@ -114,7 +114,7 @@ impl Segment {
         if found != expected {
             return Err(Error::Damaged {
                 file: part.file().to_owned(),
-                what: format!("it is of {found} nodes; there are {expected} rows"),
+                what: format!("it has {found} nodes; there are {expected} rows"),
             });
         }
         Ok(Self { number, rows, part })
@@ -212,7 +212,7 @@ impl Columns {
                     return Err(Error::Damaged {
                         file: segment.part.file().to_owned(),
                         what: format!(
-                            "the type of column {:?} is {}, which is none, or another than elsewhere",
+                            "the type of column {:?} is {}, which does not exist, or differs from other segments",
                             column.name, column.kind
                         ),
                     });

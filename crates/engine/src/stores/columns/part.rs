@@ -101,7 +101,7 @@ impl PartReader {
         let mut rest = &bytes[..];
         match RoaringBitmap::deserialize_from(&mut rest) {
             Ok(set) if rest.is_empty() => Ok(set),
-            Ok(_) => Err(self.damaged(span, "bytes stand behind it")),
+            Ok(_) => Err(self.damaged(span, "bytes follow it")),
             Err(error) => Err(self.damaged(span, error)),
         }
     }
@@ -279,7 +279,11 @@ impl PartReader {
                         Posting::Apart(span) => {
                             let set = self.set(span)?;
                             if set.len() != u64::from(term.nodes) {
-                                let why = format!("{} nodes, {} expected", set.len(), term.nodes);
+                                let why = format!(
+                                    "it has {} nodes, and {} are expected",
+                                    set.len(),
+                                    term.nodes
+                                );
                                 return Err(self.damaged(span, why));
                             }
                             each(term.key, &mut set.iter());

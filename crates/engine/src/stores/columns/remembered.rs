@@ -164,7 +164,7 @@ mod tests {
         remembered.get(key(60), large).unwrap();
         look(50, false);
         assert!(!remembered.kept.lock().sets.contains_key(&key(60)));
-        // However small they are, there are only so many.
+        // The number of sets has a limit, even if they are small.
         let free = Remembered::default();
         (0..1000).for_each(|at| drop(free.get(key(at), || Ok(set(at)))));
         assert_eq!(free.kept.lock().sets.len(), MOST_SETS);

@@ -162,9 +162,10 @@ impl RowsReader {
         let entry = self.entry(entry.into(), windows)?;
         match entry.id == id {
             true => Ok(Some(entry)),
-            false => {
-                Err(self.damaged(format!("outside id {id} leads to a row of id {}", entry.id)))
-            }
+            false => Err(self.damaged(format!(
+                "external id {id} leads to a row of id {}",
+                entry.id
+            ))),
         }
     }
 
@@ -232,7 +233,7 @@ impl RowsReader {
         for at in first..self.rows() {
             let entry = self.entry_ahead(at, &mut windows, AHEAD)?;
             if last.is_some_and(|last| last >= entry.node) {
-                return Err(self.damaged(format!("the node of entry {at} is no later one")));
+                return Err(self.damaged(format!("the node of entry {at} does not ascend")));
             }
             last = Some(entry.node);
             let to = entry.offset.saturating_add(AHEAD).min(self.bytes());

@@ -207,7 +207,7 @@ impl<'a> SegmentWriter<'a> {
             entry.copy_from_slice(&record[8..]);
             let id = u64::from_be_bytes(id);
             if last.replace(id) == Some(id) {
-                let what = format!("outside id {id} has two rows");
+                let what = format!("external id {id} has two rows");
                 let file = volume.name();
                 return Err(Error::Damaged { file, what });
             }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   layered-…        slotted pages: | list, leading part, id | ..   in the order of nodes
-//!   directory-…      what lists and vectors are coded with; nodes of each page
+//!   directory-…      models of lists and vectors; nodes of each page
 //!   vectors-…-0000   segments of trailing parts
 //! ```
 
@@ -53,7 +53,7 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
         return Err(Error::Damaged {
             file,
             what: format!(
-                "{} models of vectors; {} are needed, one for each segment",
+                "it has {} models of vectors; {} are needed, one for each segment",
                 vectors.len(),
                 manifest.segments.len()
             ),
@@ -179,8 +179,8 @@ impl Composable for LayeredPages {
         self.pages.encode_list(&self.lists, node, list, out)
     }
 
-    /// Appends the leading part. The trailing part joins the last segment, whose model is that of
-    /// all nodes inserted after the build.
+    /// Appends the leading part. The trailing part joins the last segment, and has the model of all
+    /// nodes inserted after the build.
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.leading_part(node, vector, out)
     }

@@ -124,7 +124,7 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 ///
 /// ```text
 ///   adjacency-…      slotted pages of lists
-///   directory-…      what lists are coded with; nodes of each page
+///   directory-…      models of lists; nodes of each page
 ///   vectors-…-0000   segments of vectors ([`crate::stores::vectors::write`])
 /// ```
 ///

@@ -43,7 +43,10 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
     if vectors.len() as u64 != needed {
         return Err(Error::Damaged {
             file,
-            what: format!("{} models of vectors; {needed} are needed", vectors.len()),
+            what: format!(
+                "it has {} models of vectors; {needed} are needed",
+                vectors.len()
+            ),
         });
     }
     Ok(Pages::Packed(PackedPages {

@@ -312,7 +312,7 @@ pub(super) fn too_long(
     let most = shape.pages_per_record();
     let (page, pages) = runs.find(|&(_, pages)| pages as usize > most)?;
     Some(format!(
-        "a vector goes on from page {page} over {pages} pages; in its file none stands on more than {most}"
+        "a vector spans {pages} pages from page {page} on; in its file each spans at most {most}"
     ))
 }
 
@@ -482,9 +482,9 @@ mod tests {
         let again = |largest| Added::new(shape(largest), 50, 7, (&firsts, &runs), 60).too_long();
         assert_eq!(again(long), None);
         let what = again(short).unwrap();
-        assert!(what.starts_with("a vector goes on from page "), "{what}");
+        assert!(what.starts_with("a vector spans "), "{what}");
         // A file on whose pages no record continues.
         let text = again(200).unwrap();
-        assert!(text.ends_with("none stands on more than 1"), "{text}");
+        assert!(text.ends_with("each spans at most 1"), "{text}");
     }
 }

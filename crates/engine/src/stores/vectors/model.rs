@@ -38,7 +38,7 @@ impl VectorModel {
         if (shape.element().code(), shape.dim()) != (element.code(), dimension as usize) {
             let (found, dim) = (shape.element(), shape.dim());
             return Err(format!(
-                "it is for {found:?} vectors of {dim} dimensions; those of the index are {element}, of {dimension}"
+                "it is for {found:?} vectors of {dim} dimensions; the index has {element} vectors of {dimension}"
             ));
         }
         Ok(model)

@@ -128,7 +128,7 @@ impl Segments {
         let uneven = manifest.reader_features & KEPT != 0;
         Self::new(segments, uneven).ok_or_else(|| Error::Damaged {
             file: stored::name_of(volume, MANIFEST),
-            what: "its segments do not hold equally many vectors each".into(),
+            what: "its segments do not have equal numbers of vectors".into(),
         })
     }
 

@@ -109,7 +109,7 @@ fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(),
             budget,
             needs,
             part: format!(
-                "the build to hold a chunk of {} bytes in a quarter of it",
+                "the build, which holds a chunk of {} bytes in a quarter of its budget",
                 needs / 4
             ),
         }),

@@ -357,7 +357,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     assert!(verify_in(&volume, &warnings).unwrap().clean());
     let warnings = warnings.0.into_inner().join("\n");
     assert!(
-        warnings.contains("`--resume` goes on with it, with `--forget`"),
+        warnings.contains("`--resume`; to forget it, use `--forget`"),
         "{warnings}"
     );
     assert!(!warnings.contains("not ours"), "{warnings}");

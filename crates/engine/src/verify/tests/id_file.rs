@@ -80,13 +80,10 @@ fn an_entry_that_is_missing_and_one_too_much_are_named_with_their_places() {
         });
         let node = node_of(5);
         let expected = [
-            (
-                at(5),
-                format!("outside id 5 is missing, which node {node} has"),
-            ),
+            (at(5), format!("external id 5 of node {node} is missing")),
             (
                 at(59),
-                format!("outside id 1000 is that of node {node} here; no node has it"),
+                format!("external id 1000 leads to node {node}; no node has it"),
             ),
         ];
         assert_eq!(found, expected, "{layout}");
@@ -105,11 +102,11 @@ fn entries_of_other_nodes_are_named_with_their_places() {
         let expected = [
             (
                 at(3),
-                format!("outside id 3 is that of node {fourth} here; node {third} has it"),
+                format!("external id 3 leads to node {fourth}; node {third} has it"),
             ),
             (
                 at(4),
-                format!("outside id 4 is that of node {third} here; node {fourth} has it"),
+                format!("external id 4 leads to node {third}; node {fourth} has it"),
             ),
         ];
         assert_eq!(found, expected, "{layout}");
@@ -135,11 +132,11 @@ fn nodes_of_row_numbers_that_are_others_are_named_with_their_places() {
         [
             (
                 at(3),
-                format!("outside id 3 is that of node {fourth} here; node {third} has it"),
+                format!("external id 3 leads to node {fourth}; node {third} has it"),
             ),
             (
                 at(4),
-                format!("outside id 4 is that of node {third} here; node {fourth} has it"),
+                format!("external id 4 leads to node {third}; node {fourth} has it"),
             ),
         ]
     );
@@ -148,7 +145,7 @@ fn nodes_of_row_numbers_that_are_others_are_named_with_their_places() {
         [(
             at(9),
             format!(
-                "outside id 9 is that of node {} here; node {} has it",
+                "external id 9 leads to node {}; node {} has it",
                 node_of(8),
                 node_of(9)
             ),
@@ -205,7 +202,7 @@ fn the_manifest_says_of_the_file_what_is_so() {
     assert!(changed(&forget).contains("it names no ids file"));
     let text = changed(&|manifest| manifest.next_id = 59);
     assert!(
-        text.contains("the next outside id is 59; there is 59"),
+        text.contains("the next external id is 59, but 59 exists"),
         "{text}"
     );
     let other = |manifest: &mut Manifest| {

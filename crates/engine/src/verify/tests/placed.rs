@@ -240,7 +240,7 @@ impl Grown {
     }
 
     /// Checks that each problem is in the file with this name and contains this text, and that
-    /// there are so many.
+    /// there are `count` problems.
     #[track_caller]
     fn says(&self, volume: &SimVolume, count: usize, file: &str, text: &str) {
         let found = lines(volume);
@@ -338,7 +338,7 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
         let other = used.iter().copied().find(|&other| other != page).unwrap();
         // On the wrong page.
         let volume = grown.with(|placement, _, _| placement.page_of[node as usize] = other);
-        let text = format!("node {node} is on page {other} by this table, and is not there");
+        let text = format!("it places node {node} on page {other}, which does not have it");
         grown.says(&volume, 1, "/placement-", &text);
         // All nodes of two pages on one.
         let volume = grown.with(|placement, _, _| {
@@ -355,7 +355,7 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             &volume,
             moved,
             "/placement-",
-            &format!("is on page {other} by"),
+            &format!("on page {other}, which does not have it"),
         );
         // On no page, and nothing of it waits.
         let gone = pending.records[0].node;
@@ -364,7 +364,7 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             &volume,
             1,
             "/placement-",
-            &format!("node {gone} is on page"),
+            &format!("it places node {gone} on page"),
         );
         // Pending twice, and pending although it is on its page.
         let volume = grown.with(|_, pending, _| pending.records.push(pending.records[0].clone()));
@@ -380,7 +380,7 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
                 ..pending.records[0].clone()
             });
         });
-        let text = format!("node {node} waits for page {page}, and is on it");
+        let text = format!("node {node} waits for page {page}, but is on it");
         let found = lines(&volume);
         assert!(found[0].contains("/pending-") && found[0].contains(&text));
         // If vectors are stored apart, the id differs from the one there. If they are in two parts,
@@ -399,7 +399,7 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
         bytes.truncate(BLOCK + last as usize * size);
         write(&volume, &name, &bytes);
         let found = lines(&volume);
-        let text = format!("pages end before page {last}, which node");
+        let text = format!("pages end before page {last}, which has node");
         let named = found
             .iter()
             .any(|line| line.contains(&name) && line.contains(&text));
@@ -438,7 +438,12 @@ fn what_waits_is_of_nodes_that_are() {
         }
         // More links than a list may have.
         let long = grown.with(|_, pending, _| pending.records[0].list = (0..9).collect());
-        grown.says(&long, 1, "/pending-", "has 9 links; 8 is the most");
+        grown.says(
+            &long,
+            1,
+            "/pending-",
+            "has 9 links, but this index allows 8",
+        );
     }
 }
 
@@ -455,7 +460,7 @@ fn ids_and_counts_are_those_of_the_records_that_count() {
             })
         };
         for wrong in [live - 1, live + 1] {
-            let text = format!("says that {wrong} vectors count; {live} do: of {nodes} nodes");
+            let text = format!("says that {wrong} vectors are live; {live} are: of {nodes} nodes");
             grown.says(&with_live(wrong), 1, "/MANIFEST", &text);
         }
         // An id too many, one too few, and both.
@@ -467,10 +472,13 @@ fn ids_and_counts_are_those_of_the_records_that_count() {
             &volume,
             1,
             "/placement-",
-            "outside ids came after the build",
+            "external ids that were inserted after the build",
         );
         let first = grown.tables().0.ids[0];
-        let text = format!("with the outside id {}, which is none of those", first.0);
+        let text = format!(
+            "with the external id {}, which the table does not list",
+            first.0
+        );
         let less = |placement: &mut PlacementFile| match placement.ids[0].1 {
             1 => drop(placement.ids.remove(0)),
             _ => placement.ids[0] = (first.0 + 1, first.1 - 1),
@@ -485,16 +493,16 @@ fn ids_and_counts_are_those_of_the_records_that_count() {
         // A deleted id that is not: it counts, and one of these twice.
         let volume = grown.with(|placement, _, _| placement.deleted.retain(|d| d.0 != 7));
         let found = lines(&volume);
-        let twice = |line: &String| line.contains("has the outside id 7, which another");
+        let twice = |line: &String| line.contains("has the external id 7, which another");
         assert!(found.iter().any(twice), "{layout}: {found:#?}");
-        let text = format!("says that {live} vectors count; {} do", live + 1);
+        let text = format!("says that {live} vectors are live; {} are", live + 1);
         assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
         // One that is deleted and should not be.
         let volume = grown.with(|placement, _, _| {
             let at = placement.deleted.partition_point(|&(id, _)| id < 20);
             placement.deleted.insert(at, (20, 300));
         });
-        let text = format!("says that {live} vectors count; {} do", live - 1);
+        let text = format!("says that {live} vectors are live; {} are", live - 1);
         grown.says(&volume, 1, "/MANIFEST", &text);
     }
 }
@@ -532,8 +540,7 @@ fn both_tables_are_there_or_none_is() {
         let volume = grown.with(|_, _, manifest| manifest.placement = None);
         let found = lines(&volume);
         for role in ["placement", "pending"] {
-            let text =
-                format!("the role \"{role}\", and says of no records that were written anew");
+            let text = format!("the role \"{role}\", but names no rewritten records");
             assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
         }
         // Facts that disagree with the tables.
@@ -620,7 +627,7 @@ fn without_a_placement_no_record_was_written_anew() {
     write(&volume, "graph", &bytes);
     let found = lines(&volume);
     assert_eq!(found.len(), 1, "{found:#?}");
-    assert!(found[0].contains("/graph, 4096: page 0 holds records that were written anew"));
+    assert!(found[0].contains("/graph, 4096: page 0 has rewritten records"));
 
     let volume = index(Layout::Packed, &nothing);
     let manifest = stored::manifest(&volume).unwrap();
@@ -642,5 +649,5 @@ fn without_a_placement_no_record_was_written_anew() {
     write(&volume, "packed", &bytes);
     let found = lines(&volume);
     assert_eq!(found.len(), 1, "{found:#?}");
-    assert!(found[0].contains("page 2 holds records that were written anew"));
+    assert!(found[0].contains("page 2 has rewritten records"));
 }

@@ -144,7 +144,7 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let lost = lost.unwrap();
         assert!(lost.vectors == 0, "{report:#?}");
         assert!(
-            lost.what.contains("count as they are in their file"),
+            lost.what.contains("are taken as they are in their file"),
             "{report:#?}"
         );
     };
@@ -185,7 +185,7 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         damage(&volume);
         let report = place.loses(&volume, &last[1..].iter().copied().collect(), how);
         told(&report);
-        let text = "vectors less than the MANIFEST says";
+        let text = "vectors fewer than the MANIFEST says";
         let fewer = |lost: &Lost| lost.what.contains(text) && lost.file.ends_with(&pages);
         assert!(report.lost.iter().any(fewer), "{report:#?}");
     }

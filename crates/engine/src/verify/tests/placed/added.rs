@@ -88,7 +88,7 @@ fn a_flipped_byte_of_a_page_of_vectors_is_found_if_it_counts() {
         for (length, end) in [(at(pages - 1), pages - 1), (at(built + 1) - 1, built)] {
             let volume = grown.changed(&name, |bytes| bytes.truncate(length));
             let node = added[(end - built) as usize];
-            let text = format!("its {end} pages end before page {end}, which node {node} is on by");
+            let text = format!("its {end} pages end before page {end}, which has node {node} by");
             grown.says(&volume, 1, &name, &text);
         }
     }
@@ -138,7 +138,7 @@ fn added_pages_begin_and_end_where_the_table_says() {
     assert_eq!(found.len(), 2, "{found:#?}");
     let held = added[1] - added[0];
     let text = format!(
-        "page {built} holds {held} nodes from {} on; {} by",
+        "page {built} holds {held} nodes from {} on; it should hold {} by",
         added[0],
         held + 1
     );
@@ -147,7 +147,7 @@ fn added_pages_begin_and_end_where_the_table_says() {
         "{found:#?}"
     );
     let text = format!(
-        "begins with node {}; it is node {} by",
+        "begins with node {}; it should be node {} by",
         added[1],
         added[1] + 1
     );
@@ -165,11 +165,11 @@ fn added_pages_begin_and_end_where_the_table_says() {
     assert!(found[0].contains("pages end before page"), "{found:#?}");
     assert!(found[1].contains("holds"), "{found:#?}");
     let volume = grown.with(|placement, _, _| placement.added.clear());
-    let text = format!("names no pages of vectors that were added, which those of {later} nodes");
+    let text = format!("names no pages of inserted vectors, but {later} nodes");
     grown.says(&volume, 1, "/placement-", &text);
     // A page that continues by the table, but does not.
     let volume = grown.with(|placement, _, _| placement.runs.set(0));
-    let text = "does not go on on the next; it does by the table of pages";
+    let text = "does not run on to the next; it should by the table of pages";
     grown.says(&volume, 1, &name, text);
     // The pages.
     let volume = grown.rewritten(1, |first, _| *first += 1);
@@ -180,7 +180,7 @@ fn added_pages_begin_and_end_where_the_table_says() {
     for layout in [Layout::Coupled, Layout::Packed] {
         let grown = Grown::new(layout, Update::Accumulate);
         let volume = grown.with(|placement, _, _| placement.added.push(placement.built));
-        let text = format!("which the {layout} layout of this index has not");
+        let text = format!("which the {layout} layout of this index does not have");
         grown.says(&volume, 1, "/placement-", &text);
     }
 }
@@ -194,25 +194,25 @@ fn vectors_decode_and_ids_are_unique_over_all_segments() {
     let volume = grown.rewritten(0, |_, records| {
         records[3].1.pop();
     });
-    let text = format!("node {} has no vector that decodes", first + 3);
+    let text = format!("node {} has a vector that does not decode", first + 3);
     grown.says(&volume, 1, &name, &text);
     // The id of a vector of the first segment, and of one of the last.
     for id in [20, 290] {
         let volume = grown.rewritten(0, |_, records| records[3].0 = id);
         let found = lines(&volume);
         let text = format!(
-            "node {} has the outside id {id}, which another node",
+            "node {} has the external id {id}, which another node",
             first + 3
         );
         let twice = |line: &String| line.contains(&name) && line.contains(&text);
         assert!(found.iter().any(twice), "{found:#?}");
-        let text = format!("the outside id {id}, which is none of those that did");
+        let text = format!("the external id {id}, which the table does not list");
         assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
     }
     // A pending node has the id of its vector.
     let node = pending.records[0].node;
     let volume = grown.with(|_, pending, _| pending.records[0].id ^= 1);
-    let text = format!("node {node} has the outside id {}", pending.records[0].id);
+    let text = format!("node {node} has the external id {}", pending.records[0].id);
     grown.says(&volume, 1, &name, &text);
     // Without the placement it is unknown which ids are live, and pages of the build are read.
     let volume = grown.volume.fork();

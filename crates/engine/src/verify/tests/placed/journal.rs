@@ -122,7 +122,7 @@ fn pages_that_neither_file_has_are_named() {
         });
         let first = u64::from(if there == pages - 3 { pages - 2 } else { there });
         let text = format!(
-            "its {there} pages end before page {first}, which node {} is on; {} nodes are",
+            "its {there} pages end before page {first}, which has node {}; {} nodes are",
             shape.first_node(first),
             behind * shape.nodes_per_page(),
         );
@@ -235,11 +235,11 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
         let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
         grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
     }
-    // Files that the manifest does not mention, and pages behind those of the build.
+    // Files that the manifest does not mention, and pages behind the pages of the build.
     let volume = grown.with(|_, _, manifest| manifest.placement = None);
     let found = lines(&volume);
     for role in ["placement", "journal"] {
-        let text = format!("the role \"{role}\", and says of no records that were written anew");
+        let text = format!("the role \"{role}\", but names no rewritten records");
         assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
     }
     assert!(
@@ -258,14 +258,18 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
     ] {
         let grown = Grown::new(layout, update);
         with_file(&grown.volume, kind, payload);
-        let text = format!("the role \"{kind}\", which the {layout} layout of this index has not");
+        let text =
+            format!("the role \"{kind}\", which the {layout} layout of this index does not have");
         grown.says(&grown.volume, 1, &format!("/{kind}"), &text);
     }
     let volume = index(Layout::Inline, &nothing);
     with_file(&volume, FileKind::Journal, &journal);
     let found = lines(&volume);
     assert_eq!(found.len(), 1, "{found:#?}");
-    assert!(found[0].contains("says of no records"), "{found:#?}");
+    assert!(
+        found[0].contains("names no rewritten records"),
+        "{found:#?}"
+    );
     // The number of pages follows from the nodes; and there is no table.
     let volume = grown.with(|_, _, m| m.placement.as_mut().unwrap().pages += 1);
     let found = lines(&volume);
@@ -276,6 +280,6 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
     let volume = grown.with(|placement, _, _| placement.page_of = vec![0; nodes]);
     grown.says(&volume, 1, "/placement-", "it has a table of pages");
     let volume = grown.with(|placement, _, _| placement.added.push(placement.built));
-    let text = "which the inline layout of this index has not";
+    let text = "which the inline layout of this index does not have";
     grown.says(&volume, 1, "/placement-", text);
 }
