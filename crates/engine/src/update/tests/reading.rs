@@ -103,7 +103,7 @@ fn a_deletion_by_filter_that_ends_in_the_middle_says_how_many_are_gone() {
         matched: 9,
         source: Box::new(Error::Stopped),
     };
-    let said = "interrupted; 3 of the 9 vectors that matched are deleted, and stay so: delete by the filter again for the others";
+    let said = "interrupted; 3 of the 9 vectors that matched are deleted, and stay so. Delete by the filter again for the others";
     assert_eq!(error.to_string(), said);
 }
 
