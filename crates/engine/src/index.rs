@@ -19,14 +19,14 @@
 //!                       has the heads. In memory while open
 //!   INDEX/grouped-…     posting lists (replicated-…, postings-… with addressed-…)
 //!
-//!   INDEX/amended-…     clusters that were rewritten since the build, and the valid posting list of
+//!   INDEX/amended-…     clusters rewritten since the build, and the valid posting list of
 //!                       each: in memory while open
 //!   INDEX/grouped-…-…   their posting lists (replicated-…-…, postings-…-…), and addressed-…-… with
 //!                       new vectors that are outside groups
 //!
 //!   INDEX/journal-…     pages of an inline index that are about to be written in place
-//!   INDEX/placement-…   the page of each node after direct inserts; their codes   ┐ in memory
-//!   INDEX/pending-…     changes that wait for their pages                         ┘ while open
+//!   INDEX/placement-…   the page of each node after direct inserts; their codes  ┐ in memory
+//!   INDEX/pending-…     changes that wait for their pages                        ┘ while open
 //! ```
 
 mod kind;

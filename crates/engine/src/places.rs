@@ -15,10 +15,10 @@
 //! | `ssd:/folder` | copies in a folder on another disk, as files of an SSD |
 //! | `mapped:/folder` | mapped copies in a folder: /dev/shm, or a file system on memory (DAX) |
 //! | `dram` | copies in this process's memory, which count towards its budget |
-//! | `remote:host:port/name` | copies in the memory of `stratann memory-server`, over TCP; `remote-tls:` encrypts |
-//! | `remote:shm:/path/name` | the same through a ring in shared memory, of a server on this machine |
+//! | `remote:host:port/name` | copies in a `memory-server`, over TCP; `remote-tls:` encrypts |
+//! | `remote:shm:/path/name` | the same through shared memory, of a server on this machine |
 //! | `remote:ucx:host:port/name` | the same through UCX: RDMA if there is a card (feature `ucx`) |
-//! | `ssd-model`, `rdma-model`, `cxl-model`, `nvm-model` | copies in memory that answer with the delay of the device |
+//! | `ssd-model`, `rdma-model`, … | copies in memory that answer with the delay of the device |
 //!
 //! **The index folder stays whole.** A place has only copies, and every change is written to the
 //! folder first. So an index can be moved, copied or opened without any place. The loss of a place
@@ -578,7 +578,7 @@ impl State<'_> {
                     "place",
                     tier,
                     format!(
-                        "a tier for an index that is changed: what is on the memory server {} is only searched, so change the index without it",
+                        "a tier for an index that is changed, since copies on the memory server {} are for searches alone. Change the index without this place",
                         remote.address
                     ),
                 ));

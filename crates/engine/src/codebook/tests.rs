@@ -1,4 +1,5 @@
-//! Codebooks in files: what is written is read, what is damaged or lies is refused; and how they are trained.
+//! Tests of codebook files and their training: files are read as they were written, and damaged or
+//! contradictory ones are refused.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -72,7 +73,7 @@ fn shape(dim: u32, code_bytes: u32) -> Vec<u8> {
     FieldsWriter::new().u32(dim).u32(code_bytes).finish()
 }
 
-/// What reading says, which has to name the file.
+/// The error of reading, which has to name the file.
 fn refusal(path: &Path) -> String {
     let error = match Codebook::read(path) {
         Ok(codebook) => panic!("{codebook:?} was read"),
@@ -97,7 +98,8 @@ fn names(folder: &Path) -> Vec<String> {
 fn what_is_written_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("space.codebook");
-    // Widths that are all equal, and that are not; a code of one byte, and of as many as there are dimensions.
+    // Widths that are all equal, and widths that are not. A code of one byte, and one of as many as
+    // dimensions.
     for (dim, code_bytes) in [(8, 4), (DIM, CODE), (5, 1), (5, 5), (1, 1)] {
         let codebook = train(&floats(300, dim, 1.0), &options(code_bytes));
         assert_eq!((codebook.dim(), codebook.code_bytes()), (dim, code_bytes));

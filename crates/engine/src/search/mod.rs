@@ -556,7 +556,8 @@ impl Index {
             .codebook()
             .is_some_and(|book| book.low_codes().is_some());
         if strategy == Strategy::Press && !two && !self.has_clusters() {
-            let expected = "best-first or pipelined, or an index with codes of two precisions (preset distvs)";
+            let expected =
+                "best-first or pipelined, or an index with codes of two precisions (preset distvs)";
             return Err(Error::call("strategy", strategy, expected));
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {
@@ -615,7 +616,8 @@ impl Index {
             (Some(matching), way) => Some(ways::choose(self, &matching, way, &mut plan)),
             (None, None) => None,
             (None, Some(way)) => {
-                let expected = "nothing, since it orders filter and search, and this search has no filter";
+                let expected =
+                    "nothing, since it orders filter and search, and this search has no filter";
                 return Err(Error::call("way", way, expected));
             }
         };
