@@ -200,7 +200,7 @@ pub(crate) fn answers(k: usize, queries: usize) -> Result<usize, Error> {
         _ => Err(Error::call(
             "k times queries",
             format!("{k} times {queries}"),
-            format!("at most {MOST_ANSWERS} answers: search in smaller batches"),
+            format!("at most {MOST_ANSWERS} answers. Search in smaller batches"),
         )),
     }
 }
@@ -216,7 +216,7 @@ pub(crate) fn room<T: Clone>(count: usize, empty: T) -> Result<Vec<T>, Error> {
         Err(_) => Err(Error::call(
             "answers",
             count,
-            "as many as there is memory for: search in smaller batches",
+            "as many as the memory can hold. Search in smaller batches",
         )),
     }
 }

@@ -507,8 +507,8 @@ pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
     if !about.is_file() {
         // Rows are read by position, in any order: pipes and directories cannot do that.
         let what = match about.is_dir() {
-            true => "not a regular file but a directory, and vectors are in a file",
-            false => "not a regular file, which can be read in any order: copy it to one",
+            true => "not a regular file but a directory. Give a file of vectors",
+            false => "not a regular file, which can be read in any order. Copy it to one",
         };
         let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
         return Err(DataError::io(name, "open", source));

@@ -476,7 +476,7 @@ fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
                 offset: place(at),
                 what: "an id",
                 found: "negative".to_owned(),
-                expected: "an id, or -1 where there is no neighbour,".to_owned(),
+                expected: "an id, or -1 for no neighbour,".to_owned(),
             });
         }
     }
