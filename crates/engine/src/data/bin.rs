@@ -248,7 +248,7 @@ mod tests {
             assert_eq!((file.rows(), file.dim()), (6, 4), "{name}");
             assert_eq!(Matrix::read(&file).unwrap().bytes(), &all.bytes()[..96]);
         }
-        // Tools write the header anew, or leave it.
+        // Tools rewrite the header, or keep it.
         let path = folder.path().join("base.1B.fbin.crop_nb_6");
         bytes[..4].copy_from_slice(&6u32.to_le_bytes());
         std::fs::write(&path, &bytes).unwrap();

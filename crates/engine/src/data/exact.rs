@@ -402,7 +402,7 @@ mod tests {
         }
     }
 
-    /// Wants to stop after some steps, and counts.
+    /// Interrupts after some steps, and counts them.
     struct Impatient {
         limit: u64,
         done: AtomicU64,
@@ -501,7 +501,7 @@ mod tests {
             assert_eq!((ids[10], ids[11]), (u64::MAX, u64::MAX));
             assert!(far[10].is_infinite() && far[11].is_infinite());
         }
-        // What there is not need not be found.
+        // Places without a neighbour need not be found.
         let found = more.ids.clone();
         assert_eq!(more.recall(&found, &distances(&more), 12).unwrap(), 1.0);
         let ids_alone = GroundTruth {

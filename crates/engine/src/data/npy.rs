@@ -583,7 +583,7 @@ mod tests {
             let text = if fortran { "True" } else { "False" };
             let bytes = file(1, &header(descr, text, &format!("({rows}, {dim})")), &data);
             let folder = tempfile::tempdir().unwrap();
-            // A name in capitals is known as well.
+            // An extension in capitals works as well.
             let path = folder.path().join("A.NPY");
             std::fs::write(&path, &bytes).unwrap();
             let opened = VectorFile::open(&path).unwrap();

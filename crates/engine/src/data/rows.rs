@@ -444,7 +444,7 @@ mod tests {
                 .to_string();
             assert!(error.contains("a whole number of 64 bits"), "{error}");
         }
-        // Written as floats they are meant as such.
+        // Numbers that are written as floats are floats.
         let found = rows("{\"a\": 1e22}\n{\"a\": 0.5}\n", &columns).unwrap();
         assert_eq!(found[0].attributes["a"], Value::Float(1e22));
     }

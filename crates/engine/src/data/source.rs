@@ -660,7 +660,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(text.starts_with("array: row 11 has length 0"), "{text}");
-        // Any other direction is one.
+        // Any other direction is accepted.
         for value in [f32::MAX, f32::MIN_POSITIVE, 1e-45] {
             let bytes = floats(&[value, -value]);
             check_rows(&matrix, Metric::Cosine, 0, &bytes).unwrap();

@@ -714,7 +714,7 @@ mod tests {
         let two = GroundTruth::read_nearest(&path, 2).unwrap();
         assert_eq!((two.k, &two.ids[..]), (2, &[5, 6, 1, 2][..]));
         assert_eq!(two.distances.as_deref(), Some(&[0.0, 1.0, 10.0, 20.0][..]));
-        // In 64 bits the largest of 32 is an id as any other.
+        // In 64 bits, the largest id of 32 bits is an ordinary id.
         let large = GroundTruth {
             ids: vec![5, 6, 7, NONE, 1, 2, u64::MAX, u64::MAX],
             ..sample()
@@ -738,7 +738,7 @@ mod tests {
             GroundTruth::read_nearest(&path, 2).unwrap().ids,
             [5, 6, 1, 2]
         );
-        // As numpy's integers come, with -1 for none.
+        // Signed integers of numpy, with -1 for no neighbour.
         let array = |descr: &'static str, data: &[u8]| {
             let header = NpyHeader {
                 descr,

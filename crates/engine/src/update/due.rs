@@ -492,9 +492,9 @@ mod tests {
         };
         assert_eq!(growth(&[(10, 0.0)]), 1.0);
         assert_eq!(growth(&[(10, 0.05)]), 1.0);
-        // It follows new values by three tenths at a time.
+        // The mean follows new values by three tenths at a time.
         assert!((growth(&[(10, 0.05), (20, 0.08)]) - 1.3).abs() < 1e-9);
-        // With less deleted than before it is known better.
+        // With fewer deleted vectors than before, the reads are known more exactly.
         assert_eq!(growth(&[(20, 0.05), (10, 0.04)]), 1.7);
         // Shares close to 0 count as nothing deleted each time.
         assert!((growth(&[(10, 0.002), (20, 0.009)]) - 0.65).abs() < 1e-9);

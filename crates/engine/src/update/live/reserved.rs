@@ -281,7 +281,7 @@ mod tests {
                 });
                 reserved.wait_for(at + 1);
             }
-            // Ids that no call wants are free.
+            // Other ids are free.
             drop(reserved.all(&[4], &Silent));
             assert!(heard.try_recv().is_err());
             drop(first);
