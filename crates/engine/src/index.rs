@@ -308,7 +308,7 @@ impl Index {
             carried = CarriedIds::of(file, &manifest);
         }
         if matches!(kind, Kind::Clusters(_)) && options.cache != CacheSize::None {
-            let expected = "nothing, since a cluster index has no records of nodes to cache";
+            let expected = "nothing, since an index of clusters has no records of nodes to cache";
             return Err(Error::call("cache", "given", expected));
         }
         let columns = Columns::open(&*volume, &manifest, options.memory)?;

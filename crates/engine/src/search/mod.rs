@@ -337,7 +337,7 @@ fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
     ] {
         if is_given {
             let expected =
-                "nothing, since it does not apply to a cluster index. Remove it, or set `probes`";
+                "nothing, since a search of clusters does not use it. Remove it, or set `probes`";
             return Err(Error::call(what, "given", expected));
         }
     }

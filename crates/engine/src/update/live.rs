@@ -523,11 +523,11 @@ impl LiveIndex {
         bounds::writing(options)?;
         match (options.update, index.has_clusters()) {
             (Some(Update::Rebalance), false) => {
-                let expected = "another way to update, since it applies to a cluster index alone";
+                let expected = "another way to update, since this index is a graph, and rebalance needs clusters";
                 return Err(Error::call("update", Update::Rebalance, expected));
             }
             (Some(way), true) if !matches!(way, Update::Merge | Update::Rebalance) => {
-                let expected = "merge or rebalance, since the index is a cluster index";
+                let expected = "merge or rebalance, since this is an index of clusters";
                 return Err(Error::call("update", way, expected));
             }
             _ => {}
