@@ -1,24 +1,26 @@
-//! How large the numbers may be that a caller gives: one place, so that Rust, the command line, Python and a catalog
-//! refuse the same ones with the same words.
+//! Bounds of the numbers in calls. They are in one place, so that Rust, the command line, Python
+//! and a catalog refuse the same numbers in the same words.
 //!
 //! | number | from | to |
 //! |---|---|---|
 //! | threads | 1 | [`MOST_THREADS`] |
 //! | queries or inserts in flight on each thread | 1 | [`MOST_IN_FLIGHT`] |
 //! | beam width | 1 | [`MOST_BEAM`] |
-//! | k | 1 | the vectors that a search can find; [`MOST_PADDED`] if these are fewer |
-//! | list by low codes, as a multiple of that by high ones | 1 | [`MOST_LOW`] |
+//! | k | 1 | the vectors that a search can find, or [`MOST_PADDED`] if this is more |
+//! | list by low codes, as a multiple of the list by high codes | 1 | [`MOST_LOW`] |
 //! | seeds of PRESS | 0 | [`MOST_SEEDS`] |
-//! | list size of a search, a build and an insert; clusters probed; candidates ranked at once | 1 | [`MOST_LIST`] |
+//! | list size of a search, build or insert; clusters probed | 1 | [`MOST_LIST`] |
+//! | candidates ranked at once | 1 | [`MOST_LIST`] |
 //! | k times queries | 1 | [`MOST_ANSWERS`] |
 //! | benefit | 0 | 1 |
-//! | queries of a sample that is watched | 1 | [`MOST_WATCHED`] |
+//! | queries in a sample of live recall | 1 | [`MOST_WATCHED`] |
 //!
-//! Bounds of what an index *is* (its degree, its dimension, the bytes of its codes) are those of its format, and are
-//! checked where a build begins (`build/facts.rs`). A size in bytes is a limit, and nothing is allocated for it alone.
+//! The bounds of an index itself (its degree, its dimension, the bytes of its codes) come from its
+//! format, and are checked at the start of a build (`build/facts.rs`). A size in bytes is a limit,
+//! and nothing is allocated for it alone.
 //!
-//! What is within a bound may still be more than there is: a list of a billion candidates is taken, and costs what the
-//! collection has.
+//! A number within its bound may still exceed the collection. A list of a billion candidates is
+//! taken, and costs only as much as the collection has vectors.
 
 use std::path::Path;
 
@@ -33,21 +35,22 @@ pub const MOST_IN_FLIGHT: usize = 1_024;
 /// Most nodes that one query reads at once.
 pub const MOST_BEAM: usize = 1_024;
 
-/// Most candidates of a list: as many as an index may have vectors.
+/// Most candidates of a list: the most vectors that an index can have.
 pub const MOST_LIST: usize = u32::MAX as usize - 1;
-/// The longest that the list by low codes is, as a multiple of that by high codes.
+/// The longest list by low codes, as a multiple of the list by high codes.
 pub const MOST_LOW: f64 = 64.0;
-/// The most nodes of which a search of PRESS looks where to begin.
+/// Most nodes among which a search of PRESS chooses its start.
 pub const MOST_SEEDS: usize = 1 << 16;
 
 /// Most answers of one call: k times the queries. They take 12 bytes each.
 pub const MOST_ANSWERS: usize = 1 << 30;
 
-/// Most queries of a sample that is answered exactly.
+/// Most queries in a sample of live recall, whose answers are computed exactly.
 pub const MOST_WATCHED: usize = 1_000;
-/// The largest k of a query of such a sample: others are not taken, since their true nearest take memory.
+/// The largest k of a sampled query. Queries with a larger k are not sampled, since their true
+/// neighbours take memory.
 pub const MOST_WATCHED_K: usize = 100;
-/// The longest filter of a query that a sample of live recall keeps, in bytes of its text.
+/// The longest filter of a sampled query, in bytes of its text.
 pub const MOST_WATCHED_FILTER: usize = 256;
 
 /// A number from 1 to `most`.
@@ -73,7 +76,7 @@ pub(crate) fn watched(value: usize) -> Result<usize, Error> {
     number("queries of watch_recall", value, MOST_WATCHED)
 }
 
-/// A share of something.
+/// A share, from 0 to 1.
 pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
     match (0.0..=1.0).contains(&value) {
         true => Ok(value),
@@ -83,10 +86,11 @@ pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
 
 pub use stratann_layout::attributes::{MOST_COLUMNS, MOST_PAYLOAD};
 
-/// The largest k that is answered with padding where there are fewer vectors.
+/// The largest k that is always taken. If there are fewer vectors, the answers are padded.
 pub const MOST_PADDED: usize = 1 << 16;
 
-/// How many answers may be asked for where there are so many vectors, which are `what`; and what a message says of them.
+/// The largest k among `vectors` vectors, and its description in messages. `what` describes the
+/// number of vectors.
 pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
     match vectors < MOST_PADDED {
         true => (MOST_PADDED, "the most where fewer are left"),
@@ -94,8 +98,9 @@ pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
     }
 }
 
-/// Refuses the numbers of a search that are beyond their bounds, where `most` answers may be asked for; `what` is what a message
-/// says of them (for example "the vectors in the index"). Every search does it first.
+/// Refuses the numbers of a search that are beyond their bounds. `most` is the largest k, and
+/// `what` its description in messages (for example "the vectors in the index"). Every search calls
+/// it first.
 ///
 /// # Errors
 /// [`Error::Call`] that names the number, its value and the bound.
@@ -110,7 +115,7 @@ pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Er
     };
     if options.recall.is_none() && options.list < k {
         let expected = format!(
-            "at least k = {k} (of clusters, `probes` says how many are probed, of which there may be fewer)"
+            "at least k = {k} (in a cluster index `probes` sets the number of clusters, and may be smaller)"
         );
         return Err(Error::call("list size", options.list, expected));
     }
@@ -134,7 +139,7 @@ pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Er
     press(options.press)
 }
 
-/// A recall that is asked for.
+/// The target recall of a search.
 pub(crate) fn recall(recall: Option<f64>) -> Result<(), Error> {
     match recall {
         Some(recall) if !(recall > 0.0 && recall <= 1.0) => Err(Error::call(
@@ -146,16 +151,16 @@ pub(crate) fn recall(recall: Option<f64>) -> Result<(), Error> {
     }
 }
 
-/// Those of PRESS.
+/// The numbers of PRESS.
 pub(crate) fn press(press: Press) -> Result<(), Error> {
     let Press { low, ratio, seeds } = press;
-    // The entry node is one, too.
+    // The entry node is a seed, too.
     number("seeds", seeds.max(1), MOST_SEEDS)?;
     if !(1.0..=MOST_LOW).contains(&low) {
         let expected = format!("1 to {MOST_LOW} times the list by high codes (2 is usual)");
         return Err(Error::call("list by low codes", low, expected));
     }
-    // With none nothing would be found.
+    // With a ratio of 0 nothing would be found.
     match ratio > 0.0 && ratio <= 1.0 {
         true => Ok(()),
         false => Err(Error::call(
@@ -180,27 +185,27 @@ pub(crate) fn writing(options: &WriteOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The path of an index. An empty one names nothing, and what the system says of it helps nobody.
+/// The path of an index. An empty path names nothing, and the system's own error for it is no help.
 pub(crate) fn path(path: &Path) -> Result<(), Error> {
     match path.as_os_str().is_empty() {
-        true => Err(Error::call("the path", "empty", "that of a directory")),
+        true => Err(Error::call("the path", "empty", "the path of a directory")),
         false => Ok(()),
     }
 }
 
-/// How many answers `k` for each of so many queries are.
+/// The number of answers: `k` for each query.
 pub(crate) fn answers(k: usize, queries: usize) -> Result<usize, Error> {
     match k.checked_mul(queries) {
         Some(count) if count <= MOST_ANSWERS => Ok(count),
         _ => Err(Error::call(
             "k times queries",
             format!("{k} times {queries}"),
-            format!("at most {MOST_ANSWERS} answers: search in smaller batches"),
+            format!("at most {MOST_ANSWERS} answers. Search in smaller batches"),
         )),
     }
 }
 
-/// Room for so many answers, each `empty` for now.
+/// Memory for `count` answers, each `empty` at first.
 pub(crate) fn room<T: Clone>(count: usize, empty: T) -> Result<Vec<T>, Error> {
     let mut room = Vec::new();
     match room.try_reserve_exact(count) {
@@ -211,7 +216,7 @@ pub(crate) fn room<T: Clone>(count: usize, empty: T) -> Result<Vec<T>, Error> {
         Err(_) => Err(Error::call(
             "answers",
             count,
-            "as many as there is memory for: search in smaller batches",
+            "as many as the memory can hold. Search in smaller batches",
         )),
     }
 }

@@ -149,7 +149,7 @@ impl SlotCache {
             Error::call(
                 "cache",
                 format!("{capacity_entries} entries of {slot_bytes} bytes"),
-                "one that there is memory for",
+                "a cache that the memory can hold",
             )
         })
     }

@@ -268,14 +268,14 @@ impl Catalog {
             return Err(Error::call(
                 "memory of each index",
                 memory,
-                "none: the catalog's own `memory` is the budget of all of them",
+                "none, since the catalog's own `memory` is the budget of all of its indexes",
             ));
         }
         if options.open.watch_recall.is_some() {
             return Err(Error::call(
                 "watch_recall of each index",
                 "given",
-                "none: a watch is of one index; open an index by itself to watch it",
+                "none, since a watch is of one index. Open an index by itself to watch it",
             ));
         }
         // The page size is known only when an index is opened. A search with larger pages keeps

@@ -508,7 +508,7 @@ fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize, Option<L
             .map(|&(_, low_codes)| low_codes);
         if low_codes.is_none() {
             let what = format!(
-                "centroids in order {order}, which this version does not know: it knows 1 and 2"
+                "centroids in order {order}, which this version does not know (it knows 1 and 2)"
             );
             return Err(damaged(file, what));
         }

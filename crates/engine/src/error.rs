@@ -1,4 +1,4 @@
-//! What can go wrong, as one contextual type over the small errors of the parts.
+//! The errors of the engine: one type with context over the small errors of its parts.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,46 +12,47 @@ use stratann_vector::QuantizerError;
 use crate::data::DataError;
 use crate::graph::GraphError;
 
-/// Any failure of the engine. Its text names what was wrong, with which value, and what would be right.
+/// Any failure of the engine. The text names the argument or file, its value, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument that cannot be served.
+    /// An argument whose value is not possible.
     #[error("{what} is {found}: expected {expected}")]
     Call {
         /// The argument's name.
         what: String,
         /// The value that was given.
         found: String,
-        /// What would be right.
+        /// The values that are possible.
         expected: String,
     },
-    /// An argument that does not go with another one.
+    /// An argument that contradicts another one.
     #[error("{what} is {found}; {reason}. {remedy}")]
     Unfit {
         /// The argument's name.
         what: String,
         /// The value that was given.
         found: String,
-        /// Why it does not.
+        /// Why they contradict each other.
         reason: String,
-        /// What to do.
+        /// How the caller can repair the call.
         remedy: &'static str,
     },
-    /// A filter that cannot be read, or that asks what the index's columns cannot answer.
+    /// A filter that cannot be parsed, or that the columns of the index cannot answer.
     #[error("filter{}: {reason}", position.map(|at| format!(", at character {at}")).unwrap_or_default())]
     Filter {
-        /// The character of its text at which that is, from 1 on; none of one that was put together of objects.
+        /// The character of the text at which the error is, from 1. `None` if the filter was made
+        /// of objects and not parsed.
         position: Option<usize>,
-        /// What is wrong, and what would be right.
+        /// The error, and the remedy.
         reason: String,
     },
-    /// The directory holds no index that opens.
+    /// The directory has no index that can be opened.
     #[error("{}: not an index: {reason}", path.display())]
     NotAnIndex {
         /// The directory.
         path: PathBuf,
-        /// Why, and the remedy.
+        /// The reason, and the remedy.
         reason: String,
     },
     /// A catalog has no index of this name.
@@ -61,101 +62,103 @@ pub enum Error {
         catalog: PathBuf,
         /// The name that was asked for.
         name: String,
-        /// Which names there are.
+        /// The names that exist.
         remedy: String,
     },
-    /// A build would replace what is there.
+    /// A build would replace existing files.
     #[error("{}: {reason}", path.display())]
     Exists {
         /// The directory.
         path: PathBuf,
-        /// What is there, and the remedy.
+        /// The existing files, and the remedy.
         reason: String,
     },
-    /// The memory budget is below what the work needs.
+    /// The memory budget is smaller than the work needs.
     #[error(
-        "memory budget of {budget} bytes is too small: {needs} bytes are needed for {part}; give at least that much"
+        "memory budget of {budget} bytes is too small; {needs} bytes are needed for {part}. Give at least that much"
     )]
     Memory {
         /// The bytes given.
         budget: u64,
         /// The bytes needed.
         needs: u64,
-        /// What needs them.
+        /// The part of the work that needs them.
         part: String,
     },
-    /// A catalog whose memory budget has no room for changes of an index beside the indexes that are in use.
+    /// The memory budget of a catalog cannot hold the changes of an index beside the indexes in
+    /// use.
     #[error(
-        "memory budget of {budget} bytes: no room for {what} beside {others} that are in use, for {} s. Close those that are done with \
+        "memory budget of {budget} bytes: no memory for {what} beside {others} that are in use, for {} s. Close unused indexes \
          (`index.close()`, or the end of its `with` block; in Rust drop the `LiveIndex`), or open the catalog with {needs} bytes",
         waited.as_secs()
     )]
     Crowded {
         /// The catalog's budget, in bytes.
         budget: u64,
-        /// One that has room for all of them, in bytes.
+        /// A budget that would hold all of them, in bytes.
         needs: u64,
-        /// What there is no room for.
+        /// The part that the budget has no memory for.
         what: String,
-        /// How many indexes are in use.
+        /// The number of indexes in use.
         others: usize,
-        /// How long others had time to give something back.
+        /// How long the call waited for other indexes to free memory.
         waited: Duration,
     },
-    /// Something in an index contradicts itself.
+    /// Two parts of an index contradict each other.
     #[error(
-        "{file}: damaged: {what}; run `stratann verify`, then `stratann repair`, or restore a copy"
+        "{file}: damaged: {what}. Run `stratann verify`, then `stratann repair`, or restore a copy"
     )]
     Damaged {
         /// The file.
         file: String,
-        /// What contradicts what.
+        /// The contradiction.
         what: String,
     },
-    /// A log of which records are gone that had been durable.
+    /// A log that has lost records which had been durable.
     #[error(
         "{file}: damaged: its records end at offset {offset} ({reason}) with sequence number {sequence}, and {evidence}: \
-         of {missing} records that were there {}{whole} are whole; restore a copy, or run `stratann repair`, which keeps \
-         what is whole",
+         of {missing} records that were there {}{whole} are whole. Restore a copy, or run `stratann repair`, which keeps \
+         the whole records",
         if *more { "at least " } else { "" }
     )]
     DamagedLog {
         /// The file.
         file: String,
-        /// Where the first of them stood, in bytes.
+        /// The offset of the first lost record, in bytes.
         offset: u64,
-        /// Its sequence number.
+        /// The sequence number of the first lost record.
         sequence: u64,
-        /// What is wrong with what stands there.
+        /// Why the bytes at this offset are no record.
         reason: String,
-        /// How one knows that there was more.
+        /// The evidence that the log had more records.
         evidence: String,
-        /// How many records from there on were there.
+        /// The number of records that the log had from there on.
         missing: u64,
-        /// How many of these can still be read.
+        /// The number of these records that can still be read.
         whole: u64,
-        /// Whether there may be more of them: counting was given up.
+        /// Whether `whole` is a lower bound, since the count was given up.
         more: bool,
     },
-    /// An index that another process has changed since it was opened for reading, so that pages are gone that it needs.
-    #[error("{}: another process has changed it since it was opened here; open it again (in Python index.refresh())", path.display())]
+    /// Another process has changed the index since this process opened it to read. Pages that it
+    /// needs are gone.
+    #[error("{}: another process has changed it since it was opened here. Open it again (in Python index.refresh())", path.display())]
     Outdated {
         /// The directory.
         path: PathBuf,
     },
-    /// An index that changed so fast that nothing of one moment could be copied, exported or measured.
+    /// An index that changed so fast that no snapshot of it could be copied, exported or measured.
     #[error("{}: {what}. {remedy}", path.display())]
     Restless {
         /// The directory of the index.
         path: PathBuf,
-        /// What came in between.
+        /// The changes that interfered.
         what: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
-    /// What was committed, but might not survive a crash of the machine.
+    /// A commit that may not survive a crash of the machine, since a sync failed.
     #[error(
-        "{}: what was written counts, but nobody knows whether it is durable: {source}; a crash of the machine may bring back what was there before. See to the disk, then open it for changes once, or build it again",
+        "{}: the commit may not be durable, since a sync failed: {source}. A crash of the machine may restore the state before it. Check the disk, then open the index for changes once, or rebuild it",
         path.display()
     )]
     Undurable {
@@ -164,116 +167,117 @@ pub enum Error {
         /// The sync that failed.
         source: Box<TierError>,
     },
-    /// An index that was built, and of which copies could not be made where they were wanted.
+    /// A build that succeeded, but whose copies could not be made on the given places.
     #[error(
-        "{}: built, and whole; but it could not be placed on {places}: {source}; open it with places that it can be on, or with none",
+        "{}: the index was built, but it could not be placed on {places}: {source}. Open it with other places, or with none",
         path.display()
     )]
     NotPlaced {
         /// The directory.
         path: PathBuf,
-        /// The places that were asked for.
+        /// The given places.
         places: String,
-        /// Why.
+        /// The reason.
         source: Box<Error>,
     },
-    /// An index that takes no more changes through this handle. Searches through it go on.
-    #[error("{}: takes no more changes through this handle: {reason}; close this handle, then open the index again", path.display())]
+    /// An index that takes no more changes through this handle. The handle can still search it.
+    #[error("{}: takes no more changes through this handle: {reason}. Close this handle, then open the index again", path.display())]
     Halted {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A damaged index of which too little can be read.
+    /// A damaged index with too few readable parts for a repair.
     #[error(
-        "{}: cannot be repaired: {reason}; nothing was changed: restore a copy, or build the index again from its source",
+        "{}: cannot be repaired: {reason}; nothing was changed. Restore a copy, or build the index again from its source",
         path.display()
     )]
     Unrepairable {
         /// The directory.
         path: PathBuf,
-        /// What is missing.
+        /// The missing part.
         reason: String,
     },
-    /// The caller asked to stop.
+    /// The caller asked to stop, before any change.
     #[error("interrupted; nothing was changed")]
     Interrupted,
-    /// A search that was not done by its deadline.
+    /// A search that was not finished at its deadline.
     #[error(
-        "the deadline passed before the search was done: give it more time, or ask for less (a shorter list, fewer queries a search)"
+        "the deadline passed before the search was done. Allow more time, or ask for less (a shorter list, fewer queries a search)"
     )]
     DeadlineExceeded,
-    /// The caller asked to stop work of which a part was done.
+    /// The caller asked to stop, when a part of the work was done.
     #[error("interrupted")]
     Stopped,
-    /// An insert of several batches that ended in the middle.
+    /// An insert of several batches that failed before the last batch.
     #[error("{source}; the first {done} of {total} rows are in{}", others(*given, *total))]
     Partly {
-        /// Rows that are in.
+        /// Rows that are in the index.
         done: usize,
         /// Rows of the call.
         total: usize,
-        /// The ids of the first and the last row that are in, where the index gave them.
+        /// The ids of the first and the last inserted row, if the index chose the ids.
         given: Option<(u64, u64)>,
-        /// What ended it.
+        /// The error that ended the insert.
         source: Box<Error>,
     },
-    /// An insert whose rows are those of one that was cut off, and would be in twice.
+    /// An insert of the same rows was cut off before. Another insert of them would insert some rows
+    /// twice.
     #[error(
-        "{file}: an insert of these rows was cut off: the first {done} of {total} are in, with ids {first_id} to {}; go on with it (`--resume`), or forget it and insert all \
+        "{file}: an insert of these rows was cut off; the first {done} of {total} are in, with ids {first_id} to {}. Continue it (`--resume`), or forget it and insert all \
          rows (`--no-resume`)",
         first_id.saturating_add(*done as u64).saturating_sub(1)
     )]
     CutOff {
-        /// What its rows are called: the path of a file.
+        /// The name of the rows: the path of a file.
         file: String,
-        /// Rows that are in, the first ones: 1 or more.
+        /// The number of rows that are in the index, from the first on: 1 or more.
         done: usize,
-        /// Its rows.
+        /// The number of all rows.
         total: usize,
-        /// The id of the first row; they count on.
+        /// The id of the first row. The others have the following ids.
         first_id: u64,
     },
-    /// A change of attributes that ended in the middle.
+    /// A change of attributes that failed before the last row.
     #[error(
-        "{source}; the first {done} of {total} rows are set, and stay so: set the others, or all of them again"
+        "{source}; the first {done} of {total} rows are set, and stay so. Set the others, or all of them again"
     )]
     PartlySet {
-        /// Vectors that have what was given for them, the first ones.
+        /// The number of vectors that have their new attributes, from the first on.
         done: usize,
         /// Rows of the call.
         total: usize,
-        /// What ended it.
+        /// The error that ended the change.
         source: Box<Error>,
     },
-    /// A deletion by filter that ended in the middle.
+    /// A deletion by filter that failed before the last match.
     #[error(
-        "{source}; {deleted} of the {matched} vectors that matched are deleted, and stay so: delete by the filter again for the others"
+        "{source}; {deleted} of the {matched} vectors that matched are deleted, and stay so. Delete by the filter again for the others"
     )]
     PartlyDeleted {
         /// Vectors that this call deleted.
         deleted: u64,
-        /// Vectors that matched when it began.
+        /// Vectors that matched at the start.
         matched: u64,
-        /// What ended it.
+        /// The error that ended the deletion.
         source: Box<Error>,
     },
-    /// A vector or ground-truth file.
+    /// A file of vectors or of ground truth.
     #[error(transparent)]
     Data(DataError),
     /// Bytes of an index.
     #[error(transparent)]
     Layout(LayoutError),
-    /// The code of a list or a vector, or what it was to be made of.
+    /// A list or vector that cannot be encoded or decoded.
     #[error("{place}: {source}")]
     Codec {
         /// The file or the node.
         place: String,
-        /// What is wrong, and the remedy.
+        /// The error, and the remedy.
         source: CodecError,
     },
-    /// Reading or writing.
+    /// A read or write that failed.
     #[error(transparent)]
     Tier(#[from] TierError),
     /// Quantiser training.
@@ -284,25 +288,25 @@ pub enum Error {
     Graph(GraphError),
 }
 
-/// What caused an error, for callers that decide by it.
+/// The cause of an error, for callers that act on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An argument that cannot be served.
+    /// An argument whose value is not possible.
     Call,
     /// A memory budget that is too small.
     Memory,
-    /// There is no index, no file, or none of that name.
+    /// No such index, file or name exists.
     NotFound,
-    /// Something is there already.
+    /// The target exists already.
     Exists,
-    /// This user may not.
+    /// This user has no permission.
     Denied,
-    /// Another process, or another handle of this one, changes it.
+    /// Another process, or another handle of this process, changes the index.
     InUse,
-    /// The device, or what this user may have of it, is full.
+    /// The device, or the quota of this user, is full.
     NoSpace,
-    /// The process has as many files open as it may.
+    /// The process has reached its limit of open files.
     TooManyFiles,
     /// The system has no thread or no memory left.
     Exhausted,
@@ -310,27 +314,27 @@ pub enum ErrorKind {
     Interrupted,
     /// A search was not done by its deadline.
     DeadlineExceeded,
-    /// What was opened is not what is there now: open it again.
+    /// The index or file has been changed or replaced since it was opened. Open it again.
     Outdated,
-    /// This handle takes no more changes: close it, then open the index again.
+    /// This handle takes no more changes. Close it, then open the index again.
     Halted,
-    /// What was written counts, but nobody knows whether it survives a crash of the machine.
+    /// A commit may not survive a crash of the machine, since a sync failed.
     Undurable,
-    /// Bytes that contradict themselves or each other, or are of a later version.
+    /// Bytes that contradict themselves or each other, or whose version is later than this program.
     Damaged,
-    /// A file of vectors that is not what it should be.
+    /// A file of vectors with wrong contents.
     Data,
-    /// The device or the system reported anything else.
+    /// Any other error of the device or the system.
     Io,
-    /// Anything else.
+    /// Any other cause.
     Other,
 }
 
 impl ErrorKind {
-    /// Of what the operating system said.
+    /// The kind of an error of the operating system.
     fn of_io(error: &std::io::Error) -> Self {
         use std::io::ErrorKind as Kind;
-        // Of Linux and the BSDs alike.
+        // ENFILE and EMFILE, with the same numbers on Linux and the BSDs.
         const TOO_MANY: [i32; 2] = [23, 24];
         match (error.raw_os_error(), error.kind()) {
             (Some(code), _) if TOO_MANY.contains(&code) => Self::TooManyFiles,
@@ -343,7 +347,7 @@ impl ErrorKind {
         }
     }
 
-    /// Of what a tier said.
+    /// The kind of an error of a tier.
     fn of_tier(error: &TierError) -> Self {
         match error {
             TierError::NoSpace { .. }
@@ -370,7 +374,7 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// What caused it.
+    /// The cause of this error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Call { .. } | Self::Unfit { .. } | Self::Filter { .. } => ErrorKind::Call,
@@ -399,7 +403,7 @@ impl Error {
         }
     }
 
-    /// Of what the operating system or a tier said below it, if one did.
+    /// The cause by the error of the operating system or tier below this error, if there is one.
     fn cause(&self) -> Option<ErrorKind> {
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
@@ -426,7 +430,7 @@ impl Error {
         }
     }
 
-    /// What a codec refused, and where.
+    /// An error of a codec, with its place.
     pub(crate) fn codec(place: impl Into<String>, source: CodecError) -> Self {
         Self::Codec {
             place: place.into(),
@@ -441,7 +445,7 @@ impl Error {
         }
     }
 
-    /// Whether the call itself was wrong (a bad argument), rather than the work having failed.
+    /// Whether the call was wrong (such as a bad argument). False if correct work failed.
     pub fn is_call_wrong(&self) -> bool {
         match self {
             Self::Call { .. }
@@ -457,22 +461,23 @@ impl Error {
     }
 }
 
-/// How an insert goes on of which a part is in. Where ids count on, those of the other rows follow.
+/// How to continue after an insert that inserted a part of its rows. `given` are the ids of the
+/// first and last inserted row, if the index counted the ids.
 fn others(given: Option<(u64, u64)>, total: usize) -> String {
     match given {
         Some((first, last)) => format!(
-            ", with ids {first} to {last}: insert the others, whose ids are {} to {}",
+            ", with ids {first} to {last}. Insert the others, whose ids are {} to {}",
             last.saturating_add(1),
             first.saturating_add(total as u64).saturating_sub(1)
         ),
-        None => ": insert the others, or all of them again with their ids as an upsert".into(),
+        None => ". Insert the others, or all of them again with their ids as an upsert".into(),
     }
 }
 
 impl From<LayoutError> for Error {
     fn from(error: LayoutError) -> Self {
         match error {
-            // No file is at fault: somebody gave it.
+            // The caller gave the attribute, so no file is damaged.
             LayoutError::Attribute {
                 what,
                 found,
@@ -581,7 +586,7 @@ mod tests {
             given: Some((7, 8)),
             source: Box::new(Error::Stopped),
         };
-        let said = "interrupted; the first 2 of 5 rows are in, with ids 7 to 8: insert the others, whose ids are 9 to 11";
+        let said = "interrupted; the first 2 of 5 rows are in, with ids 7 to 8. Insert the others, whose ids are 9 to 11";
         assert_eq!(given.to_string(), said);
         let set = Error::PartlySet {
             done: 2,
@@ -589,7 +594,7 @@ mod tests {
             source: Box::new(Error::Stopped),
         };
         assert_eq!(set.kind(), ErrorKind::Interrupted);
-        let said = "interrupted; the first 2 of 3 rows are set, and stay so: set the others, or all of them again";
+        let said = "interrupted; the first 2 of 3 rows are set, and stay so. Set the others, or all of them again";
         assert_eq!(set.to_string(), said);
         let short = TierError::Short {
             place: "x".into(),

@@ -1,27 +1,32 @@
-//! An index that is open: its files, what of them is in memory, and the threads that search it.
+//! An open index: its files, the parts of them in memory, and the threads that search it.
 //!
 //! ```text
-//!   INDEX/MANIFEST      which files make up the checkpoint, and what the index is
-//!   INDEX/graph-…       pages of nodes (packed-…, adjacency-…): read while searching, loaded as far as the budget goes
-//!   INDEX/directory-…   which page holds which node, and what lists and vectors are decoded with
-//!   INDEX/vectors-…-…   segments of vectors, and chunks-…-… that say where in them, where vectors are apart
-//!   INDEX/rows-…-…      what vectors have beside them, and columns-…-… that say which have what: the first keys of groups in memory
+//!   INDEX/MANIFEST      the names of the checkpoint's files, and the facts about the index
+//!   INDEX/graph-…       pages of nodes (packed-…, adjacency-…): read by searches, and loaded as
+//!                       far as the budget allows
+//!   INDEX/directory-…   the page of each node, and the tables that decode lists and vectors
+//!   INDEX/vectors-…-…   segments of vectors apart from lists, and their chunks-…-… of places
+//!   INDEX/rows-…-…      attributes and payloads, and columns-…-… with the nodes that have a value;
+//!                       the first keys of groups are in memory
 //!   INDEX/codebook-…    PQ centroids     ┐
 //!   INDEX/codes-…       PQ codes         ├ in memory while open
-//!   INDEX/navigation-…  a sample's graph ┘ (loaded when the first search wants it)
+//!   INDEX/navigation-…  a sample's graph ┘ (loaded when the first search needs it)
 //!
 //!   INDEX/inline-…      in place of graph-…: pages of nodes with the codes of their neighbours
 //!   INDEX/entries-…     in place of codes-…: entry points and their codes
 //!
-//!   INDEX/clusters-…    in a cluster index: how long each extent is, and with navigation-… the heads: in memory while open
-//!   INDEX/grouped-…     extents of clusters (replicated-…, postings-… with addressed-…)
+//!   INDEX/clusters-…    in a cluster index: the length of each posting list. With navigation-… it
+//!                       has the heads. In memory while open
+//!   INDEX/grouped-…     posting lists (replicated-…, postings-… with addressed-…)
 //!
-//!   INDEX/amended-…     clusters that were written anew since the build, and which extent of each counts: in memory while open
-//!   INDEX/grouped-…-…   these (replicated-…-…, postings-…-…), and addressed-…-… with new vectors that stand by themselves
+//!   INDEX/amended-…     clusters rewritten since the build, and the valid posting list of
+//!                       each: in memory while open
+//!   INDEX/grouped-…-…   their posting lists (replicated-…-…, postings-…-…), and addressed-…-… with
+//!                       new vectors that are outside groups
 //!
-//!   INDEX/journal-…     pages of an inline index that are about to be written in their places
-//!   INDEX/placement-…   where nodes are since vectors were inserted directly; their codes ┐ in memory while open
-//!   INDEX/pending-…     changes that wait for their pages                                 ┘
+//!   INDEX/journal-…     pages of an inline index that are about to be written in place
+//!   INDEX/placement-…   the page of each node after direct inserts; their codes  ┐ in memory
+//!   INDEX/pending-…     changes that wait for their pages                        ┘ while open
 //! ```
 
 mod kind;
@@ -65,7 +70,8 @@ use crate::stores::{ClusterStores, CodeParts, Composition, GraphStores};
 use crate::update::{CarriedIds, Drift, Overlay, logged_bytes, replay};
 use crate::{Error, ErrorKind, Preset, plan, stored};
 
-/// An index open for searching. Shared by any number of threads; opening and searching never write.
+/// An index that is open for searches. Any number of threads may share it. Opening and searching
+/// never write.
 pub struct Index {
     path: PathBuf,
     volume: Arc<dyn Volume>,
@@ -74,31 +80,32 @@ pub struct Index {
     options: OpenOptions,
     kind: Kind,
     cache: Option<Arc<SlotCache>>,
-    /// What codes mean, in a graph.
+    /// The codebook of a graph.
     codebook: Option<Codebook>,
     codes: Codes,
     columns: Columns,
     memory_plan: MemoryPlan,
-    /// How much searches find.
+    /// The measured recall of searches.
     recall: Recall,
-    /// Whether codes say little of what came since the last build or merge.
+    /// Whether codes describe the vectors badly that were inserted since the last build or merge.
     drift: Drift,
     shared: Arc<Shared>,
-    /// Ids that came and went since the build, as the checkpoint has them.
+    /// Ids that were inserted and deleted since the build, by the checkpoint.
     carried: CarriedIds,
-    /// Which node of the build has an outside id: the file that says it, open since a merge of another process may remove its name; and the
-    /// table that is made of it when ids are looked up first.
+    /// The nodes of the build by external id. The file of ids stays open, since a merge of another
+    /// process may remove its name. The table over it is made at the first look-up of ids.
     ids_file: Option<Arc<dyn VolumeReader>>,
     ids: OnceLock<IdTable>,
-    /// Hashes of the ids of nodes of the build, and of those that came since, where no file says them and they were looked up.
+    /// Hashes of the ids of the build's nodes, and of later nodes. Made at a look-up if no file has
+    /// the ids.
     id_hashes: [IdHashes; 2],
-    /// What the log said when it was opened, on top of the checkpoint.
+    /// The changes in the log at the opening, on top of the checkpoint.
     overlay: Option<Overlay>,
-    /// Bytes of the log then.
+    /// Bytes of the log at the opening.
     logged: u64,
-    /// What it has its memory from, if that is a budget of several indexes.
+    /// The lease of memory, if several indexes share a budget.
     lent: Option<Lent>,
-    /// What measures recall in the background.
+    /// The measurement of recall in the background.
     measurer: Mutex<Option<Measurer>>,
 }
 
@@ -121,13 +128,15 @@ impl Index {
     /// Opens the index in a directory, for reading.
     ///
     /// # Errors
-    /// No index there, a file that is damaged, truncated or of a later format, a memory budget below the codes.
+    /// No index there; a file that is damaged, truncated or of a later format; a memory budget
+    /// smaller than the codes.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
         let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
         Self::open_from(home, &stored::home(path.as_ref())?, options)
     }
 
-    /// As [`open`](Index::open), of the index that is at home in a volume. Other processes may change it meanwhile.
+    /// As [`open`](Index::open), for the index whose primary copy is in a volume. Other processes
+    /// may change it meanwhile.
     pub(crate) fn open_from(
         home: Arc<dyn Volume>,
         path: &Path,
@@ -139,7 +148,8 @@ impl Index {
             let volume = (options.places).over(&home, path, Purpose::Search, options.memory);
             let opened = volume.and_then(|volume| Self::open_in(volume, path, options));
             let error = match opened.and_then(Self::with_log) {
-                // Copies that were made while another checkpoint took this one's place may be of both.
+                // If another checkpoint was committed while copies were made, they may mix both
+                // checkpoints.
                 Ok(index) if options.places.state(&*home, path)? == copied => {
                     if options.memory.is_some() {
                         release_code_pages();
@@ -152,7 +162,8 @@ impl Index {
                 }
                 Err(error) => error,
             };
-            // A merge may have put another checkpoint in this one's place meanwhile, whose files are gone.
+            // A merge may have committed another checkpoint meanwhile, so that these files are
+            // gone.
             let now = home.read(MANIFEST).ok();
             if now.is_none() || now == manifest && !is_of_a_log_that_went(&error) {
                 return Err(error);
@@ -164,9 +175,11 @@ impl Index {
         })
     }
 
-    /// Reads the log, so that searches see the changes in it. What is logged later is seen when the index is opened again.
+    /// Reads the log, so that searches see the changes in it. Later records of the log are seen
+    /// when the index is opened again.
     pub(crate) fn with_log(mut self) -> Result<Self, Error> {
-        // Looked at first: what comes meanwhile may be in, but then it looks as if it were not.
+        // Read first. A change that is logged meanwhile may be seen, and the index then still
+        // counts as outdated.
         self.logged = self.log_bytes();
         let overlay = replay(&*self.volume, &self)?.overlay;
         self.overlay = (!overlay.is_empty()).then_some(overlay);
@@ -192,8 +205,9 @@ impl Index {
         Self::assemble(volume, path, manifest, options, Arc::default())
     }
 
-    /// As [`open_in`](Index::open_in), with room in the memory budget for inserts. `lent` is what the index has its memory from that this one takes the place
-    /// of, if others have theirs from there as well; where that has to be waited for, `progress` may end it.
+    /// As [`open_in`](Index::open_in), with memory in the budget for inserts. If the index shares a
+    /// budget with others, `lent` is the lease of the index that this one replaces. If the lease
+    /// must wait for memory, `progress` may end the wait.
     pub(crate) fn open_for_changes(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -205,8 +219,9 @@ impl Index {
         Self::open_next(volume, path, manifest, options, (lent, progress))
     }
 
-    /// As [`open_for_changes`](Index::open_for_changes), of the files that a manifest names which is not committed yet. What was lent at first is the budget
-    /// in `options`; what the index needs beyond that is lent as well.
+    /// As [`open_for_changes`](Index::open_for_changes), for the files of a manifest that is not
+    /// committed yet. The budget in `options` is the first lease. Further memory that the index
+    /// needs is leased as well.
     pub(crate) fn open_next(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -215,7 +230,7 @@ impl Index {
         (lent, progress): (Option<&Lent>, &dyn Progress),
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
-        // What is written in its place stays beside what was loaded.
+        // Pages that are rewritten stay beside the loaded ones.
         let composition = stored::layout(&*volume, &manifest)?.composition();
         let doubled = composition.takes_inserts() && !composition.records_move();
         let preset: Preset = manifest.preset.parse()?;
@@ -250,7 +265,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Opens the files that a manifest names, which need not be committed yet.
+    /// Opens the files of a manifest, which may not be committed yet.
     pub(crate) fn assemble(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -259,7 +274,7 @@ impl Index {
         shared: Arc<Shared>,
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
-        // Who only searches has more pages in memory instead.
+        // An index that is only searched has more pages in memory instead.
         let divide = |needs: &Needs| {
             let inserting = 0;
             plan::divide(
@@ -274,8 +289,8 @@ impl Index {
         Self::assemble_within(volume, path, manifest, options, shared, divide)
     }
 
-    /// As [`assemble`](Index::assemble), where `divide` says what may be in memory, from what could be. It is asked when
-    /// the tables are read, and before the codes are.
+    /// As [`assemble`](Index::assemble), with a function that divides the memory among the parts
+    /// that could be in it. It is called after the tables are read, and before the codes are.
     pub(crate) fn assemble_within(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -293,7 +308,7 @@ impl Index {
             carried = CarriedIds::of(file, &manifest);
         }
         if matches!(kind, Kind::Clusters(_)) && options.cache != CacheSize::None {
-            let expected = "not given: this index is of clusters, and has no records of nodes that a cache could hold";
+            let expected = "nothing, since an index of clusters has no records of nodes to cache";
             return Err(Error::call("cache", "given", expected));
         }
         let columns = Columns::open(&*volume, &manifest, options.memory)?;
@@ -303,7 +318,7 @@ impl Index {
             CacheSize::Bytes(bytes) => SlotCache::entries_for(bytes, slot_bytes),
             CacheSize::Entries(entries) => entries,
         }
-        // As many as there were records at the build: what was inserted since shares them.
+        // At most the number of records at the build. Later inserts share these entries.
         .min(manifest.vectors as usize);
         SlotCache::check_room(entries, slot_bytes)?;
         let cache = (entries > 0).then(|| Arc::new(SlotCache::new(entries, slot_bytes)));
@@ -311,7 +326,7 @@ impl Index {
         let code_bytes = Codes::memory_bytes(&*volume, &manifest, kind.composition())?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
         let navigation = kind.navigation_entry(&manifest).filter(|_| navigates);
-        // Pages of what is in memory as a whole are not put there once more.
+        // Pages of files that are in memory as a whole are not loaded once more.
         let (no_lists, no_vectors) = options.places.all_in_memory();
         let left = |file: PageFile, none: bool| PageFile {
             pages: if none { 0 } else { file.pages },
@@ -356,7 +371,7 @@ impl Index {
             "give it a smaller memory budget",
         )?;
         if memory_plan.graph_pages + memory_plan.vector_pages > 0 {
-            // Counts of reads are of the pages of the build.
+            // Counts of reads are for the pages of the build.
             let (graph, vectors) = kind.files();
             let pages = (graph.pages, vectors.pages);
             let heat = stored::heat(&*volume, &manifest, pages)?;
@@ -378,7 +393,7 @@ impl Index {
             kind.open_navigation(&*volume, entry)?;
         }
         let ids_file = match manifest.file(FileKind::Ids.name()) {
-            // What is wrong with it is told to who looks ids up: nobody else needs it.
+            // If it cannot be opened, only look-ups of ids fail. Searches do not need it.
             Some(entry) => volume.open_reader(&entry.name).ok().map(Arc::from),
             None => None,
         };
@@ -424,40 +439,42 @@ impl Index {
         })
     }
 
-    /// How much searches find.
+    /// The measured recall of searches.
     pub(crate) fn recall(&self) -> &Recall {
         &self.recall
     }
 
-    /// Whether codes say little of what came since the last build or merge, as far as somebody has looked.
+    /// Whether codes describe later vectors badly, as far as this was measured.
     pub(crate) fn drift(&self) -> &Drift {
         &self.drift
     }
 
-    /// What the log said when it was opened.
+    /// The changes in the log at the opening.
     pub(crate) fn overlay(&self) -> Option<&Overlay> {
         self.overlay.as_ref()
     }
 
-    /// Bytes of the log's records, as far as they can be seen.
+    /// Bytes of the log's records, as far as they can be read.
     pub(crate) fn log_bytes(&self) -> u64 {
         log_bytes(&*self.volume, self.manifest.log_from.number).unwrap_or(0)
     }
 
-    /// Bytes of storage that are kept for deletes on a full disk, as far as they can be seen.
+    /// Bytes of storage that are reserved for deletes on a full disk, as far as this can be read.
     pub(crate) fn room_bytes(&self) -> u64 {
         kept_room(&*self.volume).unwrap_or(0)
     }
 
-    /// The vectors that a search can find: those of the checkpoint and of the log, less those that were deleted.
+    /// The number of vectors that a search can find: in the checkpoint and the log, without deleted
+    /// ones.
     pub fn live(&self) -> usize {
         self.overlay()
             .map_or(self.len(), |overlay| overlay.live(self.nodes()))
     }
 
-    /// Whether it is what the index in its directory is now: false when another process has merged, or made a checkpoint or a
-    /// log since it was opened, or when the directory was moved or removed, or another has taken its path. Then open it again to
-    /// see that; until then it answers what it knew.
+    /// Whether the index in its directory is still the one that was opened. False if another
+    /// process has merged, made a checkpoint or begun a log since, or if the directory was moved,
+    /// removed or replaced. Open the index again to see the changes. Until then this handle answers
+    /// from the state at its opening.
     ///
     /// # Errors
     /// The manifest or the logs cannot be read.
@@ -471,7 +488,7 @@ impl Index {
         Ok(now == self.manifest && log_bytes(&*self.volume, number)? == self.logged)
     }
 
-    /// The vectors in the checkpoint, of which some may have been deleted since.
+    /// The vectors in the checkpoint. Some may have been deleted since.
     #[expect(
         clippy::len_without_is_empty,
         reason = "whether a search finds any is asked of `live`"
@@ -480,7 +497,8 @@ impl Index {
         self.nodes().saturating_sub(self.placeholders())
     }
 
-    /// The nodes in the checkpoint, numbered from 0 on: vectors, and a placeholder if it was built of no rows.
+    /// The nodes in the checkpoint, numbered from 0: vectors, and a placeholder if it was built of
+    /// no rows.
     pub(crate) fn nodes(&self) -> usize {
         self.kind.nodes() as usize
     }
@@ -490,7 +508,7 @@ impl Index {
         usize::from(self.manifest.has_placeholder())
     }
 
-    /// Ids that came and went since the build, as the checkpoint has them.
+    /// Ids that were inserted and deleted since the build, by the checkpoint.
     pub(crate) fn carried(&self) -> &CarriedIds {
         &self.carried
     }
@@ -500,7 +518,8 @@ impl Index {
         self.manifest.has_row_numbers()
     }
 
-    /// Which node of the build has an outside id; `None` where no file says it, or none that can be read: then the records say it.
+    /// The nodes of the build by external id. `None` if there is no such file, or a damaged one.
+    /// The records have the ids then.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -526,42 +545,43 @@ impl Index {
         }
     }
 
-    /// Hashes of the ids of the nodes from `first` on: 0, or the first that came since the build.
+    /// Hashes of the ids of nodes from `first` on: 0, or the first node after the build.
     pub(crate) fn id_hashes(&self, first: u32) -> &IdHashes {
         &self.id_hashes[usize::from(first > 0)]
     }
 
-    /// Bytes of what is in memory because ids were looked up.
+    /// Bytes of memory that look-ups of ids have filled.
     pub(crate) fn id_hash_bytes(&self) -> u64 {
         self.id_hashes.iter().map(IdHashes::memory_bytes).sum()
     }
 
-    /// Their dimension.
+    /// The dimension of the vectors.
     pub fn dim(&self) -> usize {
         self.manifest.dimension as usize
     }
 
-    /// Their element type.
+    /// The element type of the vectors.
     pub fn element(&self) -> Element {
         self.manifest.element
     }
 
-    /// The metric that it was built for.
+    /// The metric of the build.
     pub fn metric(&self) -> Metric {
         self.manifest.metric
     }
 
-    /// The preset that it was built with, from which searches take their defaults.
+    /// The preset of the build. Searches take their defaults from it.
     pub fn preset(&self) -> Preset {
         self.preset
     }
 
-    /// The directory it lives in.
+    /// The directory of the index.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How pages are read: the backend of the searching threads, which are started if there are none yet.
+    /// The backend by which the searching threads read pages. Starts the threads if there are none
+    /// yet.
     ///
     /// # Errors
     /// No thread could be started.
@@ -574,7 +594,7 @@ impl Index {
         self.manifest.kind.navigation_nodes() as usize
     }
 
-    /// Puts other places under the files of pages, by their names in the volume; for tests of strategies.
+    /// Replaces the tiers of page files, by their names in the volume. For tests of strategies.
     #[cfg(test)]
     pub(crate) fn replace_tiers(&mut self, tier: &dyn Fn(&str) -> Arc<dyn stratann_tier::Tier>) {
         let stores = match &mut self.kind {
@@ -592,17 +612,18 @@ impl Index {
         }
     }
 
-    /// What measures recall in the background.
+    /// The measurement of recall in the background.
     pub(crate) fn measurer(&self) -> &Mutex<Option<Measurer>> {
         &self.measurer
     }
 
-    /// How it was opened.
+    /// The options of the opening.
     pub fn options(&self) -> &OpenOptions {
         &self.options
     }
 
-    /// Device and inode of its directory: two indexes with the same are one, whatever paths they were opened by. `None` where it is in no directory.
+    /// Device and inode of the directory. Two handles with equal values are of one index, whatever
+    /// their paths. `None` if the index is in no directory.
     pub fn folder(&self) -> Option<(u64, u64)> {
         self.volume.identity()
     }
@@ -615,17 +636,17 @@ impl Index {
         &self.manifest
     }
 
-    /// What its stores can do.
+    /// The abilities of the stores.
     pub(crate) fn composition(&self) -> &'static Composition {
         self.kind.composition()
     }
 
-    /// What of it is of its kind.
+    /// The kind of the index (graph or clusters), with its stores.
     pub(crate) fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// Has the pages that a query may read from now on stay as they are until it is dropped.
+    /// Keeps the pages that a query may read from now on unchanged, until the pin is dropped.
     pub(crate) fn pin(&self) -> Option<Pin<'_>> {
         self.kind.pin()
     }
@@ -633,7 +654,7 @@ impl Index {
     /// The stores of a graph index.
     ///
     /// # Panics
-    /// When it is a cluster index: nobody asks who has not looked which kind it is.
+    /// For a cluster index. Callers look at the kind first.
     pub(crate) fn graph(&self) -> &GraphStores {
         match &self.kind {
             Kind::Graph(graph) => &graph.stores,
@@ -641,7 +662,7 @@ impl Index {
         }
     }
 
-    /// The stores of a cluster index; `None` of a graph.
+    /// The stores of a cluster index; `None` for a graph.
     pub(crate) fn clusters(&self) -> Option<&ClusterStores> {
         match &self.kind {
             Kind::Graph(_) => None,
@@ -649,7 +670,7 @@ impl Index {
         }
     }
 
-    /// Whether it is one of clusters, of which a search probes the nearest, and not a graph.
+    /// Whether it is a cluster index, whose nearest clusters a search probes, and not a graph.
     pub fn has_clusters(&self) -> bool {
         self.clusters().is_some()
     }
@@ -658,24 +679,26 @@ impl Index {
         self.cache.as_ref()
     }
 
-    /// Whether there is a navigation graph and the memory budget has room for it.
+    /// Whether there is a navigation graph and the memory budget can hold it.
     pub fn has_navigation(&self) -> bool {
         self.memory_plan.navigation > 0 && self.manifest.kind.navigation_nodes() > 0
     }
 
-    /// How the memory budget is divided.
+    /// The division of the memory budget.
     pub fn memory(&self) -> &MemoryPlan {
         &self.memory_plan
     }
 
-    /// Room in the memory budget for queries in flight with candidate lists of `list`, as many of those wanted as it has for now. It
-    /// has to be waited for while searches that go on have all of it.
+    /// A reservation of memory for queries in flight with candidate lists of `list`, for as many of
+    /// `wanted` as the budget can hold now. If other searches have reserved all of it, the
+    /// reservation waits.
     pub(crate) fn room(&self, list: usize, candidates: usize, wanted: Wanted) -> Queued {
         let size = (list, self.largest_page(), candidates);
         self.shared.room.queue(&self.memory_plan, size, wanted)
     }
 
-    /// Room in the memory budget for so many bytes and for reading nodes, in place of queries in flight. `None`: there is not so much, whoever waits.
+    /// A reservation of memory for `bytes` and for reading nodes, in place of queries in flight.
+    /// `None` if the budget is smaller.
     pub(crate) fn room_beside_reading(&self, bytes: u64) -> Option<Queued> {
         let reading = self
             .memory_plan
@@ -686,19 +709,19 @@ impl Index {
         fits.then(|| self.shared.room.queue_bytes(&self.memory_plan, both))
     }
 
-    /// Bytes of a read of lists or of vectors, whichever is more.
+    /// Bytes of a read of lists or of vectors, whichever is larger.
     fn largest_page(&self) -> usize {
         let (lists, vectors) = self.kind.files();
         lists.read_bytes().max(vectors.read_bytes())
     }
 
-    /// How many candidates beyond its list a query may have that would have up to `wanted`.
+    /// The number of candidates that a query may have beyond its list, up to `wanted`.
     pub(crate) fn candidates(&self, list: usize, wanted: usize) -> usize {
         self.memory_plan
             .candidates(list, self.largest_page(), wanted)
     }
 
-    /// How many queries the memory budget lets be in flight at most, up to `wanted`.
+    /// The most queries that the memory budget allows in flight, up to `wanted`.
     pub(crate) fn most_at_once(&self, list: usize, wanted: usize) -> usize {
         match self.memory_plan.for_queries(list, self.largest_page(), 0) {
             Some((all, each)) => wanted.min((all / each.max(1)) as usize),
@@ -710,27 +733,27 @@ impl Index {
         self.options.verify_pages
     }
 
-    /// The codes that are in memory, by node, where they are whole.
+    /// The codes in memory, by node, if each is stored as a whole.
     pub(crate) fn codes(&self) -> &GrowingBytes {
         self.codes.whole()
     }
 
-    /// The same where they are of two precisions.
+    /// The codes in memory, if they have two precisions.
     pub(crate) fn code_parts(&self) -> Option<CodeParts<'_>> {
         self.codes.parts()
     }
 
-    /// What its vectors have beside them.
+    /// The attributes and payloads of the vectors.
     pub(crate) fn columns(&self) -> &Columns {
         &self.columns
     }
 
-    /// What its codes mean; `None` in a cluster index, which has no codes.
+    /// The codebook; `None` for a cluster index, which has no codes.
     pub fn codebook(&self) -> Option<&Codebook> {
         self.codebook.as_ref()
     }
 
-    /// What the codes of a graph index mean.
+    /// The codebook of a graph index.
     pub(crate) fn graph_codebook(&self) -> &Codebook {
         self.codebook.as_ref().expect("a graph has codes")
     }
@@ -747,7 +770,7 @@ impl Index {
             Kind::Clusters(_) => Err(Error::call(
                 "navigation",
                 "on",
-                "off: a search of clusters starts from the graph over their heads, and there is no other",
+                "off, since a search of clusters starts from the graph over their heads",
             )),
         }
     }
@@ -757,8 +780,9 @@ impl Index {
         self.shared.worker_pool(threads, self.options.io)
     }
 
-    /// Workers for a batch that can use so many, one of up to `most` that a caller allows: as many as the next batches can use, too, since
-    /// this one may be of one query, and others go on beside it. These are left out where the system has no threads for them.
+    /// Workers for a batch that can use `threads`, from a call that allows `most`. Starts as many
+    /// as later batches can use, too, since this batch may be of one query, and others may run
+    /// beside it. Falls back to `threads` if the system has no more.
     pub(crate) fn workers(&self, threads: usize, most: usize) -> Result<Arc<WorkerPool>, Error> {
         let beside = most.min(crate::threads::processors());
         match self.worker_pool(threads.max(beside)) {
@@ -770,8 +794,8 @@ impl Index {
     }
 }
 
-/// Whether an error says that a log is gone which was there: who writes removes one that has no record when it closes the index, and who writes next
-/// begins another one of that name.
+/// Whether the error is a log that has disappeared. A writer removes a log without records when it
+/// closes the index, and the next writer begins another one under that name.
 fn is_of_a_log_that_went(error: &Error) -> bool {
     let Error::Tier(TierError::Missing { place, .. }) = error else {
         return false;
@@ -780,5 +804,5 @@ fn is_of_a_log_that_went(error: &Error) -> bool {
     name.is_some_and(|name| log_number(name).is_some())
 }
 
-/// How often an index is opened anew because another process committed meanwhile.
+/// How many times an open is repeated because another process has committed meanwhile.
 const MOST_OPENINGS: usize = 100;

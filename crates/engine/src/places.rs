@@ -15,10 +15,10 @@
 //! | `ssd:/folder` | copies in a folder on another disk, as files of an SSD |
 //! | `mapped:/folder` | mapped copies in a folder: /dev/shm, or a file system on memory (DAX) |
 //! | `dram` | copies in this process's memory, which count towards its budget |
-//! | `remote:host:port/name` | copies in the memory of `stratann memory-server`, over TCP; `remote-tls:` encrypts |
-//! | `remote:shm:/path/name` | the same through a ring in shared memory, of a server on this machine |
+//! | `remote:host:port/name` | copies in a `memory-server`, over TCP; `remote-tls:` encrypts |
+//! | `remote:shm:/path/name` | the same through shared memory, of a server on this machine |
 //! | `remote:ucx:host:port/name` | the same through UCX: RDMA if there is a card (feature `ucx`) |
-//! | `ssd-model`, `rdma-model`, `cxl-model`, `nvm-model` | copies in memory that answer with the delay of the device |
+//! | `ssd-model`, `rdma-model`, … | copies in memory that answer with the delay of the device |
 //!
 //! **The index folder stays whole.** A place has only copies, and every change is written to the
 //! folder first. So an index can be moved, copied or opened without any place. The loss of a place
@@ -156,10 +156,10 @@ impl FromStr for Placed {
     fn from_str(text: &str) -> Result<Placed, String> {
         let found = Self::ALL.into_iter().find(|role| role.name() == text);
         found.ok_or_else(|| match text {
-            "codes" => "codes are in memory while an index is open, or in the nodes on storage: they have no place of their own".into(),
-            "ids" => "ids stand in pages, and their table is read when an index is changed alone: they have no place of their own".into(),
-            "log" => "the log stays with the MANIFEST, which it is renamed into place with".into(),
-            _ => format!("`{text}` is no role: place topology or vectors"),
+            "codes" => "codes have no place of their own, since they are in memory while an index is open, or in the nodes on storage".into(),
+            "ids" => "ids have no place of their own, since they are in the pages, and their table is read only when an index is changed".into(),
+            "log" => "the log has no place of its own, since it stays in the folder of the MANIFEST".into(),
+            _ => format!("`{text}` is no role. Place topology or vectors"),
         })
     }
 }
@@ -174,11 +174,11 @@ impl FromStr for PlaceTier {
                 "mapped" => ReadBy::Mapping,
                 "remote" => return Remote::new(folder, false).map(PlaceTier::Remote),
                 "remote-tls" => return Remote::new(folder, true).map(PlaceTier::Remote),
-                _ => return Err(format!("`{name}:` is no tier with a folder: use {TIERS}")),
+                _ => return Err(format!("`{name}:` is no tier with a folder. Use {TIERS}")),
             };
             if folder.is_empty() {
                 return Err(format!(
-                    "`{text}` names no folder: write for example {name}:/mnt/x"
+                    "`{text}` names no folder. Write for example {name}:/mnt/x"
                 ));
             }
             let folder = std::path::absolute(folder).map_err(|e| format!("`{folder}`: {e}"))?;
@@ -187,10 +187,10 @@ impl FromStr for PlaceTier {
         match text {
             "ssd" => Ok(PlaceTier::Home),
             "dram" => Ok(PlaceTier::Memory),
-            "mapped" => Err("`mapped` needs a folder: write for example mapped:/dev/shm/x".into()),
+            "mapped" => Err("`mapped` needs a folder. Write for example mapped:/dev/shm/x".into()),
             _ => match text.strip_suffix(MODEL).map(str::parse) {
                 Some(Ok(kind)) => Ok(PlaceTier::Modelled(kind)),
-                _ => Err(format!("`{text}` is no tier: use {TIERS}")),
+                _ => Err(format!("`{text}` is no tier. Use {TIERS}")),
             },
         }
     }
@@ -205,7 +205,7 @@ impl FromStr for Places {
         for part in text.split(',') {
             let Some((role, tier)) = part.trim().split_once('=') else {
                 return Err(format!(
-                    "`{part}` is no place: write role=tier, for example topology=mapped:/dev/shm/x"
+                    "`{part}` is no place. Write role=tier, for example topology=mapped:/dev/shm/x"
                 ));
             };
             places.put(role, tier)?;
@@ -245,19 +245,19 @@ impl Remote {
     fn new(text: &str, tls: bool) -> Result<Remote, String> {
         if let Some(meant) = Server::meant(text) {
             return Err(format!(
-                "`{text}`: no name of a server begins so; did you mean {meant}?"
+                "`{text}`: no address of a server begins so; did you mean {meant}?"
             ));
         }
         let (address, name) = text.rsplit_once('/').unwrap_or((text, ""));
         let address = match address.strip_prefix(Server::RING) {
             Some("") => {
                 return Err(format!(
-                    "`{text}` names no socket: write for example remote:shm:/run/x/ring/photos"
+                    "`{text}` names no socket. Write for example remote:shm:/run/x/ring/photos"
                 ));
             }
             Some(_) if tls => {
                 return Err(format!(
-                    "`{text}`: what two processes share in memory is not encrypted; use remote:shm:"
+                    "`{text}`: shared memory between two processes is not encrypted. Use remote:shm:"
                 ));
             }
             Some(path) => {
@@ -267,7 +267,7 @@ impl Remote {
             }
             None if tls && address.starts_with(Server::UCX) => {
                 return Err(format!(
-                    "`{text}`: what is read through UCX is not encrypted; use remote:ucx:"
+                    "`{text}`: reads through UCX are not encrypted. Use remote:ucx:"
                 ));
             }
             None => {
@@ -278,7 +278,7 @@ impl Remote {
                     .map(|(_, port)| port.parse::<u16>());
                 if !matches!(port, Some(Ok(1..))) {
                     return Err(format!(
-                        "`{text}` has no host:port with a port of 1 to 65535: write for example remote:127.0.0.1:7700/photos"
+                        "`{text}` has no host:port with a port of 1 to 65535. Write for example remote:127.0.0.1:7700/photos"
                     ));
                 }
                 address.to_owned()
@@ -287,8 +287,8 @@ impl Remote {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(plain) {
             return Err(format!(
-                "`{text}` has to end with a name for the index on the server, of up to {MOST_NAME} letters, digits, hyphens and underscores: \
-                 remote:127.0.0.1:7700/photos"
+                "`{text}` must end with a name for the index on the server, of up to {MOST_NAME} letters, digits, hyphens and underscores. \
+                 Write for example remote:127.0.0.1:7700/photos"
             ));
         }
         Ok(Remote {
@@ -360,11 +360,14 @@ impl Places {
 
     fn no_such_role(&self, place: &Place, layout: &str) -> Error {
         let (what, role) = match place.role {
-            Placed::Vectors => ("vectors stand beside the lists", "topology"),
-            Placed::Topology => ("the members of clusters stand with the vectors", "vectors"),
+            Placed::Vectors => ("vectors are stored beside the lists", "topology"),
+            Placed::Topology => (
+                "the members of clusters are stored with the vectors",
+                "vectors",
+            ),
         };
         let why = format!(
-            "a role that the index has on storage: in the layout {layout} {what}, so place {role}"
+            "a role that the index has on storage. In the layout {layout} {what}, so place {role}"
         );
         self.refuse(place, why)
     }
@@ -396,7 +399,7 @@ impl Places {
             None => Ok(()),
             Some(place) => Err(self.refuse(
                 place,
-                "a folder, such as mapped:/dev/shm/x: a catalog opens and closes indexes as its budget has room for them, and would copy one first",
+                "a folder, such as mapped:/dev/shm/x, since a catalog opens indexes as its budget allows, and would copy one before",
             )),
         }
     }
@@ -508,7 +511,7 @@ impl Places {
                 PlaceTier::Remote(remote) => _ = remote.client()?.room()?,
                 tier @ (PlaceTier::Memory | PlaceTier::Modelled(_)) => {
                     let expected = format!(
-                        "a tier that outlives the build: {tier} is memory of the process that searches, so give it when the index is opened"
+                        "a tier that outlives the build, since {tier} is memory of the searching process. Give it when the index is opened"
                     );
                     return Err(self.refuse(place, expected));
                 }
@@ -535,7 +538,7 @@ impl Places {
             None => Ok(()),
             Some(place) => Err(self.refuse(
                 place,
-                "a tier with files to look at: copies in memory are made of the index itself when it is opened",
+                "a tier with files, since copies in memory are made from the index when it is opened",
             )),
         }
     }
@@ -578,7 +581,7 @@ impl State<'_> {
                     "place",
                     tier,
                     format!(
-                        "a tier for an index that is changed: what is on the memory server {} is only searched, so change the index without it",
+                        "a tier for an index that is changed, since copies on the memory server {} are for searches alone. Change the index without this place",
                         remote.address
                     ),
                 ));

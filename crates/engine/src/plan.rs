@@ -414,14 +414,14 @@ fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     let part = if budget.saturating_add(needs.places) >= must {
         let bytes = needs.places;
         format!(
-            "the program, the index and {bytes} bytes of copies in memory (the places `dram` and those of models)"
+            "the program, the index and {bytes} bytes of copies in memory (the places `dram` and models)"
         )
     } else if budget >= without {
         "the program and the index".into()
     } else if needs.codebook == 0 {
         "the program, the heads of all clusters and the tables, and a query's read (larger clusters have fewer heads: `--cluster-size` of the build)".into()
     } else if needs.codes > needs.codebook {
-        "the program, the codes of all vectors and the tables (an index of the preset aisaq keeps its codes on storage, as does one of stratann that is built \
+        "the program, the codes of all vectors and the tables (an index of the preset aisaq keeps its codes on storage, and so does an index of stratann that is built \
          with `--search-memory`)"
             .into()
     } else {
@@ -430,7 +430,7 @@ fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     let changes = match needs.changes {
         0 => String::new(),
         bytes => format!(
-            ", and {bytes} bytes of what the log holds (`stratann compact` merges that, with more memory, into the index)"
+            ", and {bytes} bytes of changes in the log (`stratann compact` merges them into the index, with more memory)"
         ),
     };
     Err(Error::Memory {

@@ -74,7 +74,7 @@ named! {
         /// The order of the input file, as in DiskANN.
         Input = "input", "As in the input",
         /// Rows near each other in space are near each other on disk: recursive balanced bisection.
-        Locality = "locality", "Near vectors near each other",
+        Locality = "locality", "Near vectors get near ids",
     }
 }
 
@@ -84,13 +84,13 @@ named! {
     pub enum Compression, "compression" {
         /// Uncompressed vectors. Lists are uncompressed in the coupled and inline layouts and
         /// nearly so in csr. In other layouts they are Elias–Fano codes.
-        Raw = "raw", "Vectors as they are; lists too if coupled, else Elias-Fano",
+        Raw = "raw", "Uncompressed vectors; lists too if coupled, else Elias-Fano",
         /// DecoupleVS §3.2: Elias–Fano; XOR with the chunk's base vector where that helps, one
         /// Huffman table a segment.
         Paper = "paper", "Elias-Fano lists, Huffman-coded vectors, XORed with a base where that helps (DecoupleVS)",
         /// The codec that makes each list shortest, and the one that makes a sample of each segment
         /// shortest.
-        Best = "best", "For each list and each segment of vectors the codec that makes it the shortest",
+        Best = "best", "For each list and each segment of vectors, the codec that makes it shortest",
     }
 }
 
@@ -103,16 +103,16 @@ named! {
         /// At once. Each list that it joins is rewritten at once in its place. This is the baseline
         /// of OdinANN's Figure 9. If codes are in the pages, it is the only direct way, and needs
         /// no codes and no table in memory.
-        InPlace = "in-place", "At once, each page where it is",
+        InPlace = "in-place", "At once, each page is written in place",
         /// At once. The records that it changes are written together, to pages with free slots
         /// (OdinANN §3.2).
-        Relocate = "relocate", "At once, records that change together on pages with room (OdinANN)",
+        Relocate = "relocate", "At once, records that change together go to pages with free slots (OdinANN)",
         /// At once. Changes of many inserts wait in memory, and are written together to the pages
         /// of their lists.
-        Accumulate = "accumulate", "At once, the changes of many inserts to a page together",
+        Accumulate = "accumulate", "At once, a page is written when it has the changes of many inserts",
         /// Into the clusters on storage, some vectors at a time. Changed clusters are split, merged
         /// and rewritten (SPFresh). Until then the vector waits in memory.
-        Rebalance = "rebalance", "Some at a time into clusters, which stay in balance (SPFresh)",
+        Rebalance = "rebalance", "Some vectors at a time join clusters, which are kept in balance (SPFresh)",
     }
 }
 
@@ -294,7 +294,7 @@ impl Preset {
     /// OdinANN (Guo and Lu, FAST 2026): PipeANN's search, and records with spare slots beside them.
     pub const ODINANN: Preset = Preset {
         name: "odinann",
-        about: "OdinANN: as pipeann, and vectors are inserted straight into the graph on storage",
+        about: "OdinANN: as pipeann, with direct inserts into the graph on storage",
         update: Update::Relocate,
         ..Self::PIPEANN
     };

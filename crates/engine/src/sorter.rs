@@ -291,7 +291,7 @@ impl Head<'_> {
     fn is_not_what_came(&self) -> Error {
         Error::Damaged {
             file: self.name.to_owned(),
-            what: "what was sorted was read from a scratch file otherwise than it was written there: look after the disk, and try again".into(),
+            what: "a scratch file of a sort has other bytes than were written to it. Check the disk, and try again".into(),
         }
     }
 

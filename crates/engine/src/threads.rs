@@ -90,7 +90,7 @@ fn started<'scope, T: Send + 'scope>(
     match stratann_tier::start_scoped(scope, work) {
         Ok(helper) => Some(helper),
         Err(error) => {
-            tracing::warn!("the system has no thread left ({error}): others do its work");
+            tracing::warn!("the system has no thread left ({error}), so fewer threads do the work");
             None
         }
     }

@@ -67,7 +67,7 @@ def test_a_reader_knows_that_another_index_has_taken_its_place(path, small):
     stratann.build(small[:200], path, degree=16, build_list=32)
     assert not reader.is_current() and not writer.is_current()
     assert reader.refresh() and len(reader) == 200
-    with pytest.raises(stratann.OutdatedError, match="open it again"):
+    with pytest.raises(stratann.OutdatedError, match="Open it again"):
         writer.refresh()
     with pytest.raises(stratann.OutdatedError):
         writer.close()

@@ -517,7 +517,7 @@ fn one_that_is_interrupted_says_how_much_is_done() {
     });
     assert!(said.contains("interrupted; the first "), "{said}");
     assert!(
-        said.contains("are set, and stay so: set the others"),
+        said.contains("are set, and stay so. Set the others"),
         "{said}"
     );
     let done = number_before(&said, " of 3000 rows are set");
@@ -547,7 +547,7 @@ fn one_that_is_interrupted_says_how_much_is_done() {
     let gone = number_before(&said, " of the 3000 vectors that matched are deleted");
     assert!(gone > 0 && gone < many, "{said}");
     assert!(
-        said.contains("delete by the filter again for the others"),
+        said.contains("Delete by the filter again for the others"),
         "{said}"
     );
     assert_eq!(count(), many - gone);

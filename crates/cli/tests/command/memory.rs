@@ -228,7 +228,7 @@ fn searches_and_inserts_of_every_preset_stay_under_their_budgets() {
                 // Vectors that wait for a merge do not fit beside the program with every preset.
                 Ended::Refused(said) => {
                     assert!(bytes == 10_000_000, "{preset}, {insert:?}: {said}");
-                    for word in ["memory budget of 10000000 bytes", "give at least"] {
+                    for word in ["memory budget of 10000000 bytes", "Give at least"] {
                         assert!(said.contains(word), "{preset}: {said}");
                     }
                 }

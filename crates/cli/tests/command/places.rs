@@ -238,7 +238,7 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
     place.run(&["verify", "a.idx", "--place", &text]).done();
     place
         .run(&["insert", "a.idx", "queries.u8bin", "--place", &text])
-        .refused(2, &["only searched"]);
+        .refused(2, &["for searches alone"]);
     // The copies there are listed and removed, by index and by name.
     let listed = |words: &[&str]| {
         let words = [&["copies", "--json", "--place", &text][..], words].concat();

@@ -1,17 +1,21 @@
-//! How the reads of a query grow with a collection, as far as it was measured.
+//! The growth of the reads of a query with the collection, as far as it was measured.
 
-/// How the reads of a query grow with the rows, at the same recall: those of n rows are like `1 + by * ln(n / 20,000)`, and below, where nothing
-/// was measured, like the power of n that goes on from there without a bend, and never comes to nothing.
+/// The growth of the reads of a query with the rows, at the same recall. The reads of n rows are
+/// proportional to `1 + by * ln(n / 20,000)`. Below 20,000 rows nothing was measured. There they
+/// follow the power of n that continues the line without a bend, and stays positive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
     by: f64,
 }
 
-/// Each line goes between what was measured at recall@10 .90 and .95, of queries on photo-sift with 20 and 100 thousand rows, and with a million
-/// where it says so (`bench/second-tier.toml`, `second-tier-1m.toml`; those of 20 thousand every fifth of 100 thousand, run by hand). Reads of .95
-/// grow faster than those of .90, so a line is up to a sixth off either way. Of other data nothing was measured.
+/// Each line goes between the measurements at recall@10 .90 and .95, of queries on photo-sift with
+/// 20 and 100 thousand rows (`bench/second-tier.toml`). Some have a million rows as well
+/// (`second-tier-1m.toml`). The 20 thousand rows are every fifth of the 100 thousand, and were run
+/// by hand. At .95 reads grow faster than at .90, so a line is up to a sixth off either way. No
+/// other data was measured.
 impl Growth {
-    /// `bench/growth.py`: R=64, recall .97, 8.7 reads with 20 thousand rows, 10.4 with 100 thousand, 15.2 with a million.
+    /// `bench/growth.py`: R=64, recall .97. 8.7 reads with 20 thousand rows, 10.4 with 100
+    /// thousand, 15.2 with a million.
     pub(super) const STRATANN: Growth = Growth { by: 0.19 };
     /// R=32, a beam of 4: 29.3 reads at .95 with 20 thousand rows, 37.0 with 100 thousand.
     pub(super) const DISKANN: Growth = Growth { by: 0.16 };
@@ -25,12 +29,14 @@ impl Growth {
     pub(super) const SPANN: Growth = Growth { by: 0.25 };
     /// `tiered-cluster` of one copy: 11.9 reads at .90, 18.1.
     pub(super) const ONE_COPY: Growth = Growth { by: 0.32 };
-    /// Of eight: 107 and 149 reads, 177 and 260; with a million 279 and 443. Of four: 87 and 126, 146 and 222.
+    /// Of eight copies: 107 and 149 reads, 177 and 260; with a million 279 and 443. Of four copies:
+    /// 87 and 126, 146 and 222.
     pub(super) const COPIES: Growth = Growth { by: 0.45 };
-    /// Rows that the lines begin with: most advice is of samples like that.
+    /// The rows at which the lines begin. Most advice is of samples of about this size.
     const AT: f64 = 20_000.0;
 
-    /// How many times the reads of a collection of `from` rows one of `to` rows takes; below a thousand rows as at a thousand.
+    /// The reads of a collection of `to` rows, as a multiple of the reads of `from` rows. Below a
+    /// thousand rows it is constant.
     pub(super) fn factor(self, from: u64, to: u64) -> f64 {
         let reads = |rows: u64| match rows.max(1000) as f64 / Self::AT {
             more if more >= 1.0 => 1.0 + self.by * more.ln(),
@@ -46,7 +52,8 @@ mod tests {
 
     #[test]
     fn lines_go_between_what_was_measured() {
-        // As they were measured, with 20 thousand rows and with more, at .90 and at .95: a line is between them, or near.
+        // The measurements with 20 thousand rows and with more, at .90 and at .95. A line is
+        // between them, or near.
         for (growth, to, factors) in [
             (Growth::STRATANN, 100_000, [10.37 / 8.72; 2]),
             (Growth::STRATANN, 1_000_000, [15.19 / 8.72; 2]),

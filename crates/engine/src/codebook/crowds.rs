@@ -1,46 +1,53 @@
-//! Crowds: rows of a sample that stand far nearer to each other than the others do.
+//! Dense clusters ("crowds"): rows of a sample that are far nearer to each other than other rows
+//! are.
 //!
 //! ```text
 //!   apart, of a row     squared distance to its third nearest among 1,024 rows of the sample
-//!   wide                what a quarter of the rows exceed
-//!   uneven              2 % of the rows (5 % of fewer than 4,096), or more, are 64 times less apart than the wide ones, or 64 times more than the narrow ones
+//!   wide, narrow        the upper and the lower quartile of `apart`
+//!   uneven              2 % of the rows or more (5 % of fewer than 4,096) are 64 times less apart
+//!                       than `wide`, or 64 times more than `narrow`
 //!   weight, of a row    wide / apart
 //! ```
 //!
-//! Centroids that make the squared error of all rows least go where rows are far apart. A crowd then has one or two of them in each chunk, and all of its
-//! rows have the same code: 3,000 rows of spread .01 beside 3,000 of spread 1 are found with a recall@10 of .32. An error does harm by what it is beside the distances
-//! that are to be told apart, so that of a row counts in units of these: then codes tell as many rows of a crowd apart as of the others.
+//! The least squared error of all rows puts centroids where rows are far apart. A dense cluster
+//! then has one or two centroids in each chunk, and all of its rows have the same code. For
+//! instance, 3,000 rows of spread .01 beside 3,000 of spread 1 are found with a recall@10 of .32.
+//! The harm of an error depends on the distances that must be told apart. So the error of a row is
+//! weighed in units of these. Then codes tell as many rows of a dense cluster apart as of the
+//! others.
 //!
-//! Where rows stand evenly nothing is weighed, and a codebook is the one that it always was.
+//! If rows are spread evenly, no row is weighed, and the codebook is the unweighted one.
 
 use stratann_vector::{Element, Kernel, Metric};
 
 use crate::threads;
 
-/// Rows of the sample that the others are compared with.
+/// The number of sample rows that each row is compared with.
 const PILOTS: usize = 1024;
-/// Which of the nearest of them counts.
+/// The rank of the neighbour whose distance counts.
 const NEAREST: usize = 3;
-/// Fewer rows say nothing.
+/// With fewer rows, nothing can be concluded.
 const LEAST_ROWS: usize = 64;
-/// Times that rows are less apart than others, squared, where they stand unevenly, and the share of them from which on they count.
+/// The factor of squared distances at which rows are uneven, and the least share of uneven rows
+/// that leads to weights.
 const UNEVEN: f32 = 64.0;
 const SHARE: f64 = 0.02;
-/// The share of a sample of fewer rows. A codebook of so few that are weighed learns them by heart, and rows of their kind that come later look as if they had drifted: of 600
-/// photos, of which 2 % stand near each other, a quarter.
+/// The share for a sample of fewer rows. A codebook weighed by so few rows overfits, and later rows
+/// of their kind then look as if they had drifted. For instance, of 600 photos with 2 % near each
+/// other, a quarter did.
 const SHARE_OF_FEW: f64 = 0.05;
 const FEW_ROWS: usize = 4_096;
 /// The largest weight.
 const HEAVIEST: f32 = 1e6;
 
-/// The squared distance of each row, `dim` floats, to its third nearest among an even sample of all of them, itself left out; the
-/// farthest of those where there are fewer.
+/// The squared distance of each row, `dim` floats, to its third nearest among an even sample of all
+/// rows without itself. If the sample is smaller, the distance to the farthest.
 pub(crate) fn apart(rows: &[f32], dim: usize, threads: usize) -> Vec<f32> {
     let all: Vec<usize> = (0..rows.len() / dim).collect();
     among(rows, &all, dim, threads)
 }
 
-/// The same of some of the rows.
+/// The same for the rows `of`.
 fn among(rows: &[f32], of: &[usize], dim: usize, threads: usize) -> Vec<f32> {
     let count = rows.len() / dim;
     let pilots: Vec<usize> = spread(count).collect();
@@ -87,7 +94,8 @@ fn spread(count: usize) -> impl Iterator<Item = usize> {
     (0..pilots).map(move |i| i * count / pilots)
 }
 
-/// How much the squared error of each row of a sample counts; `None` where they stand evenly, or are few.
+/// The weight of the squared error of each row of a sample. `None` if the rows are few, or spread
+/// evenly.
 pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f32>> {
     let count = rows.len() / dim;
     if count < LEAST_ROWS {
@@ -101,18 +109,18 @@ pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f3
     let wide = wide(&among(rows, &pilots, dim, threads), share)?;
     let weight = |apart: f32| match apart > 0.0 && apart.is_finite() {
         true => (wide / apart).clamp(1.0 / HEAVIEST, HEAVIEST),
-        // Rows that are the same need not be told apart.
+        // Equal rows need not be told apart.
         false => 1.0,
     };
     let apart = apart(rows, dim, threads);
     Some(apart.into_iter().map(weight).collect())
 }
 
-/// How far the wide ones are apart, where so large a share of the rows stands unevenly.
+/// The upper quartile of the distances, if at least this share of the rows is uneven.
 fn wide(apart: &[f32], share: f64) -> Option<f32> {
     let mut sorted: Vec<f32> = apart.to_vec();
     sorted.sort_unstable_by(f32::total_cmp);
-    // Of rows that are all the same nothing is to be told apart.
+    // Equal rows need not be told apart.
     sorted.retain(|&apart| apart > 0.0 && apart.is_finite());
     let (narrow, wide) = (
         *sorted.get(sorted.len() / 4)?,
@@ -157,7 +165,7 @@ mod tests {
     #[test]
     fn even_rows_have_no_weights() {
         assert_eq!(weights(&rows(2000, 1.0, 1), 8, 1), None);
-        // Nor have a few that stand near each other, equal ones, and those that say nothing.
+        // Nor have a few rows near each other, equal rows, or too few rows.
         let mut few = rows(2000, 1.0, 2);
         for x in &mut few[..8 * 60] {
             *x *= 0.001;
@@ -186,7 +194,7 @@ mod tests {
             let times = mean(narrow) / mean(other);
             assert!((300.0..1e6).contains(&times), "{crowd}: {times}");
         }
-        // Equal ones beside others do not count more than any.
+        // Equal rows beside others do not weigh more.
         let mut equal = rows(2000, 1.0, 5);
         equal[..8 * 400].fill(0.5);
         for x in &mut equal[8 * 1000..] {

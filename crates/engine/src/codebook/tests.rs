@@ -1,4 +1,5 @@
-//! Codebooks in files: what is written is read, what is damaged or lies is refused; and how they are trained.
+//! Tests of codebook files and their training: files are read as they were written, and damaged or
+//! contradictory ones are refused.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -61,7 +62,7 @@ fn assert_same(a: &Codebook, b: &Codebook) {
     assert_eq!(a.hash(), b.hash());
 }
 
-/// The file of such a payload with such fields, all checksums right.
+/// A codebook file with the given fields and payload, and with right checksums.
 fn file(folder: &Path, payload: &[u8], fields: &[u8]) -> PathBuf {
     let path = folder.join("codebook");
     fs::write(&path, stream::encode(FileKind::Codebook, payload, fields)).unwrap();
@@ -72,7 +73,7 @@ fn shape(dim: u32, code_bytes: u32) -> Vec<u8> {
     FieldsWriter::new().u32(dim).u32(code_bytes).finish()
 }
 
-/// What reading says, which has to name the file.
+/// The error of reading, which has to name the file.
 fn refusal(path: &Path) -> String {
     let error = match Codebook::read(path) {
         Ok(codebook) => panic!("{codebook:?} was read"),
@@ -97,11 +98,12 @@ fn names(folder: &Path) -> Vec<String> {
 fn what_is_written_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("space.codebook");
-    // Widths that are all equal, and that are not; a code of one byte, and of as many as there are dimensions.
+    // Widths that are all equal, and widths that are not. A code of one byte, and one of as many as
+    // dimensions.
     for (dim, code_bytes) in [(8, 4), (DIM, CODE), (5, 1), (5, 5), (1, 1)] {
         let codebook = train(&floats(300, dim, 1.0), &options(code_bytes));
         assert_eq!((codebook.dim(), codebook.code_bytes()), (dim, code_bytes));
-        // The second in place of the first.
+        // The second codebook replaces the file of the first.
         codebook.write(&path).unwrap();
         assert_same(&Codebook::read(&path).unwrap(), &codebook);
         assert_eq!(names(folder.path()), ["space.codebook"]);
@@ -146,13 +148,13 @@ fn the_hash_is_that_of_the_content() {
     }
     assert_eq!(codebook.hash(), hasher.finalize().to_string());
     assert_eq!(codebook.hash().len(), 64);
-    // Whatever the file is called.
+    // The name of the file does not matter.
     for name in ["a", "b"] {
         let path = folder.path().join(name);
         codebook.write(&path).unwrap();
         assert_eq!(Codebook::read(&path).unwrap().hash(), codebook.hash());
     }
-    // One bit of one centroid is another codebook.
+    // A codebook that differs in one bit of one centroid is another codebook.
     let (fields, mut payload) = codebook.file();
     let last = payload.len() - 4;
     payload[last] ^= 1;
@@ -235,7 +237,7 @@ fn a_shape_that_does_not_fit_the_centroids_is_refused() {
         &[&payload[..], &[0; 4]].concat(),
         &fields,
     ));
-    // Fields that are missing, or more than there are.
+    // Missing fields, and additional ones.
     for fields in [&fields[..0], &fields[..4], &[&fields[..], &[0]].concat()] {
         refusal(&file(folder.path(), &payload, fields));
     }
@@ -297,7 +299,8 @@ fn that_of_an_index_is_read_like_any_other() {
     };
     for layout in [Layout::Coupled, Layout::Inline] {
         let (codebook, bytes) = of_index(&build(&base, &format!("{layout}"), layout, None));
-        // Another collection shares it: its copy is the same file, as is one that is written aside.
+        // Another collection shares the codebook: its copy is the same file, and so is one that is
+        // written elsewhere.
         let name = format!("{layout}-other");
         let (shared, copy) = of_index(&build(&other, &name, layout, Some(&codebook)));
         assert_same(&shared, &codebook);
@@ -316,7 +319,7 @@ fn that_of_an_index_of_an_earlier_format_is_used_but_says_no_shape() {
         let old = Index::open(fixture(name), &OpenOptions::default()).unwrap();
         let codebook = old.codebook().unwrap();
         let content = blake3::hash(&codebook.file().1);
-        // What is built with it names it.
+        // The manifest of an index that is built with it names it.
         let path = folder.path().join(name);
         let options = BuildOptions {
             codebook: Some(codebook.clone()),
@@ -378,7 +381,7 @@ fn codes_take_a_quarter_of_the_dimensions_unless_told() {
     }
 }
 
-/// A source that says no more than which rows are asked for.
+/// A source that only records which rows are read.
 struct Asked {
     rows: usize,
     asked: Mutex<Vec<usize>>,
@@ -426,7 +429,7 @@ fn training_takes_an_even_sample() {
     assert_eq!(asked(1_000), all);
     let every_third: Vec<usize> = (0..3 * MOST).step_by(3).collect();
     assert!(asked(3 * MOST) == every_third);
-    // One in a million is left out, and the last is not beyond the end.
+    // One in a million is left out, and the last row is within the end.
     let most = asked(MOST + 1);
     assert_eq!(most.len(), MOST);
     assert!(most.is_sorted() && most[0] == 0 && most[MOST - 1] < MOST + 1);

@@ -1,4 +1,5 @@
-//! The big-ann matrix, the format of `.fbin .hbin .u8bin .i8bin` (and of `.ibin`, with 32-bit integers).
+//! The big-ann matrix, the format of `.fbin .hbin .u8bin .i8bin`, and of `.ibin` with 32-bit
+//! integers.
 //!
 //! ```text
 //! offset  size  what
@@ -7,7 +8,8 @@
 //!      8 n*d*s  the elements, row after row; s bytes each
 //! ```
 //!
-//! A file whose name ends with `.crop_nb_N` has the first N rows of a larger one, whose header may say how many that had.
+//! A file whose name ends with `.crop_nb_N` has the first N rows of a larger file. Its header may
+//! have the number of rows of the larger file.
 
 use super::error::DataError;
 use super::output::Output;
@@ -50,8 +52,9 @@ fn read_any_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), D
     ))
 }
 
-/// Reads the header, and refuses a file of another length than it says; and one without rows, unless it may be `even_empty`. Of a file that was cropped,
-/// its name says how many rows are `left`.
+/// Reads the header. Refuses a file of another length than its header gives, and a file without
+/// rows unless it may be `even_empty`. For a cropped file, `left` is the number of rows in its
+/// name.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
@@ -97,9 +100,9 @@ pub(crate) fn bin_extension(element: Element) -> &'static str {
     }
 }
 
-/// Writes all rows of a source as a file, whose extension must be the one of the element type: `.fbin` f32,
-/// `.hbin` f16, `.u8bin` u8, `.i8bin` i8. The file appears when it is complete; an older one of that name is
-/// replaced then.
+/// Writes all rows of a source as a file. The extension must fit the element type: `.fbin` f32,
+/// `.hbin` f16, `.u8bin` u8, `.i8bin` i8. The file appears when it is complete, and then replaces
+/// an older file of this name.
 pub fn write_bin(path: impl AsRef<Path>, source: &dyn VectorSource) -> Result<(), DataError> {
     let path = path.as_ref();
     let right = bin_extension(source.element());
@@ -245,7 +248,7 @@ mod tests {
             assert_eq!((file.rows(), file.dim()), (6, 4), "{name}");
             assert_eq!(Matrix::read(&file).unwrap().bytes(), &all.bytes()[..96]);
         }
-        // Tools write the header anew, or leave it.
+        // Tools rewrite the header, or keep it.
         let path = folder.path().join("base.1B.fbin.crop_nb_6");
         bytes[..4].copy_from_slice(&6u32.to_le_bytes());
         std::fs::write(&path, &bytes).unwrap();

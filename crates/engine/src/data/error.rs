@@ -1,5 +1,5 @@
-//! What can be wrong with the user's data. Each error names the file, the place in it, what was found, and
-//! what would be right.
+//! Errors of the user's data. Each names the file, the place in it, the value, and the values that
+//! are possible.
 
 use std::io;
 use stratann_tier::TierError;
@@ -14,24 +14,25 @@ pub enum DataError {
     Io {
         /// The file.
         file: String,
-        /// What was tried: `open`, `read at offset ..`, `write`..
+        /// The operation that failed: `open`, `read at offset ..`, `write`..
         action: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file's extension says no format that can be read here.
+    /// The extension of the file names no format that can be read here.
     #[error("{file}: {found} is not one of {expected}")]
     Extension {
         /// The file.
         file: String,
-        /// `the extension`, with the dot, in quotes; or what there is in its place.
+        /// `the extension`, with the dot, in quotes. For a path without one, a description, for
+        /// example `a directory`.
         found: String,
-        /// The extensions that would be right.
+        /// The possible extensions.
         expected: String,
     },
     /// The file is shorter than its header says.
     #[error(
-        "{file}: truncated: {found} bytes found, {expected} expected ({why}); fetch or write the file again"
+        "{file}: truncated: {found} bytes found, {expected} expected ({why}). Fetch or write the file again"
     )]
     Truncated {
         /// The file.
@@ -40,13 +41,13 @@ pub enum DataError {
         found: u64,
         /// The length that it should have.
         expected: String,
-        /// Where that length comes from.
+        /// The origin of that length.
         why: String,
     },
     /// The file is longer than its header says.
     #[error(
-        "{file}: {extra} trailing bytes: {found} bytes found, {expected} expected ({why}); \
-         is the extension right for the element type?"
+        "{file}: {extra} trailing bytes: {found} bytes found, {expected} expected ({why}). \
+         Check that the extension is right for the element type"
     )]
     Trailing {
         /// The file.
@@ -57,7 +58,7 @@ pub enum DataError {
         found: u64,
         /// The length that it should have.
         expected: String,
-        /// Where that length comes from.
+        /// The origin of that length.
         why: String,
     },
     /// A file or array without rows, or with rows without elements.
@@ -65,7 +66,7 @@ pub enum DataError {
     Empty {
         /// The file or array.
         file: String,
-        /// What is zero.
+        /// The number that is zero: rows or elements.
         what: &'static str,
     },
     /// A header or field with a value that cannot be used.
@@ -73,16 +74,16 @@ pub enum DataError {
     Field {
         /// The file.
         file: String,
-        /// Where the field stands, in bytes.
+        /// The offset of the field, in bytes.
         offset: u64,
         /// The field.
         what: &'static str,
         /// Its value.
         found: String,
-        /// What would be right, and how to get there.
+        /// The possible values, and the remedy.
         expected: String,
     },
-    /// Bytes in memory that do not make up the rows that they should.
+    /// Bytes in memory whose number does not fit the rows.
     #[error(
         "{name}: {found} bytes do not make {rows} rows of {dim} x {element}; {expected} bytes expected"
     )]
@@ -97,10 +98,10 @@ pub enum DataError {
         dim: u64,
         /// Element type.
         element: Element,
-        /// Bytes that would be right.
+        /// The right number of bytes.
         expected: u128,
     },
-    /// More rows than memory has room for.
+    /// More rows than the memory can hold.
     #[error(
         "{name}: there is no memory for its {rows} rows of {row_bytes} bytes; the system refused it. Read fewer at a time, or raise the limit of this process (`ulimit -v`, or the memory of its cgroup)"
     )]
@@ -112,21 +113,21 @@ pub enum DataError {
         /// Bytes of a row.
         row_bytes: u64,
     },
-    /// Rows that are not there.
+    /// Rows that do not exist.
     #[error("{name}: rows {first} to {end} (exclusive) were asked for; it has {rows} rows")]
     Range {
         /// The file or array.
         name: String,
         /// The first row that was asked for.
         first: u64,
-        /// One behind the last.
+        /// One more than the last row.
         end: u64,
-        /// Rows that there are.
+        /// The number of rows.
         rows: u64,
     },
     /// NaN or infinity.
     #[error(
-        "{name}: row {row}, column {column} is {value}; a vector has finite elements: remove or repair the row"
+        "{name}: row {row}, column {column} is {value}; the elements of a vector must be finite. Remove or repair the row"
     )]
     NotFinite {
         /// The file or array.
@@ -138,9 +139,9 @@ pub enum DataError {
         /// `NaN`, `inf` or `-inf`.
         value: f32,
     },
-    /// An element of 64 bits that is beyond the largest of 32 bits.
+    /// A `float64` element beyond the largest `float32`.
     #[error(
-        "{name}: row {row}, column {column} is {value:?}, for which float32 has no number: float64 is read as float32; scale the vectors, or remove the row"
+        "{name}: row {row}, column {column} is {value:?}, for which float32 has no number; float64 is read as float32. Scale the vectors, or remove the row"
     )]
     TooWide {
         /// The file.
@@ -154,8 +155,8 @@ pub enum DataError {
     },
     /// An element so large that distances overflow.
     #[error(
-        "{name}: row {row}, column {column} is {value:?}, too large for {metric} distances to be finite: in {dim} dimensions \
-         a magnitude is at most {largest:?}; scale the vectors, or remove the row"
+        "{name}: row {row}, column {column} is {value:?}, too large for {metric} distances to be finite; in {dim} dimensions \
+         a magnitude is at most {largest:?}. Scale the vectors, or remove the row"
     )]
     TooLarge {
         /// The file or array.
@@ -166,16 +167,16 @@ pub enum DataError {
         column: u64,
         /// The element.
         value: f32,
-        /// The largest magnitude that is taken.
+        /// The largest possible magnitude.
         largest: f32,
         /// Dimensions.
         dim: u64,
         /// The metric.
         metric: Metric,
     },
-    /// A vector without a direction, where directions are compared.
+    /// A vector of length zero under the cosine metric, which compares directions.
     #[error(
-        "{name}: row {row} has length {norm}: the cosine metric needs a direction; remove the row, or use l2 \
+        "{name}: row {row} has length {norm}; the cosine metric needs a direction. Remove the row, or use l2 \
          or ip"
     )]
     NoDirection {
@@ -187,7 +188,7 @@ pub enum DataError {
         norm: f32,
     },
     /// Two collections whose rows cannot be compared.
-    #[error("{name}: {what} is {found}, that of {other} is {expected}; they must be the same")]
+    #[error("{name}: {what} is {found}, but {expected} in {other}. Both must be the same")]
     Mismatch {
         /// One of them.
         name: String,
@@ -195,9 +196,9 @@ pub enum DataError {
         other: String,
         /// Dimension, element type or number of queries.
         what: &'static str,
-        /// The one's value.
+        /// The value of the first.
         found: String,
-        /// The other's value.
+        /// The value of the other.
         expected: String,
     },
     /// An argument outside its range.
@@ -207,25 +208,25 @@ pub enum DataError {
         what: &'static str,
         /// Its value.
         found: String,
-        /// The range that would be right.
+        /// The possible values.
         expected: String,
     },
-    /// Rows that stand in an index cannot be read.
+    /// Rows of an index that cannot be read.
     #[error(transparent)]
     Index(Box<crate::Error>),
-    /// Work on the rows was refused memory.
+    /// The system refused memory for work on the rows.
     #[error(transparent)]
     Memory(TierError),
-    /// The user wanted the work to stop.
+    /// The user stopped the work.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// What to do about what the operating system said; empty where it is not known.
+/// The remedy for an error of the operating system; empty if none is known.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "; check the path",
-        io::ErrorKind::PermissionDenied => "; check who may read and write there",
+        io::ErrorKind::PermissionDenied => "; check the permissions there",
         io::ErrorKind::ReadOnlyFilesystem => "; choose a place that is not mounted read-only",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space there",
         _ => "",
@@ -233,7 +234,7 @@ fn remedy(source: &io::Error) -> &'static str {
 }
 
 impl DataError {
-    /// Whether the call was wrong (an argument, or data that do not fit together), as opposed to data that
+    /// Whether the call was wrong (an argument, or data that do not fit together). False if data
     /// are damaged or cannot be reached.
     pub fn is_call_wrong(&self) -> bool {
         matches!(
@@ -255,7 +256,8 @@ impl DataError {
         }
     }
 
-    /// The error for a file whose length is not the one that its header says, if it is not.
+    /// Refuses a file whose length is not the one that its header gives. `why` explains this
+    /// length.
     pub(crate) fn check_length(
         file: &str,
         found: u64,

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! base ──4 MiB at a time──> block i+1 being read
-//!                           block i  ──tile by tile (fits the L2 cache)──> thread 0: queries 0..q
-//!                                                                      └─> thread 1: queries q..2q  ...
+//!                           block i  ──tile by tile (L2 cache)──> thread 0: queries 0..q
+//!                                                             └─> thread 1: queries q..2q  ...
 //! ```
 //!
 //! Each thread keeps the k best of its own queries, so threads share nothing but the block.
@@ -18,18 +18,22 @@ use std::collections::BinaryHeap;
 use stratann_tier::ask_for_memory;
 use stratann_vector::{Kernel, Metric};
 
-/// Bytes of the base that are in memory at once, twice (one block is read while the other is searched).
+/// Bytes of a block of the base. Two blocks are in memory: one is read while the other is searched.
 const BLOCK: usize = 4 << 20;
 
-/// Bytes of a block that all queries of a thread see before the next: small enough to stay in the L2 cache.
+/// Bytes of a part of a block that all queries of a thread see before the next part: few enough to
+/// stay in the L2 cache.
 const TILE: usize = 128 << 10;
 
-/// The `k` nearest rows of `base` for each query, nearest first; of rows at the same distance, the one with
-/// the lower number. The queries are held in memory, the base is not. Of fewer than `k` rows there are all, and behind them the id 2^64 - 1 at
-/// infinite distance, as a search has where there is no answer.
+/// The `k` nearest rows of `base` for each query, nearest first. Of rows at the same distance, the
+/// one with the lower number comes first. The queries are held in memory, the base is not. If the
+/// base has fewer than `k` rows, the other places have the id 2^64 - 1 at infinite distance, as in
+/// a search.
 ///
-/// Refuses a `k` of zero, or above both the number of rows and [`MOST_PADDED`](bounds::MOST_PADDED), numbers beyond their [`bounds`], queries of another dimension or element type, NaN,
-/// infinity, and under cosine vectors without a direction.
+/// Refuses a `k` of zero, or above both the number of rows and
+/// [`MOST_PADDED`](bounds::MOST_PADDED), and numbers beyond their [`bounds`]. Refuses queries of
+/// another dimension or element type, NaN and infinity, and under cosine vectors without a
+/// direction.
 pub fn brute_force(
     base: &dyn VectorSource,
     queries: &dyn VectorSource,
@@ -81,7 +85,7 @@ pub fn brute_force(
             ids.push(u64::from(key as u32));
             distances.push(distance_of(key));
         }
-        // More rows there are not.
+        // There are no more rows.
         ids.resize(ids.len().next_multiple_of(k), u64::MAX);
         distances.resize(ids.len(), f32::INFINITY);
     }
@@ -154,7 +158,8 @@ fn check_call(
     Ok(())
 }
 
-/// Asks the system for the memory of the search: two blocks, the queries, the best of each, which grow by doubling, the answers, and threads.
+/// Asks the system for the memory of the search: two blocks, the queries, the answers, threads, and
+/// the best rows of each query, which grow by doubling.
 fn ask(
     base: &dyn VectorSource,
     queries: &dyn VectorSource,
@@ -218,7 +223,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Compares all queries with the rows of `block`, the first of which is row `first`.
+    /// Compares all queries with the rows of `block`, whose first row has the number `first`.
     fn scan(&mut self, mut first: u32, block: &[u8], progress: &dyn Progress) {
         for tile in block.chunks(self.distances.len() * self.row_bytes) {
             if progress.interrupted() {
@@ -252,8 +257,8 @@ fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]
         distance_of(limit)
     };
     for (at, &distance) in distances.iter().enumerate() {
-        // Rows come in rising order, so an equal distance loses against what is there. The comparison also
-        // keeps out almost every row without making a key.
+        // Row numbers rise, so an equal distance loses against the rows that are kept. The
+        // comparison also rejects almost every row without making a key.
         if distance >= limit_distance && limit != u64::MAX {
             continue;
         }
@@ -274,8 +279,8 @@ fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]
     }
 }
 
-/// Distance and row in one number that sorts by distance, then by row. NaN, which only an overflow in the
-/// kernel can make of finite vectors, sorts behind everything.
+/// Distance and row in one number that sorts by distance, then by row. NaN, which only an overflow
+/// in the kernel can make of finite vectors, sorts behind everything.
 fn key_of(distance: f32, row: u32) -> u64 {
     // Adding zero makes -0 and 0 one.
     let distance = if distance.is_nan() {
@@ -397,7 +402,7 @@ mod tests {
         }
     }
 
-    /// Wants to stop after some steps, and counts.
+    /// Interrupts after some steps, and counts them.
     struct Impatient {
         limit: u64,
         done: AtomicU64,
@@ -465,12 +470,12 @@ mod tests {
         }
         let text = fail(&matrix(2, 5, Element::U8, 1), 1, Metric::L2);
         assert!(
-            text.starts_with("array: the dimension is 5, that of array is 4"),
+            text.starts_with("array: the dimension is 5, but 4 in array"),
             "{text}"
         );
         let text = fail(&matrix(2, 4, Element::F32, 1), 1, Metric::L2);
         assert!(
-            text.starts_with("array: the element type is f32, that of array is u8"),
+            text.starts_with("array: the element type is f32, but u8 in array"),
             "{text}"
         );
         let text = fail(
@@ -496,7 +501,7 @@ mod tests {
             assert_eq!((ids[10], ids[11]), (u64::MAX, u64::MAX));
             assert!(far[10].is_infinite() && far[11].is_infinite());
         }
-        // What there is not need not be found.
+        // Places without a neighbour need not be found.
         let found = more.ids.clone();
         assert_eq!(more.recall(&found, &distances(&more), 12).unwrap(), 1.0);
         let ids_alone = GroundTruth {

@@ -1,4 +1,4 @@
-//! Ids of vectors as an array of numpy, one dimension.
+//! Ids of vectors as a numpy array of one dimension.
 
 use std::path::Path;
 
@@ -9,10 +9,11 @@ use super::source::{open, read_at};
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
 
-/// The ids in a `.npy` file: an array of one dimension, of `uint64`, or of `int64`, `uint32` or `int32` that are not negative, little-endian.
+/// The ids in a `.npy` file: an array of one dimension, little-endian. It is of `uint64`, or of
+/// `int64`, `uint32` or `int32` without negative numbers.
 ///
 /// # Errors
-/// A file that cannot be read, or another array; a number that is no id: a negative one, or 2^64-1.
+/// A file that cannot be read, or another array. A number that is no id: a negative one, or 2^64-1.
 pub fn read_ids(path: impl AsRef<Path>) -> Result<Vec<u64>, DataError> {
     let path = path.as_ref();
     let name = path.display().to_string();
@@ -42,7 +43,7 @@ pub fn read_ids(path: impl AsRef<Path>) -> Result<Vec<u64>, DataError> {
         format!("its header says {count} ids")
     })?;
     let signed = header.descr.starts_with("<i");
-    // The length is right, so there are no more than the file has.
+    // The length is right, so there are no more ids than the file has.
     let mut ids = Vec::with_capacity(count as usize);
     let mut piece = vec![0; PIECE];
     let mut offset = start;

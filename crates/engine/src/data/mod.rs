@@ -1,6 +1,6 @@
-//! Vector files and ground truth: what comes in from the user, and what the user compares with.
+//! Vector files, rows of attributes and ground truth: the input of a user.
 //!
-//! | extension | what | element | module |
+//! | extension | contents | element | module |
 //! |---|---|---|---|
 //! | `.fbin .hbin .u8bin .i8bin` | big-ann matrix | f32, f16, u8, i8 | `bin` |
 //! | `.fvecs .bvecs` | TexMex vectors | f32, u8 | `vecs` |
@@ -10,9 +10,9 @@
 //! | `.bin .ibin .ivecs` | ground truth | u32 ids, f32 distances | `truth` |
 //! | `.bin64 .npy` | ground truth | u64 ids, f32 distances | `truth` |
 //!
-//! A collection may be larger than the memory that a build is allowed. So a source is read row range by row
-//! range, with positional reads into the caller's buffer; no file is ever mapped or read whole unless the
-//! caller asks for a [`Matrix`].
+//! A collection may be larger than the memory of a build. So a source is read by ranges of rows,
+//! with positional reads into the caller's buffer. No file is ever mapped. A whole file is read
+//! only if the caller asks for a [`Matrix`].
 
 mod bin;
 mod error;

@@ -1,4 +1,5 @@
-//! A source without vectors: an index that is built of it is empty, and takes vectors of its dimension and element type.
+//! A source without vectors. An index that is built of it is empty, and takes vectors of its
+//! dimension and element type.
 
 use stratann_vector::Element;
 

@@ -6,21 +6,24 @@
 //!      6     2  version: 1.0, 2.0 or 3.0
 //!      8     2  length H of the header (u16; version 1), or
 //!      8     4  length H of the header (u32; versions 2 and 3)
-//!      .     H  a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (100, 128), }
+//! .     H  a Python dictionary, as {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 //!      .     .  the elements
 //! ```
 //!
-//! Read are arrays of two dimensions of `float32`, `float16`, `float64`, `uint8` or `int8`, of either byte order, in C's order or in Fortran's. What is not as it
-//! is wanted is converted while it is read: `float64` becomes the nearest `float32`, and is an error where it is finite and that is not.
-//! In Fortran's order the elements of a column stand behind each other, so some rows are a read for each column.
-//! What is refused is refused with the call that makes it acceptable.
+//! Arrays of two dimensions can be read, of `float32`, `float16`, `float64`, `uint8` or `int8`, in
+//! either byte order, in C's order or in Fortran's. Other forms than a source has are converted
+//! when they are read. `float64` becomes the nearest `float32`; a finite element that is too large
+//! for `float32` is an error.
+//!
+//! In Fortran's order the elements of a column are stored one after the other, so each column takes
+//! a read. An error about a dtype has the call that converts the array.
 
 use super::error::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};
 use std::fs::File;
 use stratann_vector::Element;
 
-/// Bytes of an array that are read at once, about, before they are converted.
+/// Bytes of an array that are read and converted at once, approximately.
 const PIECE: usize = 1 << 20;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -28,19 +31,20 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// More than any array of numbers needs; a longer header is damage.
 const MAX_HEADER: u64 = 1 << 16;
 
-/// The header of an array that is written: of rows of so many columns, or of numbers one after the other.
+/// The header of an array that is written: of rows with a number of columns, or of numbers one
+/// after the other.
 pub(crate) struct NpyHeader {
     /// The dtype, as numpy writes it.
     pub(crate) descr: &'static str,
-    /// Columns, of an array of two dimensions.
+    /// The number of columns, for an array of two dimensions.
     pub(crate) columns: Option<u64>,
 }
 
 impl NpyHeader {
-    /// Bytes of a header, however many rows there are, so that it can be written again.
+    /// Bytes of a header, whatever the number of rows, so that the header can be overwritten.
     const LENGTH: usize = 128;
 
-    /// The header of an array of so many rows.
+    /// The header of an array with a number of rows.
     pub(crate) fn bytes(&self, rows: u64) -> Vec<u8> {
         let descr = self.descr;
         let shape = match self.columns {
@@ -48,7 +52,8 @@ impl NpyHeader {
             None => format!("({rows},)"),
         };
         let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
-        // Ten bytes are in front of it, and a line's end stands behind; the data begins at a multiple of 64.
+        // Ten bytes are before the text and a newline is behind it. The data begins at a multiple
+        // of 64.
         let length = Self::LENGTH - 10;
         let mut bytes = MAGIC.to_vec();
         bytes.extend([1, 0]);
@@ -58,7 +63,7 @@ impl NpyHeader {
     }
 }
 
-/// Reads the header; says where the elements begin as well.
+/// Reads the header. Returns the offset of the elements as well.
 pub(super) fn read_header(
     file: &File,
     length: u64,
@@ -137,7 +142,8 @@ pub(super) fn read_header(
     Ok((header, at + header_length))
 }
 
-/// Reads the header, and refuses an array that is not a matrix of vectors, or a file of another length.
+/// Reads the header. Refuses an array that is not a matrix of vectors, and a file of another
+/// length.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
@@ -186,19 +192,20 @@ pub(super) fn read_shape(
     })
 }
 
-/// How the elements of an array stand in its file.
+/// The form of the elements of an array in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Array {
     /// Bytes of an element.
     width: usize,
     /// Whether its highest byte comes first.
     big_endian: bool,
-    /// Whether the elements of a column stand behind each other, and not those of a row.
+    /// Whether the elements of a column are stored one after the other (Fortran's order), and not
+    /// the elements of a row.
     pub(super) fortran: bool,
 }
 
 impl Array {
-    /// Whether rows stand there as they are wanted.
+    /// Whether rows are stored in the form of a source.
     fn is_plain(self, element: Element) -> bool {
         self.width == element.size() && !self.big_endian && !self.fortran
     }
@@ -230,7 +237,7 @@ impl Array {
         Ok(())
     }
 
-    /// Fills `piece` with some rows, each with its elements behind each other.
+    /// Fills `piece` with some rows, each with its elements one after the other.
     fn read_columns(
         self,
         file: &File,
@@ -251,7 +258,7 @@ impl Array {
         Ok(())
     }
 
-    /// Makes of the elements of `piece`, as they stand in the file, those of `out`.
+    /// Converts the elements of `piece` from the form of the file into `out`.
     fn convert(
         self,
         shape: &Shape,
@@ -285,7 +292,7 @@ impl Array {
     }
 }
 
-/// The element type that a dtype is read as and how it stands in the file, or what to do about it.
+/// The element type of a dtype and the form of its elements in the file. The error is the remedy.
 fn element(descr: &str) -> Result<(Element, Array), &'static str> {
     let (order, kind) = descr.split_at_checked(1).unwrap_or((descr, ""));
     let (element, width) = match (order, kind) {
@@ -304,18 +311,18 @@ fn element(descr: &str) -> Result<(Element, Array), &'static str> {
     Ok((element, array))
 }
 
-/// What the dictionary says.
+/// The contents of the dictionary.
 #[derive(Debug, PartialEq)]
 pub(super) struct Header {
     pub(super) descr: String,
     pub(super) fortran_order: bool,
     pub(super) shape: Vec<u64>,
-    /// Where it stands in the file.
+    /// The offset of the dictionary in the file.
     offset: u64,
 }
 
 impl Header {
-    /// Reads the dictionary: `None` if it is not one, or lacks a key, or has another one.
+    /// Reads the dictionary. `None` if the text is no dictionary, lacks a key, or has another key.
     fn parse(text: &str) -> Option<Header> {
         let (mut descr, mut fortran_order, mut shape) = (None, None, None);
         let mut rest = Literal(text);
@@ -344,7 +351,8 @@ impl Header {
     }
 }
 
-/// The rest of a Python literal. Each method takes what it is named after, or nothing.
+/// The rest of a Python literal. Each method takes the literal that it is named after from the
+/// start, or nothing.
 struct Literal<'a>(&'a str);
 
 impl<'a> Literal<'a> {
@@ -361,7 +369,7 @@ impl<'a> Literal<'a> {
         Some(string)
     }
 
-    /// The dtype of a structured array, which is only there to be refused by name.
+    /// The dtype of a structured array. It is parsed only so that the error can quote it.
     fn list(&mut self) -> Option<&'a str> {
         let text = self.0.trim_start();
         text.starts_with('[').then_some(())?;
@@ -465,8 +473,8 @@ mod tests {
 
     #[test]
     fn as_numpy_writes_it() {
-        // numpy.save of numpy.arange(6, dtype='uint8').reshape(2, 3), numpy 1.26: the header is padded with
-        // spaces to a multiple of 64 and ends with a newline.
+        // numpy.save of numpy.arange(6, dtype='uint8').reshape(2, 3), numpy 1.26. The header is
+        // padded with spaces to a multiple of 64 and ends with a newline.
         let mut text = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }".to_owned();
         while !(10 + text.len() + 1).is_multiple_of(64) {
             text.push(' ');
@@ -544,7 +552,7 @@ mod tests {
 
     #[test]
     fn other_widths_and_orders_are_converted_as_they_are_read() {
-        // So many that they are read in pieces.
+        // Large enough to be read in several pieces.
         let (rows, dim) = (3_001, 70);
         let value = |row: usize, column: usize| (row * dim + column) as f64 * -0.7 + 1e-3;
         for (descr, fortran) in [
@@ -575,7 +583,7 @@ mod tests {
             let text = if fortran { "True" } else { "False" };
             let bytes = file(1, &header(descr, text, &format!("({rows}, {dim})")), &data);
             let folder = tempfile::tempdir().unwrap();
-            // A name in capitals is known as well.
+            // An extension in capitals works as well.
             let path = folder.path().join("A.NPY");
             std::fs::write(&path, &bytes).unwrap();
             let opened = VectorFile::open(&path).unwrap();
@@ -593,7 +601,7 @@ mod tests {
                 assert_eq!(alone, floats, "{descr} {fortran}");
             }
         }
-        // Halves and bytes.
+        // float16, and elements of one byte.
         let data: Vec<u8> = (0..6).collect();
         let matrix = open(&file(1, &header("|u1", "True", "(2, 3)"), &data)).unwrap();
         assert_eq!(matrix.bytes(), [0, 2, 4, 1, 3, 5]);
@@ -619,7 +627,8 @@ mod tests {
             text.contains("row 1, column 1 is -1e300, for which float32 has no number"),
             "{text}"
         );
-        // Those that have no number are for who checks rows; what is too small is none.
+        // Numbers that float32 does not have are left to the check of rows. Numbers that are too
+        // small become zero.
         let matrix = of([
             f64::NAN,
             f64::INFINITY,

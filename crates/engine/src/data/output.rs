@@ -6,14 +6,15 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes on their way to a file. They go to a file beside it, which takes the place of `path` in
-/// [`Output::commit`]; without a commit it is removed.
+/// Bytes on their way to a file. They go to a file beside it, which replaces `path` in
+/// [`Output::commit`]. Without a commit it is removed.
 #[derive(Debug)]
 pub(crate) struct Output {
     writer: BufWriter<File>,
     name: String,
     path: PathBuf,
-    /// Where the bytes go until then; `None` for what cannot be replaced (a pipe, a device).
+    /// The file that has the bytes until then. `None` if the target cannot be replaced (a pipe, a
+    /// device).
     beside: Option<PathBuf>,
     home: stratann_tier::Home,
 }
@@ -60,17 +61,17 @@ impl Output {
         Ok(())
     }
 
-    /// Writes bytes over those that stand at the beginning.
+    /// Overwrites bytes at the beginning.
     ///
     /// # Errors
-    /// It cannot be written, or is a pipe, of which the beginning is gone.
+    /// The file cannot be written, or is a pipe, whose beginning is gone.
     pub(crate) fn write_in_front(&mut self, bytes: &[u8]) -> Result<(), DataError> {
         let written = self.writer.flush();
         let written = written.and_then(|()| self.writer.get_ref().write_all_at(bytes, 0));
         written.map_err(|source| DataError::io(&self.name, "write the header again", source))
     }
 
-    /// Puts all bytes on storage. The file does not appear yet.
+    /// Syncs all bytes. The file does not appear yet.
     pub(crate) fn complete(&mut self) -> Result<(), DataError> {
         let failed = |source| DataError::io(&self.name, "write", source);
         self.writer.flush().map_err(failed)?;
@@ -80,7 +81,7 @@ impl Output {
         }
     }
 
-    /// Removes the file whose place this one is to take, if there is one.
+    /// Removes the file that this one will replace, if there is one.
     pub(crate) fn remove_old(&self) -> Result<(), DataError> {
         if self.beside.is_none() {
             return Ok(());
@@ -110,13 +111,15 @@ impl Drop for Output {
         if let Some(beside) = &self.beside
             && self.home.is_here()
         {
-            // It failed already; that the remains cannot be removed either is not worth a second error.
+            // The write has failed already. If the remains cannot be removed either, this needs no
+            // second error.
             let _ = std::fs::remove_file(beside);
         }
     }
 }
 
-/// `folder/.name.<process>.partial`: hidden, on the same file system, not shared with another process.
+/// `folder/.name.<process>.partial`: hidden, on the same file system, and not shared with another
+/// process.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.partial", std::process::id()))

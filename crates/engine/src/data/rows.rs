@@ -1,12 +1,17 @@
-//! Rows of attributes beside vectors: from memory, or of a file of JSON lines.
+//! Rows of attributes beside vectors: from memory, or from a file of JSON lines.
 //!
 //! ```text
 //!   {"colour": "red", "price": 3.5, "tags": ["new", "small"], "sold": true, "stock": 7}
 //! ```
 //!
-//! A line is an object: a key is a column, a value a boolean, a number, a string, or a list of strings or of integers. `null`, an empty list and a key
-//! that is missing are no value; an update takes away what is `null` or an empty list, and leaves alone what is missing. Whole numbers are integers, unless the column has others somewhere in the file: then all are floats. What
-//! columns are times, and which key holds the payload, a file does not say: [`JsonColumns`] does.
+//! A line is an object: a key is the name of a column. A value is a boolean, a number, a string, or
+//! a list of strings or of integers. `null`, an empty list and a missing key are no value. An
+//! update removes the value of a column that is `null` or an empty list, and keeps a column whose
+//! key is missing.
+//!
+//! Whole numbers are integers. If other numbers are in the same column of the file, all of them are
+//! floats. A file does not say which columns are times, and which key holds the payload:
+//! [`JsonColumns`] has both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -21,47 +26,48 @@ use stratann_layout::attributes::{Row, Value, float_of};
 use super::DataError;
 use crate::filter::timestamp;
 
-/// What vectors have beside them: a row for each, in the order of the vectors. Read by any number of threads.
+/// Attributes and payloads beside vectors: a row for each vector, in the order of the vectors. Any
+/// number of threads may read it.
 pub trait RowSource: Send + Sync {
-    /// How many there are.
+    /// The number of rows.
     fn rows(&self) -> usize;
 
-    /// What it is called in messages.
+    /// The name in messages.
     fn name(&self) -> &str;
 
     /// A row.
     ///
     /// # Errors
-    /// It cannot be read, is not there, or is none.
+    /// A row that cannot be read, does not exist, or has a wrong form.
     fn row(&self, at: usize) -> Result<Row, DataError>;
 
-    /// What a row says that its vector has not: an update of attributes takes that away, and leaves alone what a row does not name. Nothing, where a source cannot
-    /// say so.
+    /// The columns that a row names without a value. An update of attributes removes their values,
+    /// and keeps the columns that the row does not name. Empty for a source that cannot tell.
     ///
     /// # Errors
-    /// As those of [`row`](RowSource::row).
+    /// As for [`row`](RowSource::row).
     fn cleared(&self, _at: usize) -> Result<Cleared, DataError> {
         Ok(Cleared::default())
     }
 }
 
-/// What a row names without a value.
+/// The columns that a row names without a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleared {
-    /// Names of attributes.
+    /// Names of the attributes.
     pub attributes: Vec<String>,
-    /// Whether the payload is.
+    /// Whether the row names the payload without a value.
     pub payload: bool,
 }
 
-/// Rows that are in memory.
+/// Rows in memory.
 #[derive(Clone, Debug, Default)]
 pub struct RowTable {
     rows: Vec<Row>,
 }
 
 impl RowTable {
-    /// These rows.
+    /// A table of these rows.
     pub fn new(rows: Vec<Row>) -> Self {
         Self { rows }
     }
@@ -86,36 +92,38 @@ impl RowSource for RowTable {
     }
 }
 
-/// What a file of JSON lines does not say of its columns.
+/// Facts about the columns of a file of JSON lines that the file itself does not have.
 #[derive(Clone, Debug, Default)]
 pub struct JsonColumns {
     /// Columns whose values are times: ISO 8601 in strings, or microseconds since 1970 in integers.
     pub times: BTreeSet<String>,
-    /// The key whose value, any JSON, is the payload and no attribute.
+    /// The key whose value, any JSON, is the payload and not an attribute.
     pub payload: Option<String>,
-    /// The key whose value is the id of the vector that the row is of, and no attribute: then every line has it.
+    /// The key whose value is the id of the row's vector, and not an attribute. Every line must
+    /// have it.
     pub id: Option<String>,
 }
 
-/// Rows of a file of JSON lines. The places of its lines are in memory, 8 bytes each; lines are read when they are asked for.
+/// Rows of a file of JSON lines. The offsets of lines are in memory, 8 bytes each. A line is read
+/// when it is asked for.
 #[derive(Debug)]
 pub struct JsonRows {
     name: String,
     file: File,
-    /// Where each line begins, and where the last one ends.
+    /// The offset at which each line begins, and the end of the last one.
     lines: Vec<u64>,
     columns: JsonColumns,
     /// The id of each line, if there is a key of ids.
     ids: Vec<u64>,
-    /// Columns of whole numbers and others.
+    /// Columns that have both whole and other numbers.
     floats: BTreeSet<String>,
 }
 
 impl JsonRows {
-    /// Opens a file, all of whose lines are read once.
+    /// Opens a file, and reads all of its lines once.
     ///
     /// # Errors
-    /// A file that cannot be read, or a line that is no row: the error names it.
+    /// A file that cannot be read, or a line that is no row. The error names the line.
     pub fn open(path: impl AsRef<Path>, columns: &JsonColumns) -> Result<Self, DataError> {
         let name = path.as_ref().display().to_string();
         let file = File::open(path);
@@ -123,11 +131,11 @@ impl JsonRows {
         Self::of_file(file, name, columns)
     }
 
-    /// As [`open`](Self::open), of a file that is open, from its beginning on: one that has no path, say. `name` stands for it in
-    /// messages.
+    /// As [`open`](Self::open), but reads an open file from its beginning, for example a file
+    /// without a path. Messages call the file `name`.
     ///
     /// # Errors
-    /// As those of [`open`](Self::open).
+    /// As for [`open`](Self::open).
     pub fn of_file(file: File, name: String, columns: &JsonColumns) -> Result<Self, DataError> {
         let failed = |action: &str, source| DataError::io(&name, action, source);
         let mut rows = Self {
@@ -170,7 +178,7 @@ impl JsonRows {
         Ok(rows)
     }
 
-    /// The id of each row, if a key of ids was named; else none.
+    /// The id of each row. Empty if no key of ids was given.
     pub fn ids(&self) -> &[u64] {
         &self.ids
     }
@@ -200,7 +208,7 @@ impl JsonRows {
         for (key, value) in parsed {
             let shown = value.get();
             if self.columns.payload.as_ref() == Some(&key) {
-                // To the letter: it is nobody's to read here.
+                // Verbatim, since the payload is not interpreted.
                 row.payload = (shown != "null").then(|| shown.to_owned());
                 cleared.payload = row.payload.is_none();
                 continue;
@@ -251,7 +259,7 @@ impl JsonRows {
     }
 }
 
-/// What a line says.
+/// A parsed line.
 struct Line {
     row: Row,
     cleared: Cleared,
@@ -261,24 +269,25 @@ struct Line {
 
 const ID: &str = "a whole number from 0 to 18446744073709551614";
 
-const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1; in a column that has others, one that a float can be exactly";
+const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1; in a column with other numbers, a whole number that a float can represent exactly";
 
-/// How infinite numbers are written, for which JSON has none: most programs that read JSON take these for infinite.
+/// The spelling of infinite numbers, which JSON does not have. Most programs that read JSON read
+/// these numbers as infinite.
 const INFINITE: [(&str, f64); 2] = [("1e999", f64::INFINITY), ("-1e999", f64::NEG_INFINITY)];
 
-/// Whether a number is written as a whole one, and would become another.
+/// Whether a number is written as a whole number, and would change when it is stored.
 fn is_inexact(value: &Json, written: &str, is_float: bool) -> bool {
     if !value.is_number() || written.contains(['.', 'e', 'E']) {
         return false;
     }
     match value.as_i64() {
-        // -0 is read as a float, and is none that would be missed.
+        // -0 is read as a float, and nothing is lost by it.
         None => value.as_f64() != Some(0.0),
         Some(integer) => is_float && float_of(integer).is_none(),
     }
 }
 
-/// A value of JSON, if it is one.
+/// A value of JSON as an attribute. `None` if it is `null` or an empty list.
 fn value_of(json: Json, is_time: bool, is_float: bool) -> Result<Option<Value>, &'static str> {
     const ANY: &str =
         "a boolean, a number of 64 bits, a string, or a list of strings or of integers";
@@ -311,10 +320,11 @@ fn value_of(json: Json, is_time: bool, is_float: bool) -> Result<Option<Value>, 
     }))
 }
 
-/// A value as JSON has it: a time as microseconds since 1970, and an infinite number as one that is too large, `1e999`.
+/// A value as JSON: a time as microseconds since 1970, an infinite number as `1e999`, which is too
+/// large for a float.
 ///
 /// # Errors
-/// None that is known: a value that JSON has no words for.
+/// None is known. It would be a value that JSON cannot represent.
 pub fn json_of(value: &Value) -> serde_json::Result<Box<RawValue>> {
     let infinite = |value: f64| {
         INFINITE
@@ -434,7 +444,7 @@ mod tests {
                 .to_string();
             assert!(error.contains("a whole number of 64 bits"), "{error}");
         }
-        // Written as floats they are meant as such.
+        // Numbers that are written as floats are floats.
         let found = rows("{\"a\": 1e22}\n{\"a\": 0.5}\n", &columns).unwrap();
         assert_eq!(found[0].attributes["a"], Value::Float(1e22));
     }

@@ -1,5 +1,5 @@
-//! Where rows come from: a file, or bytes in memory. All are matrices of `rows` x `dim` elements, row after
-//! row, little-endian, without gaps.
+//! Sources of rows: a file, or bytes in memory. Each is a matrix of `rows` x `dim` elements, row
+//! after row, little-endian, without gaps.
 
 use super::error::DataError;
 use super::npy::Array;
@@ -17,11 +17,11 @@ pub trait VectorSource: Sync {
     fn dim(&self) -> usize;
     /// Type of the elements.
     fn element(&self) -> Element;
-    /// What to call it in messages: the path of a file.
+    /// The name in messages: the path of a file.
     fn name(&self) -> &str;
     /// Fills `out` with whole rows, from row `first` on.
     ///
-    /// Refuses rows that are not there, and an `out` that does not hold whole rows.
+    /// Refuses rows that do not exist, and an `out` that does not hold whole rows.
     fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError>;
 
     /// Bytes of a row.
@@ -34,14 +34,14 @@ pub trait VectorSource: Sync {
         None
     }
 
-    /// Whether rows can be read one by one in any order. A build reads such a source a second time; of others it keeps the rows in
-    /// memory.
+    /// Whether rows can be read one by one in any order. A build reads such a source a second time.
+    /// It keeps the rows of other sources in memory.
     fn has_random_access(&self) -> bool {
         self.in_memory().is_some()
     }
 
-    /// Fills `out` with the rows in `rows`, in that order. Neighbouring rows that follow each other in
-    /// `rows` are read at once, so sort them if the order does not matter.
+    /// Fills `out` with the rows whose numbers are in `rows`, in that order. If consecutive numbers
+    /// are neighbours, their rows are read at once. So sort `rows` if the order does not matter.
     fn gather(&self, rows: &[u32], out: &mut [u8]) -> Result<(), DataError> {
         let row_bytes = self.row_bytes();
         if out.len() != rows.len() * row_bytes {
@@ -64,7 +64,7 @@ pub trait VectorSource: Sync {
     }
 }
 
-/// Refuses a read that is not of whole rows, or of rows that are not there. Gives the number of rows.
+/// Refuses a read of a part of a row, or of rows that do not exist. Returns the number of rows.
 pub(crate) fn check_range(
     source: &dyn VectorSource,
     first: usize,
@@ -105,12 +105,13 @@ fn size_error(name: &str, found: usize, rows: usize, dim: usize, element: Elemen
     }
 }
 
-/// What rows are checked by: their source, the metric, the number of the first, and their bytes.
+/// The arguments of a check of rows: their source, the metric, the number of the first row, their
+/// bytes.
 pub(crate) type Check = fn(&dyn VectorSource, Metric, usize, &[u8]) -> Result<(), DataError>;
 
 /// Refuses rows that have no finite distance: with NaN or infinity, with elements beyond
-/// [`Metric::largest_magnitude`], and under [`Metric::Cosine`] rows without a direction. `bytes` are whole rows of
-/// `source`, the first of which is row `first`; the error names row and column.
+/// [`Metric::largest_magnitude`], and under [`Metric::Cosine`] rows without a direction. `bytes`
+/// are whole rows of `source`, from row `first` on. The error names row and column.
 pub fn check_rows(
     source: &dyn VectorSource,
     metric: Metric,
@@ -121,8 +122,8 @@ pub fn check_rows(
     check_within(source, metric, largest, first, bytes)
 }
 
-/// As [`check_rows`], for rows that an index has taken, perhaps in a version that did not know how large they may be: those
-/// are merged and repaired like others.
+/// As [`check_rows`], for rows of an index. An earlier version may have taken rows that are too
+/// large. Merges and repairs keep them like others.
 pub(crate) fn check_stored_rows(
     source: &dyn VectorSource,
     metric: Metric,
@@ -181,7 +182,7 @@ fn check_within(
     Ok(())
 }
 
-/// Rows in memory that belong to somebody else, such as a numpy array.
+/// Rows in memory that another object owns, such as a numpy array.
 #[derive(Debug, Clone, Copy)]
 pub struct MatrixRef<'a> {
     bytes: &'a [u8],
@@ -192,7 +193,8 @@ pub struct MatrixRef<'a> {
 }
 
 impl<'a> MatrixRef<'a> {
-    /// `rows` x `dim` elements, row after row. Refuses zero rows or elements, and bytes of another length.
+    /// `rows` x `dim` elements, row after row. Refuses zero rows or elements, and bytes of another
+    /// length.
     pub fn new(
         bytes: &'a [u8],
         rows: usize,
@@ -275,7 +277,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// `rows` x `dim` elements, row after row. Refuses what [`MatrixRef::new`] refuses.
+    /// `rows` x `dim` elements, row after row. Refuses the same arguments as [`MatrixRef::new`].
     pub fn new(
         bytes: Vec<u8>,
         rows: usize,
@@ -322,7 +324,7 @@ impl Matrix {
         &self.bytes
     }
 
-    /// The same, for rows that change places.
+    /// All bytes, to reorder rows in place.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
@@ -362,7 +364,7 @@ impl VectorSource for Matrix {
     }
 }
 
-/// Room for `row_bytes` for each row of a source, of which there may be more than memory holds.
+/// Memory for `row_bytes` for each row of a source. Refuses more rows than the memory can hold.
 pub(crate) fn room_for(source: &dyn VectorSource, row_bytes: usize) -> Result<Vec<u8>, DataError> {
     let mut room = Vec::new();
     let bytes = source.rows().checked_mul(row_bytes);
@@ -376,8 +378,8 @@ pub(crate) fn room_for(source: &dyn VectorSource, row_bytes: usize) -> Result<Ve
     }
 }
 
-/// A file of vectors. Its header and length are checked when it is opened; its rows are read when they are
-/// asked for.
+/// A file of vectors. Its header and length are checked when it is opened. Its rows are read when
+/// they are asked for.
 #[derive(Debug)]
 pub struct VectorFile {
     file: File,
@@ -385,7 +387,7 @@ pub struct VectorFile {
     shape: Shape,
 }
 
-/// Where the rows of a file stand.
+/// The position and form of the rows of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) rows: usize,
@@ -393,14 +395,14 @@ pub(super) struct Shape {
     pub(super) element: Element,
     /// Offset of the first row in bytes.
     pub(super) start: u64,
-    /// How they stand there.
+    /// The form of the rows.
     pub(super) stored: Stored,
 }
 
-/// How rows stand in a file.
+/// The form of rows in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stored {
-    /// One behind the other, as they are wanted.
+    /// One after the other, in the form of a source.
     AsTheyAre,
     /// Each with its dimension in front, as a u32 (`.fvecs`, `.bvecs`).
     Prefixed,
@@ -411,18 +413,22 @@ pub(super) enum Stored {
 const EXTENSIONS: &str = ".fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy";
 
 impl VectorFile {
-    /// Opens a file of the format that its extension says, in capitals or not: `.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy`. A name may end
-    /// with `.crop_nb_N` behind that of a big-ann matrix: then the file has the first N rows of those that its header says.
+    /// Opens a file of the format that its extension names, in any case: `.fbin .u8bin .i8bin .hbin
+    /// .fvecs .bvecs .npy`. If `.crop_nb_N` follows the extension of a big-ann matrix, the file has
+    /// the first N rows of the number in its header.
     ///
-    /// An array of numpy may be of `float64`, in big-endian order or in Fortran's: its elements are converted as they are read, `float64` to the
-    /// nearest `float32`. One that is finite and too large for that is an error of the read ([`DataError::TooWide`]).
+    /// A numpy array may have elements of `float64`, in big-endian order or in Fortran's. The
+    /// elements are converted when they are read, `float64` to the nearest `float32`. A finite
+    /// element that is too large for `float32` is an error of the read ([`DataError::TooWide`]).
     ///
-    /// Refuses a file whose length is not that of its header, and one without rows or elements.
+    /// Refuses a file whose length is not the one that its header gives, and a file without rows or
+    /// elements.
     pub fn open(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
         Self::opened(path.as_ref(), false)
     }
 
-    /// As [`open`](Self::open), of a file that may have no rows, if its header says what vectors it would have: that of `.fvecs` and `.bvecs` does not.
+    /// As [`open`](Self::open), for a file that may have no rows. Its header must name the form of
+    /// the vectors, so `.fvecs` and `.bvecs` must have rows.
     pub fn open_even_empty(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
         Self::opened(path.as_ref(), true)
     }
@@ -430,7 +436,8 @@ impl VectorFile {
     fn opened(path: &Path, even_empty: bool) -> Result<VectorFile, DataError> {
         let name = path.display().to_string();
         let extension = extension(path);
-        // Before the file is touched: a wrong name is a wrong call even where there is no such file.
+        // Checked before the file is opened: a wrong name is a wrong call, even if no such file
+        // exists.
         let element = match extension.as_str() {
             "fbin" | "fvecs" => Some(Element::F32),
             "hbin" => Some(Element::F16),
@@ -471,7 +478,7 @@ impl VectorSource for VectorFile {
     }
 
     fn has_random_access(&self) -> bool {
-        // The elements of a row are far from each other in Fortran's order, a read each.
+        // In Fortran's order the elements of a row are far from each other, and each takes a read.
         !matches!(self.shape.stored, Stored::Array(array) if array.fortran)
     }
 
@@ -491,7 +498,7 @@ impl VectorSource for VectorFile {
     }
 }
 
-/// Opens a regular file; gives its length too.
+/// Opens a regular file. Returns its length too.
 pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
     let file = File::open(path).map_err(|source| DataError::io(name, "open", source))?;
     let about = file
@@ -500,8 +507,8 @@ pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
     if !about.is_file() {
         // Rows are read by position, in any order: pipes and directories cannot do that.
         let what = match about.is_dir() {
-            true => "not a regular file but a directory, and vectors are in a file",
-            false => "not a regular file, which can be read in any order: copy it to one",
+            true => "not a regular file but a directory. Give a file of vectors",
+            false => "not a regular file, which can be read in any order. Copy it to one",
         };
         let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
         return Err(DataError::io(name, "open", source));
@@ -525,7 +532,8 @@ pub(super) fn read_at(
     })
 }
 
-/// A path's extension in lower case, without the dot; of a file that was cropped, the one before that says so.
+/// A path's extension in lower case, without the dot. For a cropped file, the extension before
+/// `.crop_nb_N`.
 pub(crate) fn extension(path: &Path) -> String {
     let last = |path: &Path| {
         path.extension()
@@ -538,8 +546,8 @@ pub(crate) fn extension(path: &Path) -> String {
     }
 }
 
-/// How many rows a file has that was cropped, as its name says: `base.1B.u8bin.crop_nb_10000000`, as the tools of big-ann-benchmarks call the first rows of
-/// a larger file.
+/// The number of rows in the name of a cropped file, such as `base.1B.u8bin.crop_nb_10000000`. The
+/// tools of big-ann-benchmarks give such names to the first rows of a larger file.
 pub(super) fn cropped(path: &Path) -> Option<u32> {
     let last = path.extension()?.to_str()?.to_ascii_lowercase();
     let digits = last.strip_prefix("crop_nb_")?;
@@ -652,7 +660,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(text.starts_with("array: row 11 has length 0"), "{text}");
-        // Any other direction is one.
+        // Any other direction is accepted.
         for value in [f32::MAX, f32::MIN_POSITIVE, 1e-45] {
             let bytes = floats(&[value, -value]);
             check_rows(&matrix, Metric::Cosine, 0, &bytes).unwrap();
@@ -666,7 +674,7 @@ mod tests {
                 format!("array: row 6, column 1 is {value:?}, too large for {metric} distances");
             assert!(text.starts_with(&start), "{text}");
             assert!(text.contains("magnitude is at most 1.6"), "{text}");
-            // What an index has taken is merged.
+            // Rows that an index has taken are merged.
             check_stored_rows(&matrix, metric, 5, &bytes).unwrap();
         }
         let largest = Metric::L2.largest_magnitude(2);

@@ -1,15 +1,16 @@
 //! Ground truth: the exact nearest rows of each query, and recall against them.
 //!
 //! ```text
-//! .bin    queries n (u32), k (u32), n*k ids (u32), n*k distances (f32; may be missing: the length tells)
-//! .bin64  queries n (u32), k (u32), n*k ids (u64), n*k distances (f32; may be missing)
+//! .bin    queries n, k (u32 each), n*k ids (u32), n*k distances (f32; absent in a shorter file)
+//! .bin64  queries n (u32), k (u32), n*k ids (u64), n*k distances (f32; may be absent)
 //! .ibin   queries n (u32), k (u32), n*k ids (i32)
 //! .ivecs  per query: k (u32), k ids (i32)
 //! .npy    an array of n x k ids (u64; others of 32 and 64 bits are read as well)
 //! ```
 //!
-//! `.bin` is the format of big-ann-benchmarks, `.bin64` the same with ids of 64 bits, for indexes whose ids are beyond those of 32.
-//! Where there is no neighbour the id is the largest that the format has, at infinite distance.
+//! `.bin` is the format of big-ann-benchmarks. `.bin64` is the same with ids of 64 bits, for
+//! indexes with larger ids. If there is no neighbour, the id is the largest that the format has, at
+//! infinite distance.
 //!
 //! Distances follow the convention of `stratann_vector::Metric`: smaller is nearer, L2 squared.
 
@@ -25,8 +26,8 @@ use std::path::Path;
 const PIECE: usize = 64 << 10;
 const EXTENSIONS: &str = ".bin .bin64 .ibin .ivecs .npy";
 
-/// How much larger than the k-th true distance a distance may be, relative to it, and still be the same: the
-/// truth may have been computed in another order of summation.
+/// The relative difference up to which a distance still equals the k-th true distance, since the
+/// truth may have been summed in another order.
 const TOLERANCE: f32 = 1e-6;
 
 /// The nearest rows of each query, nearest first.
@@ -36,14 +37,14 @@ pub struct GroundTruth {
     pub queries: usize,
     /// Neighbours of each query.
     pub k: usize,
-    /// Ids, `queries * k`: of a brute force, row numbers. 2^64-1 where there is no neighbour.
+    /// Ids, `queries * k`. A brute force has row numbers. 2^64-1 if there is no neighbour.
     pub ids: Vec<u64>,
-    /// Distances, `queries * k`; smaller is nearer.
+    /// Distances, `queries * k`. Smaller is nearer.
     pub distances: Option<Vec<f32>>,
 }
 
 impl GroundTruth {
-    /// The results of a search in the form of ground truth, to be written. Refuses lengths that do not fit.
+    /// The results of a search as ground truth, to be written. Refuses lengths that do not fit.
     pub fn from_results(
         k: usize,
         ids: &[u64],
@@ -79,8 +80,8 @@ impl GroundTruth {
         Self::read_nearest(path, usize::MAX)
     }
 
-    /// As [`read`](GroundTruth::read), but keeps the nearest `most` of each query only, which is all that recall@most
-    /// looks at: no more than these are ever in memory.
+    /// As [`read`](GroundTruth::read), but keeps in memory only the nearest `most` of each query,
+    /// enough for recall@most.
     pub fn read_nearest(path: impl AsRef<Path>, most: usize) -> Result<GroundTruth, DataError> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -116,7 +117,7 @@ impl GroundTruth {
                 format!("its header says {queries} queries of {k} {what}{without}")
             },
         )?;
-        // The length is right, so what is read is no more than the file has.
+        // The length is right, so no more bytes are read than the file has.
         let table = Table {
             file: &file,
             name: &name,
@@ -142,7 +143,8 @@ impl GroundTruth {
         })
     }
 
-    /// Refuses a path whose extension is none of a ground-truth file: before hours of work, and not after them.
+    /// Refuses a path whose extension is no ground-truth format: before hours of work, and not
+    /// after them.
     pub fn check_name(path: impl AsRef<Path>) -> Result<(), DataError> {
         match extension(path.as_ref()).as_str() {
             "bin" | "bin64" | "ibin" | "ivecs" | "npy" => Ok(()),
@@ -150,7 +152,8 @@ impl GroundTruth {
         }
     }
 
-    /// Refuses ids that a file of this name has no room for: before the work, if they are known then.
+    /// Refuses ids that are too large for a file of this name: before the work, if they are known
+    /// then.
     ///
     /// # Errors
     /// An id of more than 32 bits for a `.bin`, `.ibin` or `.ivecs`.
@@ -161,11 +164,11 @@ impl GroundTruth {
         }
     }
 
-    /// Writes the file: `.bin` or `.bin64` (with the distances, if there are any), `.ibin`, `.ivecs` or `.npy` (without). The
-    /// file appears when it is complete.
+    /// Writes the file: `.bin` or `.bin64` (with the distances, if there are any), `.ibin`,
+    /// `.ivecs` or `.npy` (without). The file appears when it is complete.
     ///
     /// # Errors
-    /// An id that the format has no room for: those of `.bin`, `.ibin` and `.ivecs` have 32 bits.
+    /// An id that is too large for the format. Ids of `.bin`, `.ibin` and `.ivecs` have 32 bits.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
         let path = path.as_ref();
         Self::check_name(path)?;
@@ -194,7 +197,8 @@ impl GroundTruth {
             number("k", self.k)?,
         );
         Self::check_ids(path, &self.ids)?;
-        // Of what is checked the low half is all of it, of padding as well.
+        // The ids were checked, so the low 32 bits are the whole id, and the low bits of the
+        // padding are the padding.
         let low = |&id: &u64| id as u32;
         let mut output = Output::create(path)?;
         if extension == "ivecs" {
@@ -221,12 +225,13 @@ impl GroundTruth {
     /// The ids of one query, nearest first.
     ///
     /// # Panics
-    /// When there is no such query.
+    /// If there is no such query.
     pub fn ids_of(&self, query: usize) -> &[u64] {
         &self.ids[query * self.k..(query + 1) * self.k]
     }
 
-    /// Refuses ids that are not rows of a collection of `rows` rows: the truth of another collection.
+    /// Refuses ids that are no rows of a collection of `rows` rows: the truth of another
+    /// collection.
     pub fn check_rows(&self, rows: usize, name: &str) -> Result<(), DataError> {
         let mut ids = self.ids.iter();
         match ids.position(|&id| id >= rows as u64 && id != u64::MAX) {
@@ -241,15 +246,15 @@ impl GroundTruth {
 
     /// Recall@k: the share of the `queries * k` true neighbours that were found, 0 to 1.
     ///
-    /// `found_ids` are `queries * k`, as are `found_distances` (exact distances, of the same metric). A found
-    /// id counts when it is among the true k. Where the truth has distances, it also counts when its distance
-    /// is not larger than the k-th true one: which of several rows at the same distance is named is no
-    /// matter. An id that was found twice counts once.
+    /// `found_ids` has `queries * k` ids, and `found_distances` their exact distances by the same
+    /// metric. A found id counts if it is among the true k. If the truth has distances, it also
+    /// counts if its distance is not larger than the k-th true distance. So it does not matter
+    /// which of several rows at the same distance is found. An id that was found twice counts once.
     ///
-    /// What is no answer, the id 2^64-1 among those that were found, is no hit; and what is no neighbour, an infinite
-    /// distance in the truth, or the id 2^64-1 where it has no distances, need not be found.
+    /// The found id 2^64-1 is no answer, and never counts. A place of the truth without a neighbour
+    /// need not be found: an infinite distance, or without distances the id 2^64-1.
     ///
-    /// Refuses a k larger than the truth's, and another number of queries.
+    /// Refuses a k larger than the k of the truth, and another number of queries.
     pub fn recall(
         &self,
         found_ids: &[u64],
@@ -291,7 +296,7 @@ impl GroundTruth {
         })
     }
 
-    /// How many of the `k` nearest of a query there are.
+    /// The number of neighbours among the `k` nearest of a query.
     fn neighbours(&self, query: usize, k: usize) -> usize {
         let Some(distances) = &self.distances else {
             let ids = self.ids_of(query)[..k].iter();
@@ -304,7 +309,7 @@ impl GroundTruth {
         there.count()
     }
 
-    /// How many of one query's found ids count.
+    /// The number of one query's found ids that count.
     fn hits(&self, query: usize, found: &[u64], found_distances: &[f32]) -> usize {
         let k = found.len();
         let ids = self.ids_of(query);
@@ -331,7 +336,8 @@ impl GroundTruth {
                 limit,
             ) {
                 (Some(place), ..) if place < there => true,
-                // Both distances from the truth: no tolerance is needed, but it does no harm.
+                // Both distances come from the truth. The tolerance is not needed, but does no
+                // harm.
                 (Some(place), Some(distances), Some(limit)) => distances[place] <= limit,
                 (None, _, Some(limit)) => found_distances[at] <= limit,
                 _ => false,
@@ -341,7 +347,7 @@ impl GroundTruth {
     }
 }
 
-/// Refuses an id that 32 bits have no room for.
+/// Refuses an id that does not fit in 32 bits.
 fn check_narrow(ids: &[u64]) -> Result<(), DataError> {
     let wide = |&&id: &&u64| id != u64::MAX && id >= u64::from(u32::MAX);
     match ids.iter().find(wide) {
@@ -363,7 +369,7 @@ fn wide(bytes: [u8; 8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// What stands for no neighbour in 32 bits does so in 64.
+/// The 32-bit padding becomes the 64-bit padding.
 fn padded(id: u64) -> u64 {
     match id {
         NONE => u64::MAX,
@@ -371,10 +377,10 @@ fn padded(id: u64) -> u64 {
     }
 }
 
-/// No neighbour, in 32 bits.
+/// The padding for no neighbour, in 32 bits.
 const NONE: u64 = u32::MAX as u64;
 
-/// A table of numbers in a file: so many for each query, of which the first `k` are wanted.
+/// A table of numbers in a file: one row for each query. The first `k` of each row are read.
 struct Table<'a> {
     file: &'a File,
     name: &'a str,
@@ -384,7 +390,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// The first `k` of each query, of a table that begins at an offset.
+    /// The first `k` of each query, from a table that begins at an offset.
     fn read<T, const WIDTH: usize>(
         &self,
         offset: u64,
@@ -462,7 +468,7 @@ fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
         let high = if width == 8 { 63 } else { 31 };
         let place =
             |at: usize| start + width as u64 * (at / table.k * table.row + at % table.k) as u64;
-        // -1 stands for none.
+        // -1 stands for no neighbour.
         let none = if width == 8 { u64::MAX } else { NONE };
         if let Some(at) = ids.iter().position(|&id| id >> high != 0 && id != none) {
             return Err(DataError::Field {
@@ -470,7 +476,7 @@ fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
                 offset: place(at),
                 what: "an id",
                 found: "negative".to_owned(),
-                expected: "an id, or -1 where there is no neighbour,".to_owned(),
+                expected: "an id, or -1 for no neighbour,".to_owned(),
             });
         }
     }
@@ -515,7 +521,8 @@ fn read_ivecs(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
     })
 }
 
-/// Refuses a negative id in a format of signed integers, `k` a query, but for those that say that there are no more.
+/// Refuses a negative id in a format of signed integers, `k` a query. A negative id at the end of a
+/// row means that the query has no more neighbours.
 fn check_signs(
     ids: &[u64],
     k: usize,
@@ -635,7 +642,7 @@ mod tests {
         );
         let text = GroundTruth::read(&path).unwrap_err().to_string();
         assert!(text.contains("an id at offset 28 is -1"), "{text}");
-        // The last ones may say that there are no more.
+        // The last ids of a row may say that there are no more neighbours.
         let few = GroundTruth {
             ids: vec![1, 2, 3, u64::MAX, 5, u64::MAX, u64::MAX, u64::MAX],
             distances: None,
@@ -707,7 +714,7 @@ mod tests {
         let two = GroundTruth::read_nearest(&path, 2).unwrap();
         assert_eq!((two.k, &two.ids[..]), (2, &[5, 6, 1, 2][..]));
         assert_eq!(two.distances.as_deref(), Some(&[0.0, 1.0, 10.0, 20.0][..]));
-        // In 64 bits the largest of 32 is an id as any other.
+        // In 64 bits, the largest id of 32 bits is an ordinary id.
         let large = GroundTruth {
             ids: vec![5, 6, 7, NONE, 1, 2, u64::MAX, u64::MAX],
             ..sample()
@@ -731,7 +738,7 @@ mod tests {
             GroundTruth::read_nearest(&path, 2).unwrap().ids,
             [5, 6, 1, 2]
         );
-        // As numpy's integers come, with -1 for none.
+        // Signed integers of numpy, with -1 for no neighbour.
         let array = |descr: &'static str, data: &[u8]| {
             let header = NpyHeader {
                 descr,
@@ -751,7 +758,7 @@ mod tests {
         let text = array("<f8", &signed).unwrap_err();
         assert!(text.contains("is <f8; ids of uint64"), "{text}");
         assert!(array("<u8", &narrow).unwrap_err().contains("truncated"));
-        // What it is found by.
+        // The ids by which a query finds the row.
         let recall = wide.recall(&[5, 1 << 40, 1, 2], &[9.0; 4], 2).unwrap();
         assert_eq!(recall, 3.0 / 4.0);
     }
@@ -766,7 +773,8 @@ mod tests {
             recall(&[5, 6, 99, 98, 1, 2, 3, 99], &[99.0; 8], 4),
             5.0 / 8.0
         );
-        // 8 ties with 7 at the third place; 99 is a row at the same distance that the truth does not list.
+        // 8 ties with 7 at the third place. 99 is a row at the same distance that the truth does
+        // not list.
         assert_eq!(recall(&[5, 6, 8, 1, 2, 3], &far[..6], 3), 1.0);
         assert_eq!(
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.0, 1.0, 2.0, 3.0], 3),
@@ -776,12 +784,13 @@ mod tests {
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.1, 1.0, 2.0, 3.0], 3),
             5.0 / 6.0
         );
-        // Listed, but behind the k-th: what the truth says of it counts, not what was found.
+        // Listed, but behind the k-th: the distance in the truth counts, not the found distance.
         assert_eq!(recall(&[5, 6, 7, 1, 2, 4], &[0.0; 6], 3), 5.0 / 6.0);
         // The same id twice, and places that were left empty.
         assert_eq!(recall(&[5, 5, 5, 5, 1, 1, 1, 1], &[0.0; 8], 4), 2.0 / 8.0);
         assert_eq!(recall(&[u64::MAX; 8], &[f32::INFINITY; 8], 4), 0.0);
-        // Two neighbours of the second query, one of which was found, and an answer that is none of them.
+        // Two neighbours of the second query, one of them found, and an answer that is none of
+        // them.
         let few = GroundTruth {
             ids: vec![5, 6, 7, 8, 1, 2, u64::MAX, u64::MAX],
             distances: Some(

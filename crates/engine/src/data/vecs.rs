@@ -6,8 +6,8 @@
 //! .ivecs  per row: d (u32), d x i32
 //! ```
 //!
-//! Nothing says how many rows there are: the file's length does. All rows must have the dimension of the
-//! first; that is checked as they are read.
+//! The length of the file gives the number of rows. All rows must have the dimension of the first,
+//! which is checked when they are read.
 
 use super::error::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};

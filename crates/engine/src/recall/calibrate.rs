@@ -97,7 +97,7 @@ fn ks_of(index: &Index, of_rows: bool) -> Vec<u32> {
 }
 
 fn too_few(queries: usize) -> Error {
-    let expected = "a query at least, and 2 vectors in the index";
+    let expected = "at least one query, and 2 vectors in the index";
     Error::call("queries", queries, expected)
 }
 

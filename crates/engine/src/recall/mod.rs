@@ -140,7 +140,7 @@ impl Index {
             ("probes", options.probes.is_some()),
         ] {
             if given {
-                let expected = "one of them: each says when a search ends";
+                let expected = "one of them, since each ends a search";
                 return Err(Error::call(
                     format!("recall and {what}"),
                     "both given",
@@ -153,7 +153,7 @@ impl Index {
                 "recall",
                 recall,
                 format!(
-                    "a list size instead: nothing is known of how much searches of this index find ({why}); `stratann calibrate` measures it"
+                    "a list size, since the recall of this index is unknown ({why}). Give one, or measure the recall with `stratann calibrate`"
                 ),
             )
         };

@@ -502,7 +502,7 @@ impl<'a> Batch<'a> {
                 tracing::debug!(
                     index = %index.path().display(),
                     vectors = index.nodes(),
-                    "looks at every vector that may be an answer: a walk would lead to too few, or nowhere"
+                    "scans every vector that may be an answer, since a walk would find too few"
                 );
                 let mut scan = source.scan(thread, self.progress);
                 scan.find(plan.list).await?;

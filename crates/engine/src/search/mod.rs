@@ -1,35 +1,37 @@
-//! Search: one query is one `async fn`, a batch is many of them on a pool of threads.
+//! Search: a query is an `async fn`, and a batch is many of them on a pool of threads.
 //!
 //! ```text
-//!   Index::search ── waits ──┬─ threads ──> executor of a thread ── in_flight ──> task: the next query of the batch
-//!   Index::submit ── handle ─┘                                                      table, seeds, strategy, answers
+//!   Index::search ── waits ──┬─ threads ──> executor of a thread ── in_flight ──> task: next query
+//!   Index::submit ── handle ─┘                                     table, seeds, strategy, answers
 //! ```
 //!
-//! - [`batch`]: the tasks of a batch, the same whether the caller waits for them or has submitted them
-//! - [`tuning`]: how many queries are in flight, found out with the first ones of a batch
-//! - [`submit`]: a search that is submitted: its handle, its end
-//! - [`stop`]: what ends one before it is done: a deadline, a cancellation
-//! - [`source`]: the seam between what is the same for every search and how candidates are found
-//! - [`walker`]: one query after the other through a graph, as a search or an insert asks for it
+//! - [`batch`]: the tasks of a batch. They are the same for `search`, which waits, and for `submit`
+//! - [`tuning`]: the number of queries in flight, measured with the first queries of a batch
+//! - [`submit`]: a submitted search: its handle, its end
+//! - [`stop`]: reasons to end a search early: a deadline, a cancellation
+//! - [`source`]: the interface between the common part of searches and the source of candidates
+//! - [`walker`]: one query after the other through a graph, for a search or an insert
 //! - [`probe`]: the clusters that are nearest to a query, one query after the other
-//! - [`traversal`]: what a page means: scoring, expansion, ranking on the path
-//! - [`strategy`]: in which order nodes are read, a file for each strategy
+//! - [`traversal`]: scoring, expansion, and ranking on the path, for each page
+//! - [`strategy`]: the order in which nodes are read, a file for each strategy
 //! - [`reader`]: pages of nodes, in completion order
-//! - [`admission`]: what may be an answer at all
-//! - [`ranking`]: exact distances, and which are worth computing
-//! - [`promise`]: when a search ends before its list does
-//! - [`leading`]: candidates that are ranked by the leading parts of their vectors, and which are in doubt then
-//! - [`rerank`]: vectors that are apart from the graph, fetched after the path
-//! - [`ways`]: how what matches a filter is found, and which way is chosen
+//! - [`admission`]: the predicate for answers
+//! - [`ranking`]: exact distances, and the candidates for which they are worth computing
+//! - [`promise`]: the rule that ends a search before its list does
+//! - [`leading`]: candidates that are ranked by the leading parts of their vectors, and the
+//!   doubtful ones among them
+//! - [`rerank`]: vectors apart from the graph, fetched after the path
+//! - [`ways`]: the ways to search with a filter, and the choice between them
 //! - [`before`]: the nearest of a set of nodes, by their codes and then by the vectors of the best
-//! - [`further`](mod@further): a longer list where answers are among vectors of which codes say little
-//! - [`range`]: all within a distance, and what is like a vector of the index
-//! - [`scan`]: every vector, where the list has room for all that deletions left, or the graph leads to too few
-//! - [`nodes`]: nodes that are asked for by number, as a look-up by id does
-//! - [`spare`]: the buffers that a walk leaves to the next one on its thread
-//! - [`parts`]: where the time goes
+//! - [`further`](mod@further): a longer list for answers among vectors that codes describe badly
+//! - [`range`]: all vectors within a distance, and vectors like one of the index
+//! - [`scan`]: every vector, if the list can hold all live vectors, or the graph leads to too few
+//! - [`nodes`]: nodes by their numbers, for look-ups by id
+//! - [`spare`]: buffers that a walk leaves to the next one on its thread
+//! - [`parts`]: the time of each part of a search
 //!
-//! Dispatch over layout, metric, element type and strategy happens once a query or once a batch, never per hop.
+//! Dispatch over layout, metric, element type and strategy happens once a query or once a batch,
+//! never once a hop.
 
 mod admission;
 mod batch;
@@ -94,81 +96,103 @@ use crate::stores::composition::CodesAt;
 use crate::update::{Overlay, Seen, looks_at};
 use crate::{Error, Press, Rerank, bounds};
 
-/// How to search. What is `None` is taken from the index's preset.
+/// The options of a search. `None` takes the value of the index's preset.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchOptions {
-    /// How many answers a query gets: fewer where the index has fewer vectors, and the places behind them say so ([`SearchResults::ids`]). Up to the
-    /// vectors in the index, or [`MOST_PADDED`](crate::bounds::MOST_PADDED) if that is more.
+    /// Answers for each query. If the index has fewer vectors, the other places are padded
+    /// ([`SearchResults::ids`]). At most the number of vectors in the index, or
+    /// [`MOST_PADDED`](crate::bounds::MOST_PADDED) if that is more.
     pub k: usize,
-    /// L, the size of the candidate list: the knob between recall and speed. At least `k`. With room for all vectors that are left,
-    /// answers are exact. So they are with any list in an index that [outgrew its codes](crate::Due::Grown) and has fewer than 1,000 vectors, or than 10,000 after a build of fewer than 128.
+    /// L, the size of the candidate list, at least `k`. A longer list finds more, and is slower. If
+    /// the list can hold all live vectors, answers are exact. They are also exact, whatever the
+    /// list, in an index that [outgrew its codes](crate::Due::Grown) and has fewer than 1,000
+    /// vectors, or fewer than 10,000 after a build of fewer than 128.
     ///
-    /// In an index [that has drifted](crate::Due::Drifted), a query with an answer that came since the last build or merge searches once more, with a list 8 times as long.
+    /// In an index [that has drifted](crate::Due::Drifted), a query with an answer among the
+    /// vectors since the last build or merge searches once more, with a list 8 times as long.
     ///
-    /// Of a cluster index: the same for vectors that wait for a merge, which are in a graph of their own.
+    /// In a cluster index, it is the list for vectors that wait for a merge, which have a graph of
+    /// their own.
     pub list: usize,
-    /// How many clusters are probed, of a cluster index: the knob between recall and speed there. `None` is 32, or `k` if that is more
-    /// ([`probes_of`](SearchOptions::probes_of)).
+    /// The number of clusters that a query probes, in a cluster index. More probes find more, and
+    /// are slower. `None` is 32, or `k` if that is more ([`probes_of`](SearchOptions::probes_of)).
     ///
-    /// What only the walk of a graph has is refused there: `strategy`, `navigation`, `whole_page`, `rerank`, `stop_early`.
+    /// A cluster index refuses the options of a walk: `strategy`, `navigation`, `whole_page`,
+    /// `rerank`, `stop_early`.
     pub probes: Option<usize>,
     /// W: reads in flight of a best-first beam, or the largest width of the pipeline.
     pub beam: Option<usize>,
-    /// In which order nodes are read.
+    /// The order in which nodes are read.
     pub strategy: Option<Strategy>,
     /// Whether to start from the navigation graph.
     pub navigation: Option<bool>,
-    /// Whether a page that was read serves every candidate in it.
+    /// Whether a page serves every candidate in it once it has been read.
     pub whole_page: Option<bool>,
-    /// When re-ranking ends, where vectors are apart from lists.
+    /// The rule that ends re-ranking, if vectors are apart from lists.
     pub rerank: Option<Rerank>,
-    /// How wide [`Strategy::Press`] searches; no other strategy looks at it.
+    /// The width of [`Strategy::Press`]. Other strategies ignore it.
     pub press: Press,
-    /// Where the strategy is another one than PRESS, and there is no navigation graph: nodes, spread over the collection, that are looked at by their codes (the low ones, where there
-    /// are two), near the nearest of which the search begins, as [`Press::seeds`]. 0: it begins at the entry points, as the systems do that it comes from.
+    /// As [`Press::seeds`], for the other strategies without a navigation graph. So many nodes,
+    /// spread over the collection, are ranked by their codes (the low ones, if there are two). The
+    /// search begins near the nearest of them. With 0 it begins at the entry points, as in the
+    /// papers.
     pub seeds: usize,
-    /// Whether the answers' distances are wanted to the last bit where nodes are ranked by the leading parts of their vectors: then the
-    /// trailing parts of all answers are read. Everywhere else they are anyway.
+    /// Whether the distances of answers must be exact to the last bit, if nodes are ranked by the
+    /// leading parts of their vectors. Then the trailing parts of all answers are read. In other
+    /// layouts distances are always exact.
     pub exact: bool,
-    /// Whether a search ends when no candidate that is left can be expected to be an answer or to lead to one, as far as the codes' error
-    /// that the query has met tells, though its list has some left. It reads less, and finds a little less, with the same list.
+    /// Whether a search ends before its list does, when no candidate left is expected to be an
+    /// answer or to lead to one. The expectation follows the error of codes that the query has
+    /// seen. With the same list, such a search reads less and finds a little less.
     pub stop_early: bool,
-    /// The share of the true `k` nearest that is to be found, above 0 and up to 1, in place of a `list`, which is not looked at: as many
-    /// candidates are looked at as took that, as far as the answers of the query are ([`calibrate`](crate::calibrate)); of clusters as many are
-    /// probed, as far as their nearest head is. Not together with `stop_early` or `probes`, nor with PRESS where the preset has another strategy,
-    /// or the other way round.
+    /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. It
+    /// replaces `list`, which is ignored. A search considers as many candidates as this recall took
+    /// in the measurements, by the distance of the query's answers
+    /// ([`calibrate`](crate::calibrate)). A cluster index probes as many clusters, by the distance
+    /// of the nearest head. It cannot be combined with `stop_early` or `probes`. It needs the
+    /// preset's strategy as far as PRESS goes: PRESS with a preset of PRESS, and not PRESS with any
+    /// other.
     pub recall: Option<f64>,
-    /// How what matches a filter is found; `None` chooses by what each way is expected to cost. Without a filter nothing else is taken.
+    /// The order of filter and search. `None` chooses by the expected cost of each way. Without a
+    /// filter, only `None` is taken.
     pub way: Option<Way>,
-    /// Whether to measure where the time goes ([`SearchResults::parts`]); that itself costs time.
+    /// Whether to measure the time of each part ([`SearchResults::parts`]). The measurement itself
+    /// costs time.
     pub parts: bool,
     /// OS threads.
     pub threads: usize,
-    /// Queries in flight on each thread: 1 for the least latency, more for throughput. Fewer are in flight if the memory
-    /// budget has no room for so many. `None` chooses by the batch ([`in_flight`](SearchOptions::in_flight)): one of 256 queries and more
-    /// for each thread finds out with the first ones how many answer most a second. Answers of best-first search do not depend on it.
+    /// Queries in flight on each thread: 1 for the least latency, more for throughput. Fewer are in
+    /// flight if the memory budget cannot hold so many. `None` chooses by the batch
+    /// ([`in_flight`](SearchOptions::in_flight)). A batch of 256 queries and more for each thread
+    /// measures with its first queries which number answers most a second. Answers of best-first
+    /// search do not depend on it.
     pub in_flight: Option<usize>,
 }
 
-/// The most queries in flight on a thread that are chosen for a batch that is too short to measure (`bench/in-flight.toml` compares them),
-/// and how long their lists may be together in any batch: a query takes memory by its list.
+/// The most queries in flight on a thread for a batch that is too short to measure
+/// (`bench/in-flight.toml` compares them). `CHOSEN_LISTS` is the most that their lists may hold
+/// together in any batch, since a query takes memory by its list.
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
-/// Clusters that are probed where nobody says how many. On photo-sift-100k 31 find .987 of the ten nearest with `spann` and .997 with
-/// `tiered-cluster` (`bench/clusters.toml`), where a graph's default list finds about as much; SPANN probes up to 64 (§4.1).
+/// The default number of probes. On photo-sift-100k 31 find .987 of the ten nearest with `spann`
+/// and .997 with `tiered-cluster` (`bench/clusters.toml`), about as much as a graph's default list.
+/// SPANN probes up to 64 (§4.1).
 const PROBES: usize = 32;
 
 impl SearchOptions {
-    /// How many clusters of a cluster index are probed: as said, or else 32, or as many as there are to be answers. With these fewer than k
-    /// vectors may stand there, since one stands in several: then more are probed.
+    /// The number of clusters to probe in a cluster index: `probes`, or else 32, or `k` if that is
+    /// more. These clusters may have fewer than k vectors, since a vector may be in several. Then
+    /// more are probed.
     pub fn probes_of(&self) -> usize {
         self.probes.unwrap_or(PROBES.max(self.k))
     }
 
-    /// How many queries of a batch of `rows` are in flight on each thread at most, if the memory budget has room: as said, or else up to
-    /// eight, as long as each thread has so many and lists are not long. A query that comes alone is alone. A batch of 256 and more for each
-    /// thread has up to 64 for as long as it tries what is best ([`SearchResults::tried`]), and then what is ([`SearchResults::in_flight`]).
+    /// The most queries in flight on each thread, for a batch of `rows`, if the memory budget can
+    /// hold them. This is the option's number, or else up to eight, as long as each thread has so
+    /// many and lists are short. A batch of 256 and more for each thread has up to 64 while it
+    /// measures ([`SearchResults::tried`]), and the best number after that
+    /// ([`SearchResults::in_flight`]).
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
             let threads = self.threads.max(1);
@@ -206,32 +230,37 @@ impl Default for SearchOptions {
     }
 }
 
-/// What a batch of queries cost, summed over its queries.
+/// The cost of a batch, summed over its queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Nodes whose neighbours were scored; clusters that were probed.
+    /// Nodes whose neighbours were scored, or clusters that were probed.
     pub hops: u64,
-    /// Reads of graph pages that reached the tier; of postings or groups in a cluster index.
+    /// Reads of graph pages that reached the tier. In a cluster index, reads of posting lists or
+    /// groups.
     pub graph_reads: u64,
-    /// Reads of vectors that reached the tier, where vectors are apart from the graph.
+    /// Reads of vectors that reached the tier, if vectors are apart from the graph.
     pub vector_reads: u64,
-    /// Of these, the ones that began while the traversal went on.
+    /// The part of `vector_reads` that began during the traversal.
     pub prefetched: u64,
-    /// Candidates that were ranked by their vectors, where vectors are apart from the graph.
+    /// Candidates that were ranked by their vectors, if vectors are apart from the graph.
     pub reranked: u64,
-    /// Of the reads of graph pages, in a cluster index: those of postings, with vectors or with numbers alone.
+    /// The part of `graph_reads` for posting lists in a cluster index, with vectors or with numbers
+    /// alone.
     pub posting_reads: u64,
-    /// The same of groups: vectors that are read together with the numbers of others.
+    /// The part of `graph_reads` for groups: vectors that are read together with the numbers of
+    /// others.
     pub group_reads: u64,
-    /// Of the reads of vectors, in a cluster index: those that stand in no group that was read.
+    /// The part of `vector_reads` for members outside the groups that were read, in a cluster
+    /// index.
     pub stray_reads: u64,
     /// Bytes of all reads.
     pub bytes_read: u64,
-    /// Nodes that a cache served instead of a read.
+    /// Nodes that came from a cache instead of a read.
     pub cache_hits: u64,
     /// Distances, by code and exact.
     pub distance_computations: u64,
-    /// Of these, the ones by codes of low precision, where [PRESS](Strategy::Press) has two.
+    /// The part of `distance_computations` by codes of low precision, if [PRESS](Strategy::Press)
+    /// has two.
     pub low_computations: u64,
 }
 
@@ -252,48 +281,51 @@ impl AddAssign for Counters {
     }
 }
 
-/// The answers of a batch and what they cost.
+/// The answers of a batch and their cost.
 #[derive(Clone, Debug)]
 pub struct SearchResults {
-    /// Answers a query.
+    /// Answers for each query.
     pub k: usize,
-    /// Outside ids, `queries * k`, nearest first. Where fewer than `k` vectors are in the index, or match the filter, `u64::MAX` at infinite distance stands in the
-    /// places that are left; nowhere else.
+    /// External ids, `queries * k`, nearest first. If fewer than `k` vectors are in the index or
+    /// match the filter, the other places have `u64::MAX` at infinite distance. No other place has
+    /// it.
     pub ids: Vec<u64>,
-    /// Their exact distances (see [`Metric`](stratann_vector::Metric) for sign and scale). In the layered layout answers that were in no
-    /// doubt have the distance that the leading part of their vector gives reason to expect, unless [exact](SearchOptions::exact) ones
-    /// were asked for.
+    /// Exact distances of the answers (see [`Metric`](stratann_vector::Metric) for sign and scale).
+    /// In the layered layout, an answer in no doubt has the distance that its leading part
+    /// estimates, unless [exact](SearchOptions::exact) distances were asked for.
     pub distances: Vec<f32>,
     /// Whether all distances are exact.
     pub exact: bool,
-    /// How far a distance may be from the exact one: four standard deviations of the one of which the leading part says least. 0 where all are exact;
-    /// infinite where a leading part bounds nothing. A leading part says in which step each element lies; an element is taken to be as
-    /// likely anywhere in it. As far as that holds, of a thousand distances as uncertain as that one three are farther off, and most
+    /// The error of distances: four standard deviations of the most uncertain distance. 0 if all
+    /// are exact, infinite if a leading part gives no bound. A leading part gives the step in which
+    /// each element lies, and an element is taken to be equally likely anywhere in the step. If
+    /// this holds, three of a thousand distances as uncertain as that one are farther off, and most
     /// are less uncertain.
     pub distance_error: f32,
-    /// Wall-clock seconds of the batch, from when the memory budget had room for it.
+    /// Wall-clock seconds of the batch, from the time at which it had its memory.
     pub seconds: f64,
-    /// CPU seconds of the searching threads, kernel included, and what they computed meanwhile for other searches.
+    /// CPU seconds of the searching threads, with the kernel's share, and with their work for other
+    /// searches meanwhile.
     pub cpu_seconds: f64,
-    /// CPU seconds of the whole process meanwhile, user and system: with those of threads that read for others, and of whatever else
-    /// it did.
+    /// CPU seconds of the whole process meanwhile, user and system. They include threads that read
+    /// for others, and all other work of the process.
     pub process_cpu_seconds: f64,
-    /// Queries that were in flight on each thread in the end: fewer than were asked for where memory had room for fewer, and what
-    /// the batch chose where nobody said how many.
+    /// Queries in flight on each thread at the end. Fewer than the option if the memory had no
+    /// place for more. Without the option, the number that the batch chose.
     pub in_flight: usize,
-    /// What the batch tried before it chose, in that order; empty where it did not.
+    /// The numbers that the batch tried before it chose, in that order. Empty if it tried none.
     pub tried: Vec<Tried>,
     /// Microseconds from a query's start to its answers, in the order of the queries.
     pub latencies_us: Vec<f32>,
-    /// What the queries cost, summed.
+    /// The cost of the queries, summed.
     pub counters: Counters,
-    /// How what matches was found, if there was a filter.
+    /// The chosen way and its estimates, if there was a filter.
     pub explained: Option<Explained>,
-    /// Where their time went, if that was asked for.
+    /// The time of each part, if that was asked for.
     pub parts: Option<Parts>,
 }
 
-/// Refuses what only the walk of a graph has, where clusters are probed.
+/// Refuses the options of a walk of a graph for a cluster index.
 fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
     for (what, is_given) in [
         ("strategy", options.strategy.is_some()),
@@ -305,7 +337,7 @@ fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
     ] {
         if is_given {
             let expected =
-                "not given: this index is of clusters, which are probed; it is a graph's";
+                "nothing, since a search of clusters does not use it. Remove it, or set `probes`";
             return Err(Error::call(what, "given", expected));
         }
     }
@@ -316,10 +348,11 @@ impl Index {
     /// Searches a batch of queries.
     ///
     /// # Errors
-    /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0, a list below `k`, a number
-    /// beyond its bound ([`bounds`]), queries of another dimension or element type, NaN or infinity, a zero vector under cosine. Otherwise a read that failed
-    /// or a page that is damaged; [`Error::Outdated`] if another process has inserted so much meanwhile that pages are gone
-    /// that this one knew. No partial answers are returned.
+    /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0, a list below `k`, a number beyond its
+    /// bound ([`bounds`]), queries of another dimension or element type, NaN or infinity, a zero
+    /// vector under cosine. Otherwise a read that failed or a damaged page. [`Error::Outdated`] if
+    /// another process has inserted so much meanwhile that pages of this handle are gone. No
+    /// partial answers are returned.
     pub fn search(
         &self,
         queries: &dyn VectorSource,
@@ -328,10 +361,11 @@ impl Index {
         self.search_observed(queries, options, &Silent)
     }
 
-    /// As [`search`](Index::search); `progress` is told of each query that is done and may interrupt the batch.
+    /// As [`search`](Index::search). `progress` is called for each finished query, and may
+    /// interrupt the batch.
     ///
     /// # Errors
-    /// As those of [`search`](Index::search), and [`Error::Interrupted`].
+    /// As for [`search`](Index::search), and [`Error::Interrupted`].
     pub fn search_observed(
         &self,
         queries: &dyn VectorSource,
@@ -343,7 +377,7 @@ impl Index {
         Ok(found)
     }
 
-    /// The same; live recall is not of it.
+    /// The same, without a sample for live recall.
     pub(crate) fn search_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -358,11 +392,12 @@ impl Index {
         found.map_err(|error| self.outdated(error))
     }
 
-    /// What an error of a search comes of: of what another process has changed meanwhile, perhaps.
+    /// The error of a search as the caller sees it: [`Error::Outdated`] if another process has
+    /// changed the index meanwhile.
     pub(crate) fn outdated(&self, error: Error) -> Error {
         match error {
-            // Direct inserts use pages again that only checkpoints before the last one name; and where they write pages in
-            // their places, these lead to pages that the checkpoint has not.
+            // Direct inserts reuse pages that only checkpoints before the last one name. If pages
+            // are written in place, they may lead to pages that the checkpoint does not have.
             Error::Damaged { .. }
             | Error::Layout(_)
             | Error::Tier(TierError::OutOfRange { .. })
@@ -376,8 +411,8 @@ impl Index {
         }
     }
 
-    /// As [`search_observed`](Index::search_observed); `heat` is told which pages are read, and `seen` says what
-    /// changed since the checkpoint, as all queries see it.
+    /// As [`search_observed`](Index::search_observed). `heat` counts the reads of pages. `seen` has
+    /// the changes since the checkpoint, the same for all queries.
     pub(crate) fn search_with(
         &self,
         queries: &dyn VectorSource,
@@ -392,8 +427,9 @@ impl Index {
         answers.into_results(took)
     }
 
-    /// As [`search_observed`](Index::search_observed), of what is on storage alone: what came since the checkpoint is no answer, nor what went since. A node is no
-    /// answer of each query, if some are left out, and perhaps does not lead on.
+    /// As [`search_observed`](Index::search_observed), but only vectors on storage are answers.
+    /// Vectors inserted or deleted since the checkpoint are none. `left_out` has nodes that are no
+    /// answer of a query, and that may not be traversed either.
     pub(crate) fn search_leaving_out(
         &self,
         queries: &dyn VectorSource,
@@ -412,7 +448,8 @@ impl Index {
         answers.into_results(took)
     }
 
-    /// As [`search_observed`](Index::search_observed), of what matches a filter alone.
+    /// As [`search_observed`](Index::search_observed), but only vectors that match a filter are
+    /// answers.
     pub(crate) fn search_matching(
         &self,
         queries: &dyn VectorSource,
@@ -428,7 +465,7 @@ impl Index {
         answers.into_results(took)
     }
 
-    /// Has threads answer a batch, and waits for them. Gives how long that took.
+    /// Lets threads answer a batch, and waits for them. Returns the time that it took.
     fn answered(
         &self,
         batch: &Batch<'_>,
@@ -449,7 +486,7 @@ impl Index {
         Ok(start.elapsed())
     }
 
-    /// Refuses the numbers that a [`search`](Index::search) refuses, whatever the queries are.
+    /// Refuses the numbers that [`search`](Index::search) refuses, whatever the queries.
     ///
     /// # Errors
     /// A number beyond its bound ([`bounds`]).
@@ -457,7 +494,8 @@ impl Index {
         self.check_numbers(options, self.overlay()).map(drop)
     }
 
-    /// As [`check_search`](Index::check_search), with what changed since the checkpoint. Gives the vectors that can be found.
+    /// As [`check_search`](Index::check_search), with the changes since the checkpoint. Returns the
+    /// number of vectors that can be found.
     pub(crate) fn check_numbers(
         &self,
         options: &SearchOptions,
@@ -493,7 +531,7 @@ impl Index {
             ));
         }
         let vectors = self.check_numbers(options, overlay)?;
-        // The places of a list are for clusters that are probed, where there are some.
+        // In a cluster index, the places of a list are for clusters to probe.
         let depth = self.depth(options, vectors)?;
         let list = match (options.probes, self.has_clusters()) {
             (None, false) => depth.map_or(options.list, |depth| depth.most().max(options.k)),
@@ -502,7 +540,7 @@ impl Index {
                 depth.map_or_else(|| options.probes_of(), |depth| depth.most())
             }
             (Some(probes), false) => {
-                let expected = "none: this index is a graph, which is searched with a list size";
+                let expected = "nothing, since it does not apply to a graph index. Remove it, or set a list size";
                 return Err(Error::call("probes", probes, expected));
             }
         };
@@ -510,7 +548,7 @@ impl Index {
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
-            // Loads it now, so that no query pays for it, and says why if it cannot be had.
+            // Loaded now, so that no query pays for it, and an error appears here.
             self.navigation()?;
         }
         let strategy = options.strategy.unwrap_or(preset.strategy);
@@ -518,15 +556,16 @@ impl Index {
             .codebook()
             .is_some_and(|book| book.low_codes().is_some());
         if strategy == Strategy::Press && !two && !self.has_clusters() {
-            let expected = "best-first or pipelined, or an index with codes of two precisions: one that is built with the preset distvs";
+            let expected =
+                "best-first or pipelined, or an index with codes of two precisions (preset distvs)";
             return Err(Error::call("strategy", strategy, expected));
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {
-            let expected = "0: codes of this index are not in memory, so that its search begins at entry points";
+            let expected = "0, since codes of this index are not in memory, and its search begins at entry points";
             return Err(Error::call("seeds", options.seeds, expected));
         }
         let mut plan = Plan {
-            // More there are not. A delete can make it so at any time, so it is no error.
+            // There are no more vectors. A delete can cause this at any time, so it is no error.
             k: options.k.min(vectors).max(1),
             list,
             fresh_list: match depth {
@@ -547,10 +586,12 @@ impl Index {
             navigation,
             whole_page: options.whole_page.unwrap_or(preset.whole_page),
             rerank: options.rerank.unwrap_or(preset.rerank),
-            // Beside vectors that wait for a merge, the boundary of the answers is another one than that of those on storage.
+            // Vectors that wait for a merge change the boundary between answers and others, so an
+            // estimate is not enough.
             exact: options.exact || overlay.is_some_and(|overlay| overlay.logged() > 0),
             ends: match depth {
-                // Where vectors are apart, nobody knows in time how far the answers are, and PRESS ranks them last: all of the longest list.
+                // If vectors are apart from lists, a walk does not know the distances of its
+                // answers in time, and PRESS ranks them last. So the search takes the longest list.
                 Some(_) if self.composition().vectors == VectorsAt::Segments => Ends::WithItsList,
                 Some(_) if strategy == Strategy::Press => Ends::WithItsList,
                 Some(depth) => Ends::AtDepth(depth),
@@ -575,7 +616,8 @@ impl Index {
             (Some(matching), way) => Some(ways::choose(self, &matching, way, &mut plan)),
             (None, None) => None,
             (None, Some(way)) => {
-                let expected = "none: without a filter there is one way";
+                let expected =
+                    "nothing, since it orders filter and search, and this search has no filter";
                 return Err(Error::call("way", way, expected));
             }
         };

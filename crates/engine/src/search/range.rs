@@ -162,7 +162,7 @@ fn within(
     progress: &dyn Progress,
 ) -> Result<RangeResults, Error> {
     if query.rows() != 1 {
-        let expected = "one vector: a range search is of one query";
+        let expected = "one vector, since a range search has one query";
         return Err(Error::call(query.name(), query.rows(), expected));
     }
     if range.distance.is_nan() {
@@ -172,8 +172,7 @@ fn within(
         return Err(Error::call("answers of a page", 0, "at least 1"));
     }
     if options.recall.is_some() {
-        let expected =
-            "a list size instead: of a range search nobody knows before how many answers it has";
+        let expected = "nothing, since the number of answers of a range search is not known before. Give a list size";
         return Err(Error::call("recall", "given", expected));
     }
     let begin = Instant::now();

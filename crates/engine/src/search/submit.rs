@@ -564,7 +564,7 @@ impl SubmittedSearch {
     fn check_process(&self) {
         assert!(
             self.home.is_here(),
-            "this process was forked after the search was submitted, and does not have the threads that search: submit it \
+            "this process was forked after the search was submitted, and does not have the searching threads. Submit it \
              again in the child"
         );
     }

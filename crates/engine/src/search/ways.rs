@@ -2,8 +2,11 @@
 //!
 //! | way | how | its reads, about |
 //! |---|---|---|
-//! | *within* | a walk or a probe, which also passes non-matching nodes; its list counts matches | list / selectivity nodes; probes |
-//! | *before* | codes of all matches, then the vectors of the best ([`before`](super::before)); without codes in memory, the vectors of all matches | a few times k vectors; or one for each match |
+//! | *within* | a walk or a probe, also through other nodes | list / selectivity nodes; probes |
+//! | *before* | codes of all matches, then vectors of the best | a few times k vectors |
+//!
+//! The list of *within* counts matches. The code of *before* is in [`before`](super::before). If
+//! codes are not in memory, it reads the vector of each match.
 //!
 //! **The list adapts.** A search without a filter looks at the `list` nearest nodes for k answers.
 //! With a filter of selectivity s, the k-th answer is as near as the (k / s)-th vector. A list of
@@ -47,9 +50,9 @@ named! {
     /// The strategy of a search with a filter.
     pub enum Way, "way" {
         /// The walk or the probes, which also pass vectors that do not match.
-        Within = "within", "Goes through the graph or the clusters, also through what does not match",
+        Within = "within", "Walks the graph or probes clusters, also through vectors that do not match",
         /// The matches, one after the other.
-        Before = "before", "Compares the codes of all that match, and reads the vectors of the best",
+        Before = "before", "Compares the codes of all matches, and reads the vectors of the best",
     }
 }
 
@@ -294,7 +297,7 @@ pub(super) fn choose(
         way = ?plan.way,
         within = estimates.within,
         before = estimates.before,
-        "chose how to find what matches a filter"
+        "chose the way of a search with a filter"
     );
     Explained {
         matching: matching.len() as u64,

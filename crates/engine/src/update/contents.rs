@@ -158,7 +158,7 @@ pub(crate) fn each_vector_page(
 fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
     Error::Damaged {
         file: file.to_owned(),
-        what: format!("page {page} has a record of node {node}, but there are {nodes}"),
+        what: format!("page {page} has a record of node {node}, but there are {nodes} nodes"),
     }
 }
 
@@ -308,7 +308,7 @@ fn each_record<N: NodePages>(
             None => {
                 return Err(Error::Damaged {
                     file: graph.file.clone(),
-                    what: format!("it ends before page {page}, which nodes are on"),
+                    what: format!("it ends before page {page}, which has nodes"),
                 });
             }
         }

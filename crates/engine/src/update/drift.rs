@@ -194,22 +194,22 @@ impl Index {
         }
         if looks_at(self, self.live() as u64) == LooksAt::All {
             return Ok(IndexHealth::not_looked_at(
-                "every search compares all of its few vectors, whatever their codes say",
+                "every search compares all of the few vectors, so codes do not matter",
             ));
         }
         if !has_own_codebook(self) {
             return Ok(IndexHealth::not_looked_at(
-                "the codebook that the build was given stays, whatever comes",
+                "the codebook was given to the build, so a merge keeps it",
             ));
         }
         let Some(room) = room(self) else {
             return Ok(IndexHealth::not_looked_at(
-                "the memory budget has no room for a sample",
+                "the memory budget cannot hold a sample",
             ));
         };
         let Some(drifted) = look(self, room, admission, progress)? else {
             return Ok(IndexHealth::not_looked_at(
-                "too few vectors are there of the last build or merge, or of those that came since",
+                "too few vectors are left of the last build or merge, or were inserted since",
             ));
         };
         self.drift().note(came, drifted);
@@ -312,7 +312,7 @@ impl LiveIndex {
             if looked.came == 0 || came as f64 > (1.0 + AGAIN) * looked.came as f64 {
                 let found = look(index, room, seen.admission(), &Silent).unwrap_or_else(|error| {
                     // Searches meet the same error. The earlier result remains valid.
-                    tracing::warn!(index = %self.path().display(), "a look at its codes failed: {error}");
+                    tracing::warn!(index = %self.path().display(), "its codes could not be measured: {error}");
                     Some(looked.share())
                 });
                 drift.note(came, found.unwrap_or(0.0));

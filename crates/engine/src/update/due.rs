@@ -128,28 +128,31 @@ impl fmt::Display for Due {
                     100.0 * share
                 )
             }
-            Due::Reads(times) => write!(f, "searches read {times:.2} times what they did"),
+            Due::Reads(times) => write!(
+                f,
+                "searches read {times:.2} times as much as with nothing deleted"
+            ),
             Due::Logged(share) => write!(
                 f,
-                "what waits in memory and in the log is as much as {:.0} % of the vectors on storage",
+                "changes that wait in memory and in the log are as much as {:.0} % of the vectors on storage",
                 100.0 * share
             ),
             Due::Garbage(share) => write!(
                 f,
-                "a build would do without {:.0} % of the pages: these hold no vector any more, or fewer than they have room for",
+                "a build would do without {:.0} % of the pages, since they hold no vectors any more, or fewer than they could",
                 100.0 * share
             ),
             Due::Scattered(times) => write!(
                 f,
-                "a cluster takes {times:.2} times the reads that it took when it was built, since its vectors stand apart now"
+                "a cluster takes {times:.2} times the reads that it took after the build, since its vectors are stored apart now"
             ),
             Due::Grown(times) => write!(
                 f,
-                "there are {times:.0} times the vectors that the index was made for"
+                "the index has {times:.0} times the vectors that it was made for"
             ),
             Due::Drifted(share) => write!(
                 f,
-                "{:.0} % of the vectors are of a kind that the codes are not made for, and are found badly",
+                "{:.0} % of the vectors are unlike the vectors that the codes were trained on, and are found badly",
                 (100.0 * share).max(1.0)
             ),
         }
@@ -489,9 +492,9 @@ mod tests {
         };
         assert_eq!(growth(&[(10, 0.0)]), 1.0);
         assert_eq!(growth(&[(10, 0.05)]), 1.0);
-        // It follows new values by three tenths at a time.
+        // The mean follows new values by three tenths at a time.
         assert!((growth(&[(10, 0.05), (20, 0.08)]) - 1.3).abs() < 1e-9);
-        // With less deleted than before it is known better.
+        // With fewer deleted vectors than before, the reads are known more exactly.
         assert_eq!(growth(&[(20, 0.05), (10, 0.04)]), 1.7);
         // Shares close to 0 count as nothing deleted each time.
         assert!((growth(&[(10, 0.002), (20, 0.009)]) - 0.65).abs() < 1e-9);

@@ -1,28 +1,32 @@
-//! The graph of fresh vectors: in memory, exact, and growing while it is searched (the "temporary index" of FreshDiskANN).
+//! The graph of fresh vectors, in memory and exact. It grows while it is searched (the "temporary
+//! index" of FreshDiskANN).
 //!
 //! ```text
 //!   segments (128 slots each, allocated as needed, never moved, never freed before the graph)
 //!   ┌───────────────────────────────────────────────┐ ┌─────
-//!   │ nodes   | vector, id | born | died | lock |   │ │ ...       a slot is taken once: its vector never changes
-//!   │ lists   | version | degree | n n n n . . . |  │ │           written under the node's lock, read without it
+//!   │ nodes   | vector, id | born | died | lock |   │ │ ...       a slot is used for one vector
+//!   │ lists   | version | degree | n n n n . . . |  │ │           written under the node's lock
 //!   └───────────────────────────────────────────────┘ └─────
-//!   ids       outside id -> its live slot                        changed once an insert or delete, with the epoch
+//!   ids       external id -> its live slot           changes at each insert and delete
 //!   died      slots that were deleted or replaced, in that order
-//!   rows      what the vectors of some slots have beside them
+//!   rows      attributes and payloads of the vectors of some slots
 //! ```
 //!
-//! **Insert.** The vector takes a slot, searches for itself from the entry (the first vector of all), prunes what the search
-//! met to its neighbours, and asks them to link back, as a node does in the build (`graph/vamana.rs`). Only then it becomes
-//! live. **Delete** is lazy: the slot stays in the graph, where searches pass through it, and is never answered. The memory
-//! of deleted vectors comes back when the whole graph is dropped, after its vectors were merged.
+//! **Insert.** The vector takes a slot and searches for itself from the entry (the first vector of
+//! all). It prunes the nodes of the search to its neighbours, and asks them to link back, as a node
+//! does in the build (`graph/vamana.rs`). Only then does it become live. **Delete** is lazy: the
+//! slot stays in the graph, where searches pass through it, and is never an answer. The memory of
+//! deleted vectors is freed with the whole graph, after a merge of its vectors.
 //!
-//! **What a search sees.** Every change of what is live is an *epoch*, and a slot says in which it was `born` and `died`. A
-//! search answers what was live in the epoch in which it began, whatever happens meanwhile: of an id that is being replaced
-//! it finds the old vector or the new one, never both and never neither.
+//! **View of a search.** Every insert or delete begins an *epoch*, and a slot has the epochs in
+//! which it was `born` and `died`. A search answers with the vectors that were live in the epoch of
+//! its start, whatever happens meanwhile. Of an id that is being replaced, it finds the old vector
+//! or the new one, never both and never neither.
 //!
-//! **Locks.** A search takes none but for a moment to get hold of the segments, and no insert holds one while it searches.
-//! An adjacency list is read between two looks at its version, and again if it was being written: so it is always a
-//! list that some insert wrote, and a search writes nothing that other threads read.
+//! **Locks.** A search locks nothing but the table of segments, for a moment. No insert holds a
+//! lock while it searches. An adjacency list is read between two reads of its version, and again if
+//! it was written meanwhile. So a search always sees a list that some insert wrote, and writes
+//! nothing that other threads read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,25 +50,28 @@ mod segments;
 #[cfg(test)]
 mod tests;
 
-/// With at most so many live vectors a search looks at them all: as fast as walking the graph, and exact.
+/// With at most so many live vectors a search scans all of them: as fast as walking the graph, and
+/// exact.
 const SCAN: usize = 256;
 
-/// Slots of a list, as a multiple of R: more of them mean fewer prunes but longer lists (as in `graph/vamana.rs`).
+/// Slots of a list, as a multiple of R. More slots mean fewer prunes but longer lists (as in
+/// `graph/vamana.rs`).
 const SLACK: f64 = 1.3;
 
-/// A candidate list is lengthened for the deleted that stand in it, up to so many times.
+/// The most times that a candidate list is lengthened for deleted vectors in it.
 const LONGEST: usize = 4;
 
-/// A search that met too few live vectors is repeated with a list so many times as long, before it looks at all.
+/// The factor by which a list grows if the search met too few live vectors. After that search, all
+/// are scanned.
 const WIDEN: usize = 4;
 
-/// Slot of no node.
+/// The slot number for no node.
 const NONE: u32 = u32::MAX;
 
-/// What the graph aims at.
+/// The parameters of the graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FreshParameters {
-    /// R: a pruned list has at most so many neighbours.
+    /// R: the most neighbours of a pruned list.
     pub(crate) degree: usize,
     /// L: length of the candidate list while a vector searches for its neighbours.
     pub(crate) build_list: usize,
@@ -82,37 +89,38 @@ impl Default for FreshParameters {
     }
 }
 
-/// When a search begins, as far as one graph goes.
+/// The moment of a search, for one graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FreshMoment {
     epoch: u64,
-    /// Vectors that are live in it.
+    /// The number of vectors that are live at the moment.
     live: usize,
 }
 
 impl FreshMoment {
-    /// Whether a vector may be an answer: the predicate of a search as far as one graph goes (see [`Admission`](crate::search::Admission)).
+    /// Whether a vector may be an answer: the predicate of a search for one graph (see
+    /// [`Admission`](crate::search::Admission)).
     #[inline]
     fn admits(&self, node: &Node) -> bool {
         node.lives(self.epoch)
     }
 }
 
-/// What a search reuses from query to query.
+/// Buffers that a search reuses from query to query.
 #[derive(Debug, Default)]
 pub(crate) struct FreshScratch {
     frontier: Frontier,
     visited: Visited,
-    /// Neighbours of the candidate that is expanded, or the slots of a scan.
+    /// Neighbours of the current candidate, or the slots of a scan.
     slots: Vec<u32>,
-    /// Keys of the candidates that were expanded.
+    /// Keys of the expanded candidates.
     expanded: Vec<u64>,
     /// Answers.
     found: Vec<(f32, u64)>,
 }
 
 impl FreshScratch {
-    /// Offers the nearest that were found.
+    /// Offers the `k` nearest found vectors.
     fn offer(&mut self, k: usize, mut offer: impl FnMut(u64, f32)) {
         let nearer = |a: &(f32, u64), b: &(f32, u64)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
         self.found.sort_unstable_by(nearer);
@@ -121,8 +129,8 @@ impl FreshScratch {
         }
     }
 
-    /// Walks the graph from `entry`, nearest candidate first, until the `list` nearest that were met are all expanded:
-    /// they are left in `frontier`, and all that were ever expanded in `expanded`.
+    /// Walks the graph from `entry`, nearest candidate first, until the `list` nearest nodes are
+    /// all expanded. They are left in `frontier`, and all expanded nodes in `expanded`.
     fn walk(
         &mut self,
         view: &mut View<'_>,
@@ -142,7 +150,8 @@ impl FreshScratch {
             view.neighbours(node_of(next), &mut self.slots);
             let visited = &mut self.visited;
             self.slots.retain(|&slot| visited.insert(slot));
-            // All vectors are asked of memory at once: the processor would not look far enough ahead past distances.
+            // All vectors are prefetched at once, since the processor would not look far enough
+            // ahead past distances.
             let touched = self.slots.iter().fold(0, |touched, &slot| {
                 touched ^ view.point(slot).vector.first().copied().unwrap_or(0)
             });
@@ -154,7 +163,7 @@ impl FreshScratch {
     }
 }
 
-/// What an insert reuses.
+/// Buffers that an insert reuses.
 #[derive(Debug, Default)]
 struct InsertScratch {
     search: FreshScratch,
@@ -163,35 +172,37 @@ struct InsertScratch {
     chosen: Vec<u32>,
 }
 
-/// Fresh vectors, searchable and changeable by any number of threads at once.
+/// Fresh vectors. Any number of threads may search and change them at once.
 #[derive(Debug)]
 pub(crate) struct FreshGraph {
     kernel: Kernel,
     parameters: FreshParameters,
-    /// Neighbours that a list has room for.
+    /// The capacity of a list, in neighbours.
     width: usize,
     segments: RwLock<Segments>,
-    /// Slots that were given out.
+    /// The number of used slots.
     next: AtomicU32,
-    /// The first vector that came, deleted or not: every search starts there.
+    /// The first inserted vector, deleted or not. Every search starts there.
     entry: AtomicU32,
-    /// The live slot of each id. `epoch`, `live`, `born` and `died` change while it is locked for writing.
+    /// The live slot of each id. `epoch`, `live`, `born` and `died` change only under its write
+    /// lock.
     ids: RwLock<HashMap<u64, u32>>,
-    /// Slots that are not live any more, in the order of their deaths: what a search of an earlier epoch still answers. Changes
-    /// while `ids` is locked for writing.
+    /// Slots that are dead, in the order of their deaths, since searches of earlier epochs still
+    /// answer with them. Changes only under the write lock of `ids`.
     died: RwLock<Vec<u32>>,
-    /// What vectors have beside them, by slot: of those that came with a row, or were given one.
+    /// Attributes and payloads by slot, for vectors that have any.
     rows: RwLock<HashMap<u32, RowBytes>>,
-    /// Bytes of all rows that are kept: those of vectors that are not live any more as well, but none whose place another took.
+    /// Bytes of all rows in memory. Rows of dead vectors count, and rows that another row replaced
+    /// do not.
     row_bytes: AtomicUsize,
     epoch: AtomicU64,
     live: AtomicUsize,
-    /// Scratch of inserts that are not running.
+    /// Buffers of inserts that are not running.
     idle: Mutex<Vec<InsertScratch>>,
 }
 
 impl FreshGraph {
-    /// A graph without vectors; those to come have `dim` elements.
+    /// A graph without vectors, for vectors of `dim` elements.
     ///
     /// # Panics
     /// If `dim` is 0.
@@ -206,7 +217,7 @@ impl FreshGraph {
             build_list: parameters.build_list.max(1),
             alpha: parameters.alpha.max(1.0),
         };
-        // Room for one more than a prune leaves, so that a new vector can always be linked to.
+        // One slot more than a prune leaves, so that a new vector can always be linked to.
         let width = (parameters.degree as f64 * SLACK).ceil() as usize;
         Self {
             kernel: Kernel::new(metric, element, dim),
@@ -225,11 +236,11 @@ impl FreshGraph {
         }
     }
 
-    /// Adds a vector and returns its slot. An id that is live is replaced: searches find its old vector until the new one can
-    /// be found. Of two threads that insert one id, the one that finishes last wins.
+    /// Adds a vector and returns its slot. A live id is replaced: searches find its old vector
+    /// until the new one can be found. If two threads insert one id, the later one wins.
     ///
     /// # Panics
-    /// If the vector is not as long as the graph's rows: that is a programming error.
+    /// If the vector has another length than the graph's rows, which is a programming error.
     pub(crate) fn insert(&self, id: u64, vector: &[u8], row: Option<RowBytes>) -> u32 {
         assert_eq!(
             vector.len(),
@@ -255,7 +266,7 @@ impl FreshGraph {
             .entry
             .compare_exchange(NONE, slot, Ordering::AcqRel, Ordering::Acquire);
         if let Err(entry) = entry {
-            // Only a moment under the lock: how many scratches there are is how many threads insert at once.
+            // The lock is held briefly. There are as many buffers as threads that insert at once.
             let mut scratch = self.idle.lock().pop().unwrap_or_default();
             self.link(&mut view, slot, entry, &mut scratch);
             self.idle.lock().push(scratch);
@@ -264,7 +275,8 @@ impl FreshGraph {
         slot
     }
 
-    /// Deletes a vector; `false` if the id is not live. Its slot stays in the graph, and the id can be inserted again.
+    /// Deletes a vector; `false` if the id is not live. Its slot stays in the graph, and the id can
+    /// be inserted again.
     pub(crate) fn delete(&self, id: u64) -> bool {
         let mut ids = self.ids.write();
         let Some(slot) = ids.remove(&id) else {
@@ -287,7 +299,7 @@ impl FreshGraph {
         }
     }
 
-    /// Gives the live vector of an id a row, in place of the one that it had; `false` if the id is not live.
+    /// Gives the live vector of an id a row, in place of its row. `false` if the id is not live.
     pub(crate) fn set_row(&self, id: u64, row: RowBytes) -> bool {
         let ids = self.ids.read();
         let Some(&slot) = ids.get(&id) else {
@@ -297,7 +309,7 @@ impl FreshGraph {
         true
     }
 
-    /// What the vector of a slot has beside it.
+    /// The attributes and payload of the vector of a slot.
     pub(crate) fn row_of(&self, slot: u32) -> Option<RowBytes> {
         self.rows.read().get(&slot).cloned()
     }
@@ -314,32 +326,32 @@ impl FreshGraph {
         Some(View::new(self).point(slot).vector.to_vec())
     }
 
-    /// How many vectors are live.
+    /// The number of live vectors.
     pub(crate) fn len(&self) -> usize {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// How many slots were taken: live, deleted, and those of inserts that are running.
+    /// The number of used slots: live, deleted, and of inserts that are running.
     pub(crate) fn slots(&self) -> usize {
         self.next.load(Ordering::Relaxed) as usize
     }
 
-    /// Bytes that the graph takes, to within the allocator's habits. Scratch of inserts is not counted: it depends on the
-    /// number of threads only.
+    /// Bytes of the graph, as exactly as the allocator lets them be known. Buffers of inserts are
+    /// not counted, since they depend on the number of threads only.
     pub(crate) fn memory_bytes(&self) -> usize {
-        /// What an allocator adds to an allocation.
+        /// The overhead of an allocation.
         const ALLOCATION: usize = 16;
         let segment = SEGMENT * (size_of::<Node>() + (self.width + 2) * size_of::<u32>());
         let row = self.kernel.row_bytes() + ALLOCATION;
         // A hash table keeps a byte beside each entry and at least an eighth free.
         let entry = (size_of::<(u64, u32)>() + 1) * 8 / 7;
-        // One lock after the other: inserts take the segments while they hold the ids.
+        // One lock after the other, since inserts lock the segments while they hold the ids.
         let segments = self.segments.read().len();
         let ids = self.ids.read().capacity();
         let died = self.died.read().capacity() * size_of::<u32>();
         let rows = {
             let rows = self.rows.read();
-            // The bytes of a row stand behind two counts.
+            // The bytes of a row are stored behind two counts.
             rows.capacity() * (size_of::<(u32, RowBytes)>() + 1) * 8 / 7
                 + rows.len() * (ALLOCATION + 2 * size_of::<usize>())
         };
@@ -347,32 +359,34 @@ impl FreshGraph {
         segments * segment + self.slots() * row + ids * entry + died + rows + row_bytes
     }
 
-    /// Bytes that a budget counts for it: those that its vectors and rows were charged when they came, and that a log of them is charged when the
-    /// index is opened again ([`logged_bytes`](super::logged::logged_bytes)).
+    /// Bytes that a budget counts: the charges of the vectors and rows when they were inserted. The
+    /// same are charged for the log when the index is opened again
+    /// ([`logged_bytes`](super::logged::logged_bytes)).
     pub(crate) fn charged_bytes(&self) -> u64 {
         let first = if self.slots() > 0 { FIRST_FRESH } else { 0 };
         first + self.slots() as u64 * vector_charge(self.kernel.row_bytes()) + self.charged_rows()
     }
 
-    /// Bytes of the rows in it, with what each takes beside.
+    /// Bytes of the rows, with the overhead of each.
     pub(crate) fn charged_rows(&self) -> u64 {
         let rows = self.rows.read().len() as u64;
         rows * BESIDE_ROW + self.row_bytes.load(Ordering::Relaxed) as u64
     }
 
-    /// Calls `f` with the id, the vector and the row of all that were live when the call began, in the order of insertion.
+    /// Calls `f` with the id, the vector and the row of all vectors that were live at the start of
+    /// the call, in the order of insertion.
     pub(crate) fn for_each(&self, f: impl FnMut(u64, &[u8], Option<RowBytes>)) {
         self.for_each_in(self.epoch(), f);
     }
 
-    /// The ids that are live, in the order of insertion.
+    /// The live ids, in the order of insertion.
     pub(crate) fn live_ids(&self) -> Vec<u64> {
         let mut ids = Vec::with_capacity(self.len());
         self.for_each(|id, _, _| ids.push(id));
         ids
     }
 
-    /// The vector of an id that is live, and its row.
+    /// The vector of a live id, and its row.
     pub(crate) fn vector(&self, id: u64) -> Option<(Box<[u8]>, Option<RowBytes>)> {
         let slot = self.ids.read().get(&id).copied()?;
         let vector = View::new(self).point(slot).vector.clone();
@@ -385,7 +399,7 @@ impl FreshGraph {
         Some(View::new(self).point(slot).vector.clone())
     }
 
-    /// What the vector that an id had at a moment has beside it; `None` if it had none.
+    /// The row of the vector that an id had at a moment; `None` if the id had no vector.
     pub(crate) fn row_at(&self, id: u64, moment: FreshMoment) -> Option<Option<RowBytes>> {
         Some(self.row_of(self.slot_at(id, moment)?))
     }
@@ -406,20 +420,21 @@ impl FreshGraph {
         slot
     }
 
-    /// The ids from one on that are live, in any order.
+    /// The live ids from `least` on, in any order.
     pub(crate) fn ids_from(&self, least: u64) -> Vec<u64> {
         let ids = self.ids.read();
         ids.keys().copied().filter(|&id| id >= least).collect()
     }
 
-    /// The epoch of now: what is live in it can be asked for later.
+    /// The current epoch. The vectors that are live in it can be read later.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// What a search begins with that answers what is live now, whenever it runs.
+    /// The current moment. A search by it answers with the vectors that are live now, whenever it
+    /// runs.
     pub(crate) fn now(&self) -> FreshMoment {
-        // Both change while it is locked for writing.
+        // Both change only under the write lock.
         let _ids = self.ids.read();
         FreshMoment {
             epoch: self.epoch(),
@@ -427,7 +442,7 @@ impl FreshGraph {
         }
     }
 
-    /// As [`for_each`](FreshGraph::for_each), of all that were live at a moment.
+    /// As [`for_each`](FreshGraph::for_each), for all vectors that were live at a moment.
     pub(crate) fn for_each_at(
         &self,
         moment: FreshMoment,
@@ -436,23 +451,24 @@ impl FreshGraph {
         self.for_each_in(moment.epoch, f);
     }
 
-    /// As [`for_each`](FreshGraph::for_each), of all that were live in an epoch that has begun.
+    /// As [`for_each`](FreshGraph::for_each), for all vectors that were live in an epoch that has
+    /// begun.
     pub(crate) fn for_each_in(&self, epoch: u64, mut f: impl FnMut(u64, &[u8], Option<RowBytes>)) {
         self.each_slot_in(epoch, |slot, id, vector| f(id, vector, self.row_of(slot)));
     }
 
-    /// Calls `f` with slot, id and vector of all that were live at a moment.
+    /// Calls `f` with slot, id and vector of all vectors that were live at a moment.
     pub(crate) fn each_slot_at(&self, moment: FreshMoment, f: impl FnMut(u32, u64, &[u8])) {
         self.each_slot_in(moment.epoch, f);
     }
 
     fn each_slot_in(&self, epoch: u64, mut f: impl FnMut(u32, u64, &[u8])) {
-        // After the epoch: what is live in it has its slot by now.
+        // Read after the epoch, so that all vectors that are live in it have their slots.
         let slots = self.next.load(Ordering::Acquire);
         let mut view = View::new(self);
         for slot in 0..slots {
             view.cover(slot);
-            // A slot may have been taken whose segment is not there yet. Nothing after it can be live.
+            // A slot may be used before its segment exists. No slot after it can be live.
             if (slot >> SEGMENT_BITS) as usize >= view.segments.len() {
                 return;
             }
@@ -463,11 +479,12 @@ impl FreshGraph {
         }
     }
 
-    /// Offers the ids and distances of the `k` nearest vectors that were live at a moment, nearest first, ties by lower id; fewer
-    /// only if fewer were live. `list` is the length of the candidate list: longer finds more of the true nearest.
+    /// Offers the ids and distances of the `k` nearest vectors that were live at a moment, nearest
+    /// first, ties by lower id. It offers fewer only if fewer were live. `list` is the length of
+    /// the candidate list. A longer list finds more of the true nearest.
     ///
     /// # Panics
-    /// If the query is not as long as the graph's rows: that is a programming error.
+    /// If the query has another length than the graph's rows, which is a programming error.
     pub(crate) fn search(
         &self,
         query: &[u8],
@@ -517,10 +534,10 @@ impl FreshGraph {
         Ok(found)
     }
 
-    /// As [`search`](FreshGraph::search), of some slots alone: each is looked at.
+    /// As [`search`](FreshGraph::search), but it compares exactly the given slots.
     ///
     /// # Panics
-    /// As there.
+    /// As for [`search`](FreshGraph::search).
     pub(crate) fn search_among(
         &self,
         query: &[u8],
@@ -545,7 +562,8 @@ impl FreshGraph {
         scratch.offer(k, offer);
     }
 
-    /// Leaves the vectors near the query in `found` that were live; `false` if it met fewer than there should be.
+    /// Leaves the live vectors near the query in `found`. `false` if it met fewer than there should
+    /// be.
     fn walk(
         &self,
         query: &[u8],
@@ -560,7 +578,7 @@ impl FreshGraph {
             return false;
         }
         let mut view = View::new(self);
-        // The deleted take places in the list that the caller meant for answers.
+        // Deleted vectors take places in the list that was meant for answers.
         let slots = self.slots();
         let mut length = (list * slots / live).clamp(list, list * LONGEST).min(slots);
         loop {
@@ -584,10 +602,11 @@ impl FreshGraph {
         }
     }
 
-    /// Leaves all vectors in `found` that were live at a moment.
+    /// Leaves all vectors that were live at a moment in `found`.
     fn scan(&self, query: &[u8], moment: FreshMoment, scratch: &mut FreshScratch) {
         scratch.slots.clear();
-        // The distances come after the lock. What dies meanwhile was live when the search began.
+        // Distances are computed after the lock. A vector that dies meanwhile was live at the start
+        // of the search.
         {
             let ids = self.ids.read();
             scratch.slots.extend(ids.values());
@@ -616,7 +635,7 @@ impl FreshGraph {
             if ((slot >> SEGMENT_BITS) as usize) < present {
                 return slot;
             }
-            // Made outside the lock, at the risk of making it in vain: searches wait for the lock.
+            // Made outside the lock, perhaps in vain, since searches wait for the lock.
             let segment = Arc::new(Segment::new(self.width));
             let mut segments = self.segments.write();
             if segments.len() == present {
@@ -625,7 +644,7 @@ impl FreshGraph {
         }
     }
 
-    /// How far vectors are from each other for the build.
+    /// The distances between vectors, for the build.
     fn space(&self) -> Space<'_> {
         Space {
             kernel: &self.kernel,
@@ -641,7 +660,7 @@ impl FreshGraph {
             chosen,
         } = scratch;
         let space = self.space();
-        // Held apart from the view, which may have to be renewed while it is searched for.
+        // Held apart from the view, which may have to be renewed during the search.
         let segments = view.segments.clone();
         let own = &segments[(slot >> SEGMENT_BITS) as usize];
         let at = slot as usize % SEGMENT;
@@ -654,7 +673,7 @@ impl FreshGraph {
         pruner.pool.clear();
         pruner.pool.extend_from_slice(&search.expanded);
         if space.product {
-            // What it would be answered with as a query lies elsewhere.
+            // Vectors that are answers for it as a query are elsewhere.
             search.walk(view, entry, self.parameters.build_list, |other| {
                 self.kernel.distance(&point.vector, &other.vector)
             });
@@ -666,23 +685,24 @@ impl FreshGraph {
         pruner.prune(view, space, point, &self.parameters);
         chosen.clear();
         chosen.extend_from_slice(&pruner.chosen);
-        // Long vectors would be asked by all: they link back only to those that are near.
+        // Long vectors would be asked to link by all others. They link back only to near ones.
         let asked = match space.product {
             true => pruner.diverse,
             false => chosen.len(),
         };
-        // Before anyone links back: from then on others add to it.
+        // Written before others link back, since they then add to it.
         own.replace(at, chosen, &own.nodes[at].lock.lock());
         let mut linked = false;
         for (place, &neighbour) in chosen[..asked].iter().enumerate() {
-            // The nearest come first, so the last resort is the farthest, which no one else is likely to need.
+            // The nearest come first. So the last resort is the farthest neighbour, which other
+            // nodes are least likely to need.
             let must = !linked && place + 1 == asked;
             linked |= self.link_back(view, space, neighbour, slot, must, search, pruner);
         }
     }
 
-    /// Adds `slot` to the list of `node`, which is pruned if it is full. Returns whether `slot` stands in it then; it does if
-    /// it `must`, so that there is a way to every vector.
+    /// Adds `slot` to the list of `node`, which is pruned if it is full. Returns whether the list
+    /// then has `slot`. If it `must`, the list keeps it, so that there is a way to every vector.
     #[expect(clippy::too_many_arguments, reason = "the scratch, in its parts")]
     fn link_back(
         &self,
@@ -721,12 +741,12 @@ impl FreshGraph {
         kept
     }
 
-    /// Makes a new vector live, and the one that it replaces deleted.
+    /// Makes a new vector live, and the vector that it replaces dead.
     fn publish(&self, view: &View<'_>, id: u64, slot: u32) {
         let mut ids = self.ids.write();
         let epoch = self.epoch.load(Ordering::Relaxed) + 1;
         if let Some(old) = ids.insert(id, slot) {
-            // Inserted by another thread meanwhile, it may lie beyond this view.
+            // If another thread has inserted it meanwhile, it may lie beyond this view.
             View::new(self)
                 .node(old)
                 .died

@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn segments_with_little_garbage_are_kept_and_the_last_one_is_not() {
         assert_eq!(of(&[100, 99, 81], 60, 1000), [Kept, Kept, Kept, Rewritten]);
-        // A fifth is enough.
+        // A garbage share of a fifth is enough.
         assert_eq!(
             of(&[100, 80, 81], 60, 1000),
             [Kept, Rewritten, Kept, Rewritten]
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_has_most_garbage_is_picked_first_and_not_more_than_is_written_anyway() {
-        // 60 of the last one and 20 new ones.
+        // 60 of the last segment and 20 new ones.
         assert_eq!(
             of(&[70, 30, 50], 60, 20),
             [Kept, Rewritten, Rewritten, Rewritten]
@@ -138,9 +138,9 @@ mod tests {
             of(&[70, 30, 50], 60, 89),
             [Kept, Rewritten, Rewritten, Rewritten]
         );
-        // Of equal ones the first.
+        // Of equal segments, the first.
         assert_eq!(of(&[50, 50, 50], 50, 0), [Rewritten, Kept, Kept, Rewritten]);
-        // One at least.
+        // At least one segment.
         assert_eq!(of(&[100, 79], 1, 0), [Kept, Rewritten, Rewritten]);
         assert_eq!(of(&[78, 79], 1, 0), [Rewritten, Kept, Rewritten]);
     }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn there_is_always_one_that_is_written() {
-        // Nothing is new and the last one is gone: the one with most garbage, or the first.
+        // Nothing is new and the last segment is gone: the one with most garbage, or the first.
         assert_eq!(of(&[100, 90, 95], 0, 0), [Kept, Rewritten, Kept, Dropped]);
         assert_eq!(of(&[100, 100], 0, 0), [Rewritten, Kept, Dropped]);
         assert_eq!(of(&[100, 100], 0, 1), [Kept, Kept, Dropped]);

@@ -51,7 +51,7 @@ impl Concern {
                 "a checkpoint counts, but a crash of the machine may bring back the one before; the files of both stay until \
                  another one is made"
             }
-            Self::Vectors => "vectors wait in the log for the graph",
+            Self::Vectors => "vectors wait in the log until they are inserted into the graph",
             Self::Pages => "changes of lists wait in memory for their pages, until a merge",
             Self::Checkpoint => {
                 "no checkpoint could be made, so that opening the index takes longer; in a cluster index vectors wait in memory for their clusters"
@@ -103,14 +103,14 @@ impl Health {
     /// Called after a failed sync of a file of pages, whose content on disk is then unknown.
     pub(crate) fn sync_failed(&self, error: &dyn std::fmt::Display) {
         self.halt(format!(
-            "a sync of its pages failed ({error}), so that nobody knows what the disk has of them; what was acknowledged is in the log, and searches go on"
+            "a sync of its pages failed ({error}), so that the contents of the disk are unknown; the log has all acknowledged changes, and searches go on"
         ));
     }
 
     /// Called if the directory is not the one that this handle changes.
     pub(crate) fn replaced(&self, what: &str) {
         self.halt(format!(
-            "{what}, so that what is at its path now is not what was opened here; nothing more is written there"
+            "{what}, so that the index at its path is not the one that was opened here; nothing more is written there"
         ));
     }
 
@@ -130,7 +130,7 @@ impl Health {
                     self.check()?;
                 }
                 if matches!(error, Error::NotAnIndex { .. } | Error::Layout(_)) {
-                    self.replaced("its MANIFEST is gone, or that of something else");
+                    self.replaced("its MANIFEST is gone, or is not the manifest of an index");
                     self.check()?;
                 }
                 return Err(error);
@@ -206,7 +206,7 @@ impl Health {
     pub(crate) fn says(&self) -> Option<String> {
         if let Some(reason) = self.halted.get() {
             return Some(format!(
-                "it takes no more changes here: {reason}; close this handle, then open the index again"
+                "it takes no more changes here: {reason}. Close this handle, then open the index again"
             ));
         }
         let troubles = self.troubles.lock();
@@ -279,7 +279,7 @@ mod tests {
             "{refused}"
         );
         assert!(
-            refused.contains("close this handle, then open"),
+            refused.contains("Close this handle, then open"),
             "{refused}"
         );
         assert!(health.says().unwrap().contains("EIO"));

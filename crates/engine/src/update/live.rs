@@ -6,21 +6,24 @@
 //!   delete ─> reserve ids ─> log                       ─> tombstones ────┤ Overlay
 //!   search ─> index on storage, tombstones left out ─> fresh graphs ─────┘ merged: the k nearest
 //!
-//!   compact    freeze:  next log, empty fresh graph            nobody writes for a moment
+//!   compact    freeze:  next log, empty fresh graph            changes wait for a moment
 //!              merge:   live rows of all ─> new checkpoint     inserts, deletes and searches go on
-//!              commit:  MANIFEST names the next log            nobody writes for a moment
-//!              drain:   what came meanwhile ─> new graph       where inserts are direct
+//!              commit:  MANIFEST names the next log            changes wait for a moment
+//!              drain:   later changes ─> new graph             if inserts are direct
 //! ```
 //!
-//! Layout and preset say whether vectors go into the graph on storage at once, or wait in memory: for a merge, or, in a cluster index, for
-//! a rebalance of the clusters that they go into. But for merges, a checkpoint is made every so many inserts.
+//! By layout and preset, new vectors go into the graph on storage at once, or wait in memory. There
+//! they wait for a merge, or in a cluster index for a rebalance of the clusters that they join.
+//! Every so many inserts a checkpoint is made, except with merges.
 //!
-//! **What is promised.** A call that returned is durable as [`Durability`] says; searches that begin after it see it. After a
-//! crash, everything acknowledged is there again: the checkpoint that the manifest names, and the logs from the one on that it
-//! names. What was logged but not yet acknowledged may be there as well.
+//! **Guarantees.** A call that returned is durable as [`Durability`] says, and a search that begins
+//! after it sees its changes. After a crash, every acknowledged change is recovered from the
+//! checkpoint in the manifest, and from the logs from the one in the manifest on. Changes that were
+//! logged but not yet acknowledged may be recovered as well.
 //!
-//! **Who may do what.** One process has the index open for changes (it holds the lock file); any number of its threads insert,
-//! delete and search. Other processes open it for reading, see what was logged by then, and open it again to see more.
+//! **Processes.** One process has the index open for changes (it holds the lock file). Any number
+//! of its threads insert, delete and search. Other processes open the index for reading. They see
+//! the changes that were logged by then, and open it again to see more.
 
 mod attributes;
 mod bulk;
@@ -66,17 +69,17 @@ use crate::stores::columns::RowBytes;
 use crate::stores::ids::IdTable;
 use crate::{Error, RecallWatch, SearchOptions, SearchResults, Stats, Update, bounds, stored};
 
-/// How to open an index for changes.
+/// The options for opening an index for changes.
 #[derive(Clone, Debug)]
 pub struct WriteOptions {
-    /// When a call that changes something may return.
+    /// The durability at which a call that changes the index returns.
     pub durability: Durability,
     /// OS threads that insert the rows of one call.
     pub threads: usize,
-    /// How new vectors get in; `None` is what the preset does. Where the layout does not let them in so, they wait for a
-    /// merge.
+    /// The way in which new vectors are inserted; `None` takes the preset's. If the layout does not
+    /// support it, vectors wait for a merge.
     pub update: Option<Update>,
-    /// How they are inserted directly.
+    /// The options of direct inserts.
     pub direct: DirectOptions,
 }
 
@@ -91,79 +94,83 @@ impl Default for WriteOptions {
     }
 }
 
-/// How long one waits for a merge before one asks whether to go on waiting.
+/// How long a wait for a merge lasts before `progress` is asked whether to go on.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 
-/// What a merge did about the codebook, which says what codes mean.
+/// The codebook after a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CodebookFate {
-    /// It stays as it is: it serves the vectors as well as one that is trained on them would, or there is none.
+    /// Unchanged: it serves the vectors as well as one that is trained on them would, or there is
+    /// none.
     #[default]
     Kept,
-    /// One was trained on the vectors that there are now: the index had outgrown that which it had.
+    /// A new codebook, trained on the current vectors, since the index had outgrown the previous
+    /// one.
     Trained,
-    /// The index has outgrown it, and it stays all the same, since it was given to the build
-    /// ([`BuildOptions::codebook`](crate::BuildOptions::codebook)) and other indexes may share it.
+    /// Unchanged, although the index has outgrown it. It was given to the build
+    /// ([`BuildOptions::codebook`](crate::BuildOptions::codebook)), and other indexes may share it.
     Outgrown,
 }
 
-/// What a merge did.
+/// The results of a merge.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CompactReport {
     /// Vectors in the new checkpoint.
     pub vectors: u64,
     /// Vectors that came from the log.
     pub merged: u64,
-    /// Vectors that had been inserted straight into the graph on storage since the last merge.
+    /// Vectors that had been inserted directly into the graph on storage since the last merge.
     pub direct: u64,
     /// Vectors of the last checkpoint that were deleted or replaced.
     pub removed: u64,
-    /// Segments of vectors whose files stayed as they are, garbage included (DecoupleVS §3.5); 0 where vectors stand beside
-    /// their lists, or order decides where.
+    /// Segments of vectors whose files are unchanged, with their garbage (DecoupleVS §3.5). 0 if
+    /// vectors are stored beside their lists, or if their order decides their place.
     pub segments_kept: u64,
-    /// Segments whose vectors were written anew: the last one, and those with much garbage.
+    /// Segments whose vectors were rewritten: the last one, and those with much garbage.
     pub segments_rewritten: u64,
-    /// Vectors of these.
+    /// Vectors in the rewritten segments.
     pub vectors_rewritten: u64,
-    /// What became of the codebook.
+    /// The codebook after the merge.
     pub codebook: CodebookFate,
-    /// Clusters that were written anew in place (SPFresh), those that were split or merged among them; 0 where the whole index was built anew.
+    /// Clusters that were rewritten in place (SPFresh), including split and merged ones. 0 if the
+    /// whole index was rebuilt.
     pub clusters_written: u64,
     /// Clusters that were split.
     pub clusters_split: u64,
     /// Clusters that were dissolved because they had become too small.
     pub clusters_merged: u64,
-    /// Clusters that vectors joined because a head near them came: each counts that a vector joined.
+    /// The number of times that a vector joined another cluster because a new head was nearer.
     pub reassigned: u64,
-    /// Bytes on storage before and after, logs included.
+    /// Bytes on storage before the merge, logs included.
     pub bytes_before: u64,
-    /// Bytes on storage afterwards.
+    /// Bytes on storage after it.
     pub bytes_after: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
 }
 
-/// What a search starts from: replaced as a whole when a checkpoint is.
+/// The state that a search starts from. A checkpoint replaces it as a whole.
 struct State {
     index: Arc<Index>,
     overlay: Overlay,
     ids: StoredIds,
-    /// What puts vectors into the graph on storage, where that is how they get in.
+    /// The graph on storage for direct inserts, if the index takes them.
     direct: Option<Arc<Direct>>,
-    /// While a merge goes on: ids of what it merges that were deleted or replaced since it began.
+    /// During a merge: merged ids that were deleted or replaced since it began.
     since: Option<Arc<Tombstones>>,
-    /// The same: rows that vectors of what it merges were given since.
+    /// During a merge: rows of attributes that merged vectors were given since it began.
     rows_since: Arc<Mutex<HashMap<u64, RowBytes>>>,
 }
 
-/// A checkpoint with what changed since, at one moment: whoever has it goes by that, whatever comes.
+/// A checkpoint and the changes since, at one moment. Later changes do not affect it.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     pub(crate) index: Arc<Index>,
     pub(crate) overlay: Overlay,
     pub(crate) moment: Moment,
-    /// Which node of the build has an id, where the checkpoint does not say it and it was found out.
+    /// The nodes of the build by id, if the checkpoint has no such table and one was made from the
+    /// records.
     pub(crate) collected: Option<Arc<IdTable>>,
 }
 
@@ -182,19 +189,19 @@ impl Snapshot {
 /// The checkpoint before the last merge.
 #[derive(Default)]
 enum Before {
-    /// Nobody wants it.
+    /// No caller has asked for it.
     #[default]
     Unwanted,
-    /// There was no merge since somebody wanted it, or it was given up.
+    /// No merge has been made since a caller asked for it, or it was given up.
     NotYet,
-    /// As the merge found it, with what came while it went on.
+    /// The state at the merge, with the changes during the merge.
     Kept(Arc<State>),
 }
 
-/// What is known of an id.
+/// The places of an id.
 #[derive(Clone, Copy)]
 struct Known {
-    /// The checkpoint's build has it.
+    /// The build of the checkpoint has it.
     built: bool,
     /// It is in the index.
     live: bool,
@@ -203,35 +210,37 @@ struct Known {
 impl State {
     /// The graph that takes new vectors.
     fn fresh(&self) -> &Arc<FreshGraph> {
-        // There is always one, and it is the last.
+        // There is always one, and the last one takes new vectors.
         &self.overlay.fresh[self.overlay.fresh.len() - 1]
     }
 
-    /// What is known of an id: asked, once, before a change is logged, so that nothing can fail afterwards.
+    /// Looks up the places of an id. Called once before a change is logged, so that nothing can
+    /// fail afterwards.
     fn known(&self, id: u64) -> Result<Known, Error> {
         let built = self.ids.contains(id)?;
         let live = self.is_new(id) || built && !self.overlay.deleted.contains_built(id);
         Ok(Known { built, live })
     }
 
-    /// Whether a vector of an id came since the build, and counts.
+    /// Whether the index has a vector of an id that was inserted since the build.
     fn is_new(&self, id: u64) -> bool {
         self.overlay.fresh.iter().any(|fresh| fresh.contains(id)) || self.was_inserted(id)
     }
 
-    /// Whether a vector of an id was inserted directly since the build, and counts.
+    /// Whether the index has a vector of an id that was inserted directly since the build.
     fn was_inserted(&self, id: u64) -> bool {
         self.overlay.inserted.read().contains(id)
     }
 
-    /// Makes an id no answer; `built` is what is [`known`](State::known) of it.
+    /// Makes an id no answer. `built` is [`Known::built`] of it.
     fn remove(&self, id: u64, built: bool) {
         if !self.fresh().delete(id) {
             self.remove_older(id, built);
         }
     }
 
-    /// Makes a vector an answer in place of any that has its id: at every moment a search finds the one or the other.
+    /// Makes a vector an answer in place of any vector with its id. At every moment a search finds
+    /// exactly one of them.
     fn replace(&self, id: u64, vector: &[u8], row: Option<RowBytes>, built: bool) {
         let newest = self.fresh().contains(id);
         self.fresh().insert(id, vector, row);
@@ -240,7 +249,7 @@ impl State {
         }
     }
 
-    /// Makes what has an id no answer, but for what the graph has that takes new vectors.
+    /// Makes the vectors of an id no answers, except in the graph that takes new vectors.
     fn remove_older(&self, id: u64, built: bool) {
         let merging = self.overlay.fresh.len() > 1;
         let frozen = merging && self.overlay.fresh[0].delete(id);
@@ -261,46 +270,49 @@ impl State {
 pub struct LiveIndex {
     path: PathBuf,
     volume: Arc<dyn Volume>,
-    /// The directory that has all of it, whatever `volume` reads from copies elsewhere.
+    /// The directory with the whole index, even if `volume` reads copies elsewhere.
     storage: Arc<dyn Volume>,
     open: OpenOptions,
     options: WriteOptions,
     state: RwLock<Arc<State>>,
     log: Log,
     next_id: AtomicU64,
-    /// Vectors that there are, by what was acknowledged. Records on storage and in memory count one twice while it goes from one to the other.
+    /// The number of vectors by acknowledged changes. Sums over storage and memory would count a
+    /// vector twice while it moves.
     live: AtomicUsize,
-    /// Ids that calls are changing: two calls never change the same one at once.
+    /// Ids that calls are changing. Two calls never change the same id at once.
     reserved: Reserved,
-    /// Inserts that can go on where they are cut off, as `INSERTS` names them.
+    /// Inserts that can be resumed if they are cut off, as in `INSERTS`.
     begun: Mutex<Vec<BegunInsert>>,
-    /// Held for reading by calls that change something, for writing while a merge begins and commits.
+    /// Held for reading by calls that change the index, and for writing when a merge begins and
+    /// commits.
     gate: RwLock<()>,
-    /// Held by a merge or a checkpoint: there is one at a time.
+    /// Held by a merge or a checkpoint, so that there is one at a time.
     merging: Mutex<()>,
-    /// The checkpoint before the last merge, for who asked for it to be kept.
+    /// The checkpoint before the last merge, for callers that asked to keep it.
     before: Mutex<Before>,
-    /// What searches read since the last merge.
+    /// The reads of searches since the last merge.
     reads: Arc<Reads>,
-    /// What the last look told of what probes read.
+    /// The last measurement of the reads of probes.
     scattered: Scattered,
-    /// Whether whoever opened it had no patience for vectors of the log to go into the graph on storage: then closing leaves them where they wait.
+    /// Whether opening was interrupted while vectors of the log went into the graph on storage.
+    /// Then closing does not insert them either.
     hurries: AtomicBool,
-    /// Calls that let rows wait, and merge them by themselves.
+    /// The number of calls that let rows wait and merge them themselves.
     filling: AtomicUsize,
-    /// Searches that were submitted and have not ended.
+    /// Submitted searches that have not ended.
     submitted: Arc<Submitted>,
-    /// The sequence number of the log up to which the last checkpoint goes.
+    /// The sequence number of the log up to which the last checkpoint has the changes.
     checkpointed: AtomicU64,
-    /// Bytes that what was logged since is charged when the index is opened again.
+    /// Bytes of the budget that later records of the log need when the index is opened again.
     charged: AtomicU64,
-    /// Vectors that are to wait in memory before clusters are to take them again, where that failed.
+    /// After a failed rebalance, the number of waiting vectors at which it is tried again.
     rebalance_after: AtomicU64,
-    /// Merges since it was opened.
+    /// The number of merges since the index was opened.
     merges: AtomicU64,
-    /// What went wrong, and whether changes go on.
+    /// Failures, and whether the index still takes changes.
     health: Arc<Health>,
-    /// What measures recall in the background.
+    /// The measurement of recall in the background.
     measurer: Mutex<Option<Measurer>>,
     home: Home,
     _lock: LockGuard,
@@ -318,40 +330,43 @@ impl std::fmt::Debug for LiveIndex {
 }
 
 impl Drop for LiveIndex {
-    /// A log that nothing was written to is of no use to anyone; what was inserted need not be replayed. In a forked process
-    /// all of it is the parent's, and its locks may be held by threads that are not here.
+    /// Removes a log without records, and makes a checkpoint, so that inserts need not be replayed.
+    /// In a forked process it does nothing, since the index belongs to the parent. Its locks may be
+    /// held by threads that this process does not have.
     fn drop(&mut self) {
         if !self.home.is_here() {
             return;
         }
-        // It reads what others may change once this is closed.
+        // It reads files that other processes may change after the close.
         self.measurer.get_mut().take();
         self.close();
-        // Until now nobody else could change the files that they read.
+        // Until now no other process could change the files that they read.
         self.submitted.wait();
     }
 }
 
 impl LiveIndex {
-    /// Leaves the index as the next one is to find it.
+    /// Leaves the index in order for the next opening.
     fn close(&self) {
-        // What is promised to be synced in time is so now, while there is still somebody to rotate the log if that fails.
+        // Changes with a promised interval are synced now, while the log can still be rotated if
+        // the sync fails.
         if matches!(self.options.durability, Durability::Every(_))
             && !self.log.is_broken()
             && let Err(error) = self.log.flush()
         {
             tracing::warn!(index = %self.path.display(), "the log was not synced: {error}");
         }
-        // What a sync failed to keep is in memory alone, until the next log has it.
+        // Changes whose sync failed are in memory alone, until the next log has them.
         if self.log.is_broken()
             && let Err(error) = self.log.rotate()
         {
-            tracing::error!(index = %self.path.display(), "what was not synced may be lost: {error}");
+            tracing::error!(index = %self.path.display(), "changes that were not synced may be lost: {error}");
         }
         if self.health.is_halted() {
             return;
         }
-        // The code that inserted is done; what writes the checkpoint would count on top of it.
+        // The program's code pages of inserts are no longer needed. Those of the checkpoint would
+        // add to them.
         if self.index().memory().budget.is_some() {
             release_code_pages();
         }
@@ -363,7 +378,7 @@ impl LiveIndex {
             .and_then(|()| self.checkpoint())
             .and_then(|_| self.leave_nothing());
         if let Err(error) = left {
-            // Nothing is lost: it is in the log.
+            // Nothing is lost, since the log has the changes.
             self.health.trouble(Concern::Checkpoint, &error);
         }
         if let Some(unused) = self.log.unused()
@@ -377,7 +392,7 @@ impl LiveIndex {
     /// Opens the index in a directory for changes, and takes its lock.
     ///
     /// # Errors
-    /// As [`Index::open`], an index that another process changes, a log that is damaged.
+    /// As [`Index::open`]; an index that another process changes; a damaged log.
     pub fn open(
         path: impl AsRef<Path>,
         open: &OpenOptions,
@@ -386,7 +401,7 @@ impl LiveIndex {
         Self::open_lent(path.as_ref(), open, options, None, &Silent)
     }
 
-    /// As [`open`](Self::open), in the place of an index that has its memory from there.
+    /// As [`open`](Self::open), in place of an index that leases memory from a shared budget.
     fn open_lent(
         path: &Path,
         open: &OpenOptions,
@@ -396,9 +411,9 @@ impl LiveIndex {
     ) -> Result<Self, Error> {
         let home: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
         let path = &*stored::home(path)?;
-        // Looked at before the lock, which is a file: a folder that is no index is left as it is.
+        // Checked before the lock, which creates a file: a folder without an index stays unchanged.
         stored::manifest(&*home)?;
-        // And the lock before the copies, of what nobody else changes while they are made.
+        // Locked before copies are made, so that no other process changes the files meanwhile.
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
         let index = Arc::new(Index::open_for_changes(volume, path, open, lent, progress)?);
@@ -410,7 +425,7 @@ impl LiveIndex {
         Ok(live)
     }
 
-    /// Opens the index in a volume, with nothing placed elsewhere.
+    /// Opens the index in a volume, without copies elsewhere.
     #[cfg(test)]
     pub(crate) fn open_in(
         volume: Arc<dyn Volume>,
@@ -418,7 +433,7 @@ impl LiveIndex {
         open: &OpenOptions,
         options: &WriteOptions,
     ) -> Result<Self, Error> {
-        // Looked at before the lock, which is a file: a folder that is no index is left as it is.
+        // Checked before the lock, which creates a file: a folder without an index stays unchanged.
         stored::manifest(&*volume)?;
         let lock = volume.lock()?;
         let index = Arc::new(Index::open_for_changes(
@@ -431,32 +446,42 @@ impl LiveIndex {
         Self::start(lock, volume, index, options, &Silent)
     }
 
-    /// Opens an index for changes that is open for reading, whose tables it goes on with, or, where it has a memory budget, whose place it takes.
+    /// Opens an index for changes that is open for reading. It reuses the tables of `index`. Under
+    /// a memory budget it replaces `index`.
     ///
-    /// One of a [`Catalog`](crate::Catalog) has a part of the catalog's budget: at least as much as a few changes at a time need, and half of what is free
-    /// beyond that, as far as an index of its size can use it. Where more waits in memory, or a merge has made a larger index, more is lent, if there is room.
-    /// Others are closed for it, and it is counted until it is dropped. `index` is counted for as long as somebody
-    /// holds it, so drop it. Where there is no room, this waits for others to be dropped ([`CatalogOptions::patience`](crate::CatalogOptions::patience)). A merge takes up to 64 MiB more while it goes on, as it does beside any budget.
+    /// An index of a [`Catalog`](crate::Catalog) gets a part of the catalog's budget. This is at
+    /// least the need of a few changes at a time, and half of the memory that is free beyond that,
+    /// as far as an index of its size can use it. If more vectors wait in memory, or a merge has
+    /// made a larger index, the catalog gives more, as long as it has more. It closes other indexes
+    /// for that.
+    ///
+    /// The index counts towards the budget until it is dropped. `index` counts as long as a caller
+    /// holds it, so drop it. If there is no memory, the call waits until other indexes are dropped
+    /// ([`CatalogOptions::patience`](crate::CatalogOptions::patience)). A merge takes up to 64 MiB
+    /// more while it runs, as with any budget.
     ///
     /// # Errors
-    /// As [`LiveIndex::open`]; a budget of a catalog that has no room for it ([`Error::Memory`]), or not beside what callers hold ([`Error::Crowded`]).
+    /// As [`LiveIndex::open`]. [`Error::Memory`] if the catalog's budget is too small for the
+    /// index, [`Error::Crowded`] if it is too small beside the indexes that callers hold.
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         Self::over_observed(index, options, &Silent)
     }
 
-    /// As [`over`](LiveIndex::over); `progress` is asked whether to go on, every few milliseconds while it waits for memory of a catalog, and before each batch of vectors
-    /// of the log that goes into the graph on storage. Where it ends the latter, the others go on waiting, and the index is open.
+    /// As [`over`](LiveIndex::over). `progress` may interrupt the wait for memory of a catalog (it
+    /// is asked every few milliseconds). It may also interrupt before each batch of vectors of the
+    /// log that goes into the graph on storage. Then the other vectors wait in memory, and the
+    /// index is open.
     ///
     /// # Errors
-    /// As there; [`Error::Interrupted`], where nothing was opened.
+    /// As for [`over`](LiveIndex::over). [`Error::Interrupted`] if nothing was opened.
     pub fn over_observed(
         index: &Arc<Index>,
         options: &WriteOptions,
         progress: &dyn Progress,
     ) -> Result<Self, Error> {
         if !index.options().places.is_empty() {
-            // Copies that are only searched are not written to, and may be shared with other processes. What is opened is what stands at
-            // the path, which is to be the index that is open.
+            // Copies for searches are not written to, and other processes may share them. The index
+            // at the path is opened, and it must be the one that is open.
             index.volume().check_path(index.path())?;
             return Self::open_lent(
                 index.path(),
@@ -468,11 +493,12 @@ impl LiveIndex {
         }
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
-        // What was inserted through it, and could not be put into a checkpoint, is replayed from the log.
+        // If vectors were inserted through it and no checkpoint has them, they are replayed from
+        // the log.
         let nodes = manifest
             .placement
             .map_or(manifest.vectors, |facts| facts.nodes);
-        // One that was opened for searching alone has pages in the memory that inserts are to take.
+        // If it was opened for searches alone, pages fill the memory that inserts need.
         let memory = index.memory();
         let has_room = memory.budget.is_none() || memory.for_changes;
         if has_room && manifest == *index.manifest() && index.nodes() as u64 == nodes {
@@ -486,7 +512,7 @@ impl LiveIndex {
         Self::start(lock, volume, index, options, progress)
     }
 
-    /// Opens what is behind `index`, whose files are in `storage`; its lock is held.
+    /// Opens the files behind `index`, which are in `storage`. The lock is held.
     fn start(
         lock: LockGuard,
         storage: Arc<dyn Volume>,
@@ -497,11 +523,11 @@ impl LiveIndex {
         bounds::writing(options)?;
         match (options.update, index.has_clusters()) {
             (Some(Update::Rebalance), false) => {
-                let expected = "another way: the index is a graph, and it is of clusters";
+                let expected = "another way to update, since this index is a graph, and rebalance needs clusters";
                 return Err(Error::call("update", Update::Rebalance, expected));
             }
             (Some(way), true) if !matches!(way, Update::Merge | Update::Rebalance) => {
-                let expected = "merge or rebalance, since the index is of clusters";
+                let expected = "merge or rebalance, since this is an index of clusters";
                 return Err(Error::call("update", way, expected));
             }
             _ => {}
@@ -528,7 +554,7 @@ impl LiveIndex {
         let replayed = overlay.fresh[0].slots() > 0
             || overlay.deleted.len() > index.carried().dead
             || index.columns().has_new();
-        // What was replayed is in no checkpoint yet.
+        // Replayed changes are in no checkpoint yet.
         let checkpointed = match replayed {
             true => index.manifest().log_from.sequence,
             false => log.next_sequence(),
@@ -581,13 +607,13 @@ impl LiveIndex {
         self.state.read().clone()
     }
 
-    /// The index on storage as it is now, for tests that read it beside changes.
+    /// The current index on storage, for tests that read it beside changes.
     #[cfg(test)]
     pub(crate) fn on_storage(&self) -> Arc<Index> {
         self.state().index.clone()
     }
 
-    /// What searches start from, for tests that look at all of it.
+    /// The state that searches start from, for tests that examine all of it.
     #[cfg(test)]
     pub(super) fn parts(&self) -> (Arc<Index>, Overlay) {
         let state = self.state();
@@ -597,16 +623,16 @@ impl LiveIndex {
         (state.index.clone(), state.overlay.clone())
     }
 
-    /// The vectors that a search can find, at every moment.
+    /// The number of vectors that a search can find now.
     pub fn len(&self) -> usize {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Whether it is what the index in its directory is: false once the directory was moved or removed, or another has taken its
-    /// path, and once it takes no more changes. Then open the index again.
+    /// Whether this is still the index in its directory. False if the directory was moved, removed
+    /// or replaced, or if this handle takes no more changes. Then open the index again.
     ///
     /// # Errors
-    /// Nobody can tell; this process was forked from the one that opened it.
+    /// The directory cannot be read. This process was forked from the one that opened the index.
     pub fn is_current(&self) -> Result<bool, Error> {
         let checked = self.volume.check_held();
         match checked.and_then(|()| self.volume.check_path(&self.path)) {
@@ -626,12 +652,12 @@ impl LiveIndex {
         self.state().index.clone()
     }
 
-    /// The directory it lives in.
+    /// The directory of the index.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the index is and what it takes; vectors and deleted ones are those of now.
+    /// Facts and sizes of the index. The numbers of vectors and of deleted ones are current.
     pub fn stats(&self) -> Stats {
         let state = self.state();
         let mut stats = state.index.stats();
@@ -643,7 +669,7 @@ impl LiveIndex {
         stats.health = self.seen_health();
         let drifted = stats.health.drifted;
         let drifted = drifted.filter(|&share| share >= MergeWhen::default().drifted);
-        // Nothing is missed where all are looked at.
+        // If a search scans all vectors, it misses none.
         let live = self.len() as u64;
         let drifted = drifted.filter(|_| looks_at(&state.index, live) != LooksAt::All);
         let badly = drifted.map(Due::Drifted);
@@ -656,17 +682,18 @@ impl LiveIndex {
         stats
     }
 
-    /// What keeps a sample of the queries that are served.
+    /// The sample of queries for live recall.
     pub(crate) fn watch_recall(&self) -> Option<&RecallWatch> {
         self.open.watch_recall.as_ref()
     }
 
-    /// What measures recall in the background.
+    /// The measurement of recall in the background.
     pub(crate) fn measurer(&self) -> &Mutex<Option<Measurer>> {
         &self.measurer
     }
 
-    /// Merges that were made since it was opened: those of [`compact`](LiveIndex::compact), also in the background.
+    /// The number of merges since the index was opened, by [`compact`](LiveIndex::compact) and in
+    /// the background.
     pub fn merges(&self) -> u64 {
         self.merges.load(Ordering::Relaxed)
     }
@@ -682,7 +709,8 @@ impl LiveIndex {
         Ok(found?.first().is_some_and(Option::is_some))
     }
 
-    /// Searches a batch of queries; sees every change whose call returned before this one began.
+    /// Searches a batch of queries. It sees every change whose call returned before this call
+    /// began.
     ///
     /// # Errors
     /// As [`Index::search`].
@@ -694,7 +722,8 @@ impl LiveIndex {
         self.search_observed(queries, options, &Silent)
     }
 
-    /// As [`search`](LiveIndex::search); `progress` is told of each query that is done and may interrupt the batch.
+    /// As [`search`](LiveIndex::search). `progress` is called for each finished query, and may
+    /// interrupt the batch.
     ///
     /// # Errors
     /// As [`Index::search_observed`].
@@ -709,7 +738,7 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// The same; live recall is not of it.
+    /// The same, without a sample for live recall.
     pub(crate) fn search_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -729,7 +758,7 @@ impl LiveIndex {
         Ok(results)
     }
 
-    /// Runs a search of what counts now.
+    /// Runs a search at the current moment.
     pub(super) fn at_a_moment<T>(&self, search: impl FnOnce(&Index, Seen<'_>) -> T) -> T {
         let (state, moment) = self.at_one_moment();
         let seen = Seen {
@@ -739,42 +768,42 @@ impl LiveIndex {
         search(&state.index, seen)
     }
 
-    /// What a search starts from, and the moment of it that the search sees.
+    /// The state that a search starts from, and the moment of the search.
     fn at_one_moment(&self) -> (Arc<State>, Moment) {
-        // One moment of all that is searched, while nobody puts anything else in its place: from here on vectors may go from one
-        // graph to another, also to that of an index that this search does not know.
+        // State and moment are taken together under the lock. Later, vectors may move from one
+        // graph to another, even to a graph of an index that this search does not know.
         let state = self.state.read();
         (state.clone(), state.overlay.now())
     }
 
-    /// What counts now.
+    /// The current state.
     pub(crate) fn at_present(&self) -> Snapshot {
         Snapshot::of(&self.state.read())
     }
 
-    /// Has something done at a moment when nobody changes anything.
+    /// Runs a function while no call changes the index.
     pub(crate) fn while_nobody_changes<T>(&self, act: impl FnOnce(&Snapshot) -> T) -> T {
         let _gate = self.gate.write();
         act(&self.at_present())
     }
 
-    /// The directory that has all of it, wherever copies are.
+    /// The directory with the whole index, wherever its copies are.
     ///
     /// # Errors
-    /// It is not at its path any more, or this process does not hold its lock.
+    /// The index is not at its path any more, or this process does not hold its lock.
     pub(crate) fn home_on_storage(&self) -> Result<Directory, Error> {
         self.volume.check_held()?;
         self.volume.check_path(&self.path)?;
         let directory = Directory::open(&self.path)?;
-        // The one that was looked at, and not one that took its place since.
+        // The directory that was checked, even if another has taken its path since.
         self.volume.check_path(&self.path)?;
         Ok(directory)
     }
 
-    /// As long as what is returned is there, no checkpoint is made, and no merge begins. Changes go on.
+    /// Prevents checkpoints and merges until the returned guard is dropped. Changes go on.
     ///
     /// # Errors
-    /// An interruption through `progress`, while a merge is waited for.
+    /// An interruption through `progress` during the wait for a merge.
     pub(crate) fn without_checkpoints(
         &self,
         progress: &dyn Progress,
@@ -789,8 +818,8 @@ impl LiveIndex {
         }
     }
 
-    /// From now on the checkpoint before the last merge is kept, with what it takes in memory and on storage: for who has asked something of it that is
-    /// not answered yet.
+    /// Keeps the checkpoint before the last merge from now on, with its memory and storage. For
+    /// callers whose requests to it are not answered yet.
     pub(crate) fn keep_before(&self) {
         let mut before = self.before.lock();
         if let Before::Unwanted = *before {
@@ -807,9 +836,11 @@ impl LiveIndex {
         drop(kept);
     }
 
-    /// The checkpoint before the last merge, if it is kept, as it was when its place was taken; and what counts now.
+    /// The checkpoint before the last merge, if it is kept, at the time of its replacement. Then
+    /// the current state.
     pub(crate) fn snapshots(&self) -> (Option<Snapshot>, Snapshot) {
-        // In this order: a merge puts what it replaces into `before`, and then itself into `state`. So where this is what a merge made, the one before is there.
+        // In this order: a merge first puts the replaced state into `before`, and then the new one
+        // into `state`. So if `now` is from a merge, `before` has its predecessor.
         let now = self.at_present();
         let before = match &*self.before.lock() {
             Before::Kept(state) => Some(Snapshot::of(state)),
@@ -818,7 +849,7 @@ impl LiveIndex {
         (before, now)
     }
 
-    /// Refuses the numbers that a [`search`](LiveIndex::search) refuses, whatever the queries are.
+    /// Refuses the numbers that [`search`](LiveIndex::search) refuses, whatever the queries.
     ///
     /// # Errors
     /// A number beyond its bound ([`bounds`](crate::bounds)).
@@ -828,7 +859,8 @@ impl LiveIndex {
         numbers.map(drop)
     }
 
-    /// Vectors on storage, those of them that do not count, and as many as what waits in memory is worth.
+    /// Vectors on storage, the deleted ones among them, and the equivalent number of vectors for
+    /// the memory of waiting changes.
     pub(super) fn extents(&self) -> (u64, u64, u64) {
         let state = self.state();
         (
@@ -841,14 +873,15 @@ impl LiveIndex {
         )
     }
 
-    /// Whether vectors that wait go into clusters in place, by themselves.
+    /// Whether waiting vectors join clusters in place by themselves.
     pub(super) fn takes_in_place(&self) -> bool {
-        // After one that failed, a merge may do what it could not.
+        // After a failed rebalance, a merge may succeed.
         self.rebalances(&self.state()) && self.rebalance_after.load(Ordering::Relaxed) == 0
     }
 
-    /// Vectors that came since the last build or merge, and the share of files of clusters that does not count any more; in place of it, of a graph into which
-    /// vectors come directly, the share of its pages that the last build or merge would not have taken for as many vectors.
+    /// Vectors since the last build or merge, and the share of garbage. For clusters this is the
+    /// share of dead bytes in their files. For a graph with direct inserts it is the share of pages
+    /// that a build or merge would not need for as many vectors.
     pub(super) fn garbage(&self) -> (u64, f64) {
         let state = self.state();
         let came = |nodes: u64| nodes.saturating_sub(state.index.manifest().vectors);
@@ -865,28 +898,28 @@ impl LiveIndex {
         }
     }
 
-    /// What the last look told of what probes read.
+    /// The last measurement of the reads of probes.
     pub(super) fn scattered(&self) -> &Scattered {
         &self.scattered
     }
 
-    /// What searches read since the last merge.
+    /// The reads of searches since the last merge.
     pub(super) fn reads(&self) -> &Reads {
         &self.reads
     }
 
-    /// What went wrong, and whether changes go on.
+    /// Failures, and whether the index still takes changes.
     pub(super) fn health(&self) -> &Health {
         &self.health
     }
 
-    /// Makes everything durable that was inserted and deleted before.
+    /// Syncs all inserts and deletes before the call.
     ///
     /// # Errors
     /// The log cannot be written.
     pub fn flush(&self) -> Result<(), Error> {
         match self.log.is_broken() {
-            // It makes durable, in another file, what was acknowledged.
+            // This writes all acknowledged changes into another file, and syncs them.
             true => self.log.rotate().map(drop),
             false => self.log.flush(),
         }

@@ -1,8 +1,9 @@
-//! Searches with filters: what matches is found once for a batch, then each query is searched among that.
+//! Searches with filters: the matches are found once for a batch, and each query is searched among
+//! them.
 //!
 //! ```text
 //!   filter ──check──> columns' index parts ──> nodes on storage ──┐
-//!              └────> rows in memory ─────> slots of graphs ───┴─> search among these (`search/ways.rs`)
+//!              └────> rows in memory ─────> slots of graphs ──────┴─> search among these
 //! ```
 
 use super::overlay::Seen;
@@ -15,7 +16,7 @@ use crate::stores::columns::Looked;
 use crate::update::LiveIndex;
 use crate::{Error, SearchOptions, SearchResults};
 
-/// What matches a filter when a search begins.
+/// The matches of a filter at the start of a search.
 pub(crate) struct Matches {
     nodes: NodeSet,
     fresh: [NodeSet; 2],
@@ -23,7 +24,7 @@ pub(crate) struct Matches {
 }
 
 impl Matches {
-    /// Of an index and what changed since its checkpoint.
+    /// The matches in an index and in the changes since its checkpoint.
     ///
     /// # Errors
     /// A filter that does not fit the columns; columns that cannot be read.
@@ -36,7 +37,7 @@ impl Matches {
         Self::of(index, seen, &filter)
     }
 
-    /// The same of a filter that fits the columns.
+    /// The same for a filter that fits the columns.
     ///
     /// # Errors
     /// Columns that cannot be read.
@@ -50,7 +51,8 @@ impl Matches {
         for (slots, (graph, moment)) in fresh.iter_mut().zip(seen.iter().flat_map(Seen::fresh)) {
             *slots = graph.matching(moment, filter)?;
         }
-        // Memory first: vectors go from there to storage, and one that is met twice is one answer.
+        // Memory first, since vectors move from memory to storage. A vector that is met twice is
+        // one answer.
         let look = || columns.matching(filter, index.nodes() as u32);
         let (nodes, looked) = Looked::of(look);
         Ok(Self {
@@ -60,7 +62,7 @@ impl Matches {
         })
     }
 
-    /// Bytes that it takes, about.
+    /// Bytes of memory, approximately.
     pub(crate) fn memory_bytes(&self) -> usize {
         let fresh: usize = self.fresh.iter().map(NodeSet::memory_bytes).sum();
         self.nodes.memory_bytes() + fresh
@@ -76,14 +78,15 @@ impl Matches {
 }
 
 impl Index {
-    /// Searches a batch of queries among the vectors that match a filter: k answers whenever k match, and where fewer do, padding behind them
-    /// ([`SearchResults::ids`]).
+    /// Searches a batch of queries among the vectors that match a filter. A query has k answers if
+    /// k vectors match. If fewer match, the other places are padded ([`SearchResults::ids`]).
     ///
-    /// The list adapts to how many match; whether a walk goes through the others or what matches is looked at itself, is chosen by what each would
-    /// cost.
+    /// The list adapts to the number of matches. The expected cost decides between a walk, which
+    /// also passes other vectors, and a comparison of all matches ([`Way`](crate::Way)).
     ///
     /// # Errors
-    /// As [`search`](Index::search), and [`Error::Filter`] for a filter that does not fit the [columns](Index::schema).
+    /// As [`search`](Index::search). [`Error::Filter`] for a filter that does not fit the
+    /// [columns](Index::schema).
     ///
     /// ```no_run
     /// use stratann::{Filter, Index, OpenOptions, SearchOptions, VectorFile};
@@ -105,10 +108,11 @@ impl Index {
         self.search_filtered_observed(queries, options, filter, &Silent)
     }
 
-    /// As [`search_filtered`](Index::search_filtered); `progress` is told of each query that is done and may interrupt the batch.
+    /// As [`search_filtered`](Index::search_filtered). `progress` is called for each finished
+    /// query, and may interrupt the batch.
     ///
     /// # Errors
-    /// As there, and [`Error::Interrupted`].
+    /// As for [`search_filtered`](Index::search_filtered), and [`Error::Interrupted`].
     pub fn search_filtered_observed(
         &self,
         queries: &dyn VectorSource,
@@ -121,7 +125,7 @@ impl Index {
         Ok(found)
     }
 
-    /// The same; live recall is not of it.
+    /// The same, without a sample for live recall.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -136,7 +140,7 @@ impl Index {
     /// The same by a filter that fits the columns.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`search_filtered_observed`](Index::search_filtered_observed).
     pub(crate) fn search_checked(
         &self,
         queries: &dyn VectorSource,
@@ -155,10 +159,11 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// As [`Index::search_filtered`]; sees every change whose call returned before this one began.
+    /// As [`Index::search_filtered`]. It sees every change whose call returned before this call
+    /// began.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Index::search_filtered`].
     pub fn search_filtered(
         &self,
         queries: &dyn VectorSource,
@@ -168,10 +173,11 @@ impl LiveIndex {
         self.search_filtered_observed(queries, options, filter, &Silent)
     }
 
-    /// As [`Index::search_filtered_observed`]; sees every change whose call returned before this one began.
+    /// As [`Index::search_filtered_observed`]. It sees every change whose call returned before this
+    /// call began.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Index::search_filtered_observed`].
     pub fn search_filtered_observed(
         &self,
         queries: &dyn VectorSource,
@@ -184,7 +190,7 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// The same; live recall is not of it.
+    /// The same, without a sample for live recall.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,

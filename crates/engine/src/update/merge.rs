@@ -133,8 +133,8 @@ pub(super) fn merge(
     };
     if given && outgrown != Outgrown::No {
         progress.warn(
-            "the codebook that the index was given tells its vectors apart worse than one of its own would, and is kept, since other indexes may \
-             share it: build the index anew with another one, or without one",
+            "the codebook that the index was given serves its vectors worse than a new one would. It is kept, since other indexes may \
+             share it. Build the index again with another one, or without one",
         );
     }
     let later = rows.row_of.iter().skip(index.manifest().vectors as usize);

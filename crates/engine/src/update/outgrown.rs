@@ -125,7 +125,7 @@ pub(super) fn outgrown(
     tracing::debug!(
         share,
         rows,
-        "error of a codebook of these rows, as a share of that of the one before"
+        "error of a new codebook of these rows, as a share of the error of the present one"
     );
     // If all rows are encoded without an error, the share is NaN.
     Ok(match share {

@@ -1,12 +1,12 @@
-//! What changed since the checkpoint, as a search sees it: vectors that are in memory only, and ids of the checkpoint that
-//! no longer count.
+//! Changes since the checkpoint, as a search sees them: vectors in memory only, and ids of the
+//! checkpoint that are deleted or replaced.
 //!
-//! A search goes by what counted at one [`Moment`], before it looks at anything. Else it could look for the new vector of
-//! an id before that is there, and for the old one when it does not count any more, and find neither:
+//! A search fixes one [`Moment`] before its first look. Otherwise it could miss both vectors of a
+//! replaced id: look for the new one before it is there, and for the old one after it is gone.
 //!
 //! ```text
-//!   upsert             new vector can be found ──> old one does not count, as of moment 8
-//!   search   moment 7 ──> fresh graphs, without it ──────> index on storage: the old one counts until 8
+//!   upsert             new vector can be found ──> old one is dead from moment 8 on
+//!   search   moment 7 ──> fresh graphs, without it ──────> index on storage: the old one is live
 //! ```
 
 use std::collections::HashMap;
@@ -22,27 +22,27 @@ use super::ranges::IdRanges;
 use crate::Error;
 use crate::search::Admission;
 
-/// Changes on top of an index on storage. A clone shares them.
+/// Changes on top of an index on storage. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Overlay {
-    /// Graphs of vectors that are not on storage yet; while they are merged, two of them.
+    /// Graphs of vectors that are not on storage yet. During a merge there are two.
     pub(crate) fresh: Vec<Arc<FreshGraph>>,
     /// Ids on storage that were deleted, or replaced by a vector in one of these graphs.
     pub(crate) deleted: Arc<Tombstones>,
-    /// Ids of vectors that were inserted directly since the build, and count.
+    /// Ids of live vectors that were inserted directly since the build.
     pub(crate) inserted: Arc<RwLock<IdRanges>>,
 }
 
-/// What counts when a search begins.
+/// The state that a search sees, fixed at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
-    /// Tombstones.
+    /// The number of tombstones.
     dead: u32,
-    /// Of each graph, in their order.
+    /// The moment of each graph, in their order.
     fresh: [FreshMoment; 2],
 }
 
-/// Changes as they were at a moment.
+/// Changes at a moment.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'a> {
     pub(crate) overlay: &'a Overlay,
@@ -50,12 +50,12 @@ pub(crate) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// What may be an answer of the index on storage.
+    /// The predicate for answers of the index on storage.
     pub(crate) fn admission(&self) -> Admission<'a> {
         Admission::but(self.dead())
     }
 
-    /// What does not count of the index on storage.
+    /// The dead records of the index on storage.
     pub(crate) fn dead(&self) -> Dead<'a> {
         Dead {
             tombstones: &self.overlay.deleted,
@@ -63,7 +63,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The graphs of new vectors, each with what may be an answer of it.
+    /// The graphs of new vectors, each with its moment.
     pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> + use<'a> {
         let graphs = self.overlay.fresh.iter();
         graphs.map(|fresh| &**fresh).zip(self.moment.fresh)
@@ -80,7 +80,7 @@ impl Overlay {
         }
     }
 
-    /// That of a checkpoint on which nothing was logged.
+    /// The overlay of a checkpoint without later records in the log.
     pub(crate) fn carried(carried: &CarriedIds) -> Self {
         Self {
             fresh: Vec::new(),
@@ -89,10 +89,11 @@ impl Overlay {
         }
     }
 
-    /// The moment of now. Of each change of an id's vector it has seen at least what the change took away, or what it brought.
+    /// The current moment. Of each change of an id's vector, it contains at least the removal of
+    /// the old one or the new one.
     pub(crate) fn now(&self) -> Moment {
-        // The other way round than changes, which bring before they take away: from where old vectors are to where new
-        // ones are.
+        // The reverse of the order of changes, which add before they remove: first the place of old
+        // vectors, then the place of new ones.
         let dead = self.deleted.moment();
         let mut fresh = [FreshMoment::default(); 2];
         for (moment, graph) in fresh.iter_mut().zip(&self.fresh) {
@@ -101,84 +102,89 @@ impl Overlay {
         Moment { dead, fresh }
     }
 
-    /// Vectors that are in the log and not in the checkpoint.
+    /// Vectors in the log that the checkpoint does not have.
     pub(crate) fn logged(&self) -> u64 {
         self.fresh.iter().map(|graph| graph.len() as u64).sum()
     }
 
-    /// Bytes that it takes in memory, about.
+    /// Bytes in memory, approximately.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let fresh = self.fresh.iter().map(|graph| graph.memory_bytes() as u64);
         fresh.sum::<u64>() + self.deleted.memory_bytes()
     }
 
-    /// Bytes that a budget counts for it, at least what it takes and what its vectors were charged when they came.
+    /// Bytes that a budget counts: at least the bytes in memory, and at least the charges of its
+    /// vectors when they were inserted.
     pub(crate) fn charged_bytes(&self) -> u64 {
         let fresh = self.fresh.iter();
         let charged = fresh.map(|graph| graph.charged_bytes().max(graph.memory_bytes() as u64));
         charged.sum::<u64>() + self.deleted.charged_bytes()
     }
 
-    /// Of these, those of rows.
+    /// The part of these bytes for rows.
     pub(crate) fn charged_rows(&self) -> u64 {
         self.fresh.iter().map(|graph| graph.charged_rows()).sum()
     }
 
-    /// Whether nothing changed.
+    /// Whether there are no changes.
     pub(crate) fn is_empty(&self) -> bool {
         self.deleted.len() == 0 && self.fresh.iter().all(|graph| graph.slots() == 0)
     }
 
-    /// Vectors beyond those on storage that a search can find, less those that it must not.
+    /// The number of vectors that a search can find, for `stored` nodes on storage.
     pub(crate) fn live(&self, stored: usize) -> usize {
         (stored + self.logged() as usize).saturating_sub(self.deleted.len())
     }
 }
 
-/// Bytes of an id that does not count: sixteen, a byte of control, and a table that is two thirds full.
+/// Bytes of a dead id: sixteen, a byte of control, in a table that is two thirds full.
 const STONE: u64 = 26;
-/// Bytes that a budget counts for it: also sixteen in the list that a checkpoint keeps, and those of its node once searches have met it.
+/// Bytes that a budget counts for a dead id. They include sixteen in the list that a checkpoint
+/// keeps, and those for its node once searches have met it.
 pub(super) const TOMBSTONE: u64 = STONE + 16 + 20;
 
-/// Parts of the set, each with a lock: every ranked vector is looked up, on all threads.
+/// Parts of the set, each with a lock. Every ranked vector is looked up, on all threads.
 const SHARDS: usize = 64;
 
-/// Replacements of one id that a search may be overtaken by, and still find the vector that counted when it began.
+/// The number of replacements of one id during a search after which it still finds the vector of
+/// its start.
 const OVERTAKEN: usize = 16;
 
-/// An id's records on nodes below the bound do not count.
+/// The records of an id on nodes below the bound are dead.
 #[derive(Clone, Copy, Debug)]
 struct Stone {
     bound: u32,
-    /// From this moment on: how many records did not count, with this one.
+    /// The moment from which it holds: the number of dead records, with this one.
     since: u32,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     stones: HashMap<u64, Stone>,
-    /// Those before the last, oldest first, of ids that were replaced more than once: the last one does not say what did not
-    /// count before.
+    /// Earlier bounds, oldest first, of ids that were replaced more than once. The last bound does
+    /// not say which records were dead before.
     earlier: HashMap<u64, Vec<Stone>>,
 }
 
-/// Ids whose records do not count, each with the node below which they do not: where new vectors are inserted straight into the
-/// graph, a later record of the same id may. Looked up far more often than changed, and empty as a rule.
+/// Ids with dead records, each with the node below which its records are dead. If new vectors are
+/// inserted directly into the graph, a later record of the id may be live. The set is looked up far
+/// more often than changed, and is usually empty.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
-    /// Records that do not count. It only grows, so that it tells moments from each other.
+    /// The number of dead records. It only grows, so that it can serve as the moment.
     dead: AtomicUsize,
     shards: [RwLock<Shard>; SHARDS],
-    /// Nodes whose records were met and do not count, by their last bits, and since when. A search learns that a node is
-    /// deleted when it has its id, which stands with the vector; the next one knows it as soon as it meets the node. A table
-    /// of all deleted nodes would need one from id to node, which is memory for each vector; this one takes some bytes for
-    /// each that was deleted.
+    /// Nodes whose records were met and are dead, by their last bits, with the moment of the death.
+    /// A search learns that a node is deleted when it reads the node's id, which is stored with the
+    /// vector. Later searches know when they meet the node. A table of all deleted nodes would need
+    /// a table from id to node, with memory for each vector. This one takes some bytes for each
+    /// deleted vector.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
-    /// The moment up to which all nodes that do not count and have rows were met.
+    /// The moment up to which all dead nodes with rows were met.
     rows_met: Mutex<Option<u32>>,
 }
 
-/// What does not count at a moment.
+/// The dead records at a moment.
 #[derive(Clone, Copy)]
 pub(crate) struct Dead<'a> {
     tombstones: &'a Tombstones,
@@ -186,17 +192,17 @@ pub(crate) struct Dead<'a> {
 }
 
 impl Dead<'_> {
-    /// Whether everything counts.
+    /// Whether no record is dead.
     pub(crate) fn is_empty(&self) -> bool {
         self.at == 0 || self.len() == 0
     }
 
-    /// How many records do not count now.
+    /// The number of dead records now.
     pub(crate) fn len(&self) -> usize {
         self.tombstones.len()
     }
 
-    /// Whether the record of an id on a node does not count; such nodes are remembered.
+    /// Whether the record of an id on a node is dead. Dead nodes are remembered.
     #[inline]
     pub(crate) fn meets(&self, id: u64, node: u32) -> bool {
         if self.is_empty() {
@@ -213,39 +219,40 @@ impl Dead<'_> {
         true
     }
 
-    /// Whether a record of an id that the checkpoint's build has does not count.
+    /// Whether the record of an id in the checkpoint's build is dead.
     pub(crate) fn counts_not(&self, id: u64) -> bool {
         !self.is_empty() && self.tombstones.since(id, 0, self.at).is_some()
     }
 
-    /// Whether a record of an id went since the moment.
+    /// Whether a record of an id died after the moment.
     pub(crate) fn went_since(&self, id: u64) -> bool {
         let shard = self.tombstones.shard(id).read();
         let last = shard.stones.get(&id);
         last.is_some_and(|stone| stone.since > self.at)
     }
 
-    /// How many records do not count at the moment.
+    /// The number of dead records at the moment.
     pub(crate) fn at_most(&self) -> u64 {
         u64::from(self.at)
     }
 
-    /// How many ids [`meet_rows`](Dead::meet_rows) would look up, at most.
+    /// The most ids that [`meet_rows`](Dead::meet_rows) would look up.
     pub(crate) fn rows_to_meet(&self) -> u64 {
         let met = self.tombstones.rows_met.lock().unwrap_or_default();
         u64::from(self.at.saturating_sub(met))
     }
 
-    /// Meets all nodes that do not count and have rows: `look` is given the ids that went since somebody did so the last time, ascending, and calls
-    /// what it is given with all nodes of them that have rows, and others as it likes.
+    /// Meets all dead nodes that have rows. `look` receives the ids that died since the last call,
+    /// ascending, and a function. It calls the function with all of their nodes that have rows, and
+    /// possibly with others.
     ///
     /// # Errors
-    /// Those of `look`.
+    /// The errors of `look`.
     pub(crate) fn meet_rows(
         &self,
         look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // Who comes meanwhile waits, and finds all of it done.
+        // Other callers wait here, and then have nothing left to do.
         let mut met = self.tombstones.rows_met.lock();
         let is_new = |since: u32| since <= self.at && met.is_none_or(|met| since > met);
         let mut ids = Vec::new();
@@ -265,7 +272,7 @@ impl Dead<'_> {
         Ok(())
     }
 
-    /// The nodes that were met so far and do not count at the moment.
+    /// The nodes that were met so far and are dead at the moment.
     pub(crate) fn met(&self) -> RoaringBitmap {
         let mut nodes = RoaringBitmap::new();
         for shard in &self.tombstones.met {
@@ -276,7 +283,7 @@ impl Dead<'_> {
         nodes
     }
 
-    /// Whether a node is known to have a record that does not count: it never will again.
+    /// Whether a node is known to have a dead record, which stays dead.
     #[inline]
     pub(crate) fn knows(&self, node: u32) -> bool {
         !self.is_empty()
@@ -287,7 +294,7 @@ impl Dead<'_> {
     }
 }
 
-/// Above every node: no record of the id counts.
+/// Above every node: all records of the id are dead.
 pub(crate) const ALL_NODES: u32 = u32::MAX;
 
 impl Default for Tombstones {
@@ -303,31 +310,31 @@ impl Default for Tombstones {
 
 impl Tombstones {
     fn shard(&self, id: u64) -> &RwLock<Shard> {
-        // Ids are row numbers as a rule: neighbouring ones part.
+        // Ids are usually row numbers, so neighbours go to different shards.
         &self.shards[(id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize % SHARDS]
     }
 
-    /// Adds an id whose records on all nodes do not count; false if it is there already.
+    /// Adds an id, all of whose records are dead. False if it is in the set already.
     pub(crate) fn insert(&self, id: u64) -> bool {
         self.insert_below(id, ALL_NODES)
     }
 
-    /// Adds an id whose record, one that counted, is on a node below `bound`; false if it is there with this bound or a
-    /// higher one.
+    /// Adds an id, whose live record is on a node below `bound`. False if the set has it with this
+    /// bound or a higher one.
     pub(crate) fn insert_below(&self, id: u64, bound: u32) -> bool {
         let mut shard = self.shard(id).write();
         let before = shard.stones.get(&id).copied();
         if before.is_some_and(|before| before.bound >= bound) {
             return false;
         }
-        // Seen by whoever starts a search after the delete returned: the lock's release orders it.
+        // Searches that start after the delete returned see it, by the release of the lock.
         let dead = self.dead.fetch_add(1, Ordering::Release) + 1;
         let since = u32::try_from(dead).unwrap_or(u32::MAX);
         shard.stones.insert(id, Stone { bound, since });
         if let Some(before) = before {
             let earlier = shard.earlier.entry(id).or_default();
             if earlier.len() == OVERTAKEN {
-                // What is deleted is never answered, though it had been there when a search began.
+                // A deleted id is never answered, even by a search that began before the delete.
                 let oldest = earlier.remove(0);
                 earlier[0].since = oldest.since;
             }
@@ -336,14 +343,15 @@ impl Tombstones {
         true
     }
 
-    /// The record on a node does not count and never did: it was given up while it was made. Its id may be somewhere else.
+    /// Marks the record on a node as dead from the start, since its insert was given up. Another
+    /// node may have its id.
     pub(crate) fn mark_dead(&self, node: u32) {
         self.dead.fetch_add(1, Ordering::Release);
         let since = 0;
         self.met[node as usize % SHARDS].write().insert(node, since);
     }
 
-    /// Puts back what [`all`](Tombstones::all) gave, of which `dead` records do not count.
+    /// The set from a list by [`all`](Tombstones::all), with the number of dead records.
     pub(crate) fn restore(all: &[(u64, u32)], dead: usize) -> Self {
         let tombstones = Self::default();
         for &(id, bound) in all {
@@ -354,12 +362,12 @@ impl Tombstones {
         tombstones
     }
 
-    /// The moment of now.
+    /// The current moment.
     fn moment(&self) -> u32 {
         u32::try_from(self.len()).unwrap_or(u32::MAX)
     }
 
-    /// What does not count at any moment while it is asked.
+    /// The dead records at the time of each question, not at a fixed moment.
     pub(crate) fn as_it_comes(&self) -> Dead<'_> {
         Dead {
             tombstones: self,
@@ -367,13 +375,14 @@ impl Tombstones {
         }
     }
 
-    /// Whether the record of an id on a node does not count.
+    /// Whether the record of an id on a node is dead.
     #[inline]
     pub(crate) fn contains(&self, id: u64, node: u32) -> bool {
         self.len() > 0 && self.since(id, node, u32::MAX).is_some()
     }
 
-    /// Since when the record of an id on a node does not count, if it does not at a moment.
+    /// The moment at which the record of an id on a node died. `None` if it is live at the moment
+    /// `at`.
     fn since(&self, id: u64, node: u32, at: u32) -> Option<u32> {
         let shard = self.shard(id).read();
         let last = shard.stones.get(&id)?;
@@ -390,18 +399,19 @@ impl Tombstones {
             .min()
     }
 
-    /// Whether no record of an id below any bound counts: one that the checkpoint's build has does not, then.
+    /// Whether all records of an id below some bound are dead, among them the one of the
+    /// checkpoint's build.
     pub(crate) fn contains_built(&self, id: u64) -> bool {
         self.contains(id, 0)
     }
 
-    /// How many records do not count.
+    /// The number of dead records.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// All ids, each with the node below which its records do not count.
+    /// All ids, each with the node below which its records are dead.
     pub(crate) fn all(&self) -> HashMap<u64, u32> {
         let shards = self.shards.iter();
         shards
@@ -416,16 +426,16 @@ impl Tombstones {
             .collect()
     }
 
-    /// Bytes that the set takes, about.
+    /// Bytes of the set, approximately.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // Eight where the node was met, and a list where an id was replaced more than once.
+        // Eight for each met node, and a list for each id that was replaced more than once.
         let met: usize = self.met.iter().map(|shard| shard.read().capacity()).sum();
         let shards = self.shards.iter();
         let lists: usize = shards.map(|shard| shard.read().earlier.capacity()).sum();
         self.len() as u64 * STONE + met as u64 * 10 + lists as u64 * 50
     }
 
-    /// Bytes that a budget counts for it, at least what it takes.
+    /// Bytes that a budget counts, at least the bytes of the set.
     fn charged_bytes(&self) -> u64 {
         self.memory_bytes().max(self.len() as u64 * TOMBSTONE)
     }
@@ -453,7 +463,7 @@ mod tests {
         set.insert_below(7, 4);
         assert!(!now().knows(3) && !now().meets(7, 4) && now().meets(7, 3));
         assert!(now().knows(3) && !now().knows(4) && !now().knows(0));
-        // One that was given up while it was made.
+        // A record whose insert was given up.
         set.mark_dead(9);
         assert!(now().knows(9) && !now().knows(8) && set.len() == 2);
     }
@@ -471,7 +481,7 @@ mod tests {
         }
         let before = set.moment();
         assert!(at(1).meets(5, 3) && !at(1).meets(7, 3) && at(2).meets(7, 3));
-        // What a later search knows, one that began before does not.
+        // A search that began earlier does not know the nodes of a later search.
         assert!(at(2).knows(3) && at(1).knows(3) && !at(0).knows(3));
         for bound in 11..20 {
             set.insert_below(7, bound);
@@ -479,7 +489,7 @@ mod tests {
         assert!(at(before).meets(7, 9) && !at(before).meets(7, 10));
         assert!(at(before + 1).meets(7, 10) && !at(before + 1).meets(7, 11));
         assert!(!at(before).knows(10) && at(before + 1).knows(10));
-        // Whoever is overtaken that often does not find what is deleted.
+        // After so many replacements, a search does not find the deleted vector.
         for bound in 20..200 {
             set.insert_below(7, bound);
         }

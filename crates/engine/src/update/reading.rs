@@ -257,7 +257,7 @@ impl<'a> Reading<'a> {
     fn ids_from(&self, from: u64) -> Result<(Vec<u64>, Option<u64>), Error> {
         let Some(stored) = self.ids else {
             let expected =
-                "an index that says its ids: compact this one, which an earlier version wrote";
+                "an index with a file of ids. Compact this one, which an earlier version wrote";
             return Err(Error::call("index", self.index.path().display(), expected));
         };
         let mut ids = stored.some_from(from, SOME)?;

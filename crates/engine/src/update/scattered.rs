@@ -30,7 +30,7 @@ impl LiveIndex {
             }
             let times = clusters.scatter(&**index.volume()).unwrap_or_else(|error| {
                 // Searches meet the same error.
-                tracing::warn!(index = %self.path().display(), "a look at its clusters failed: {error}");
+                tracing::warn!(index = %self.path().display(), "its clusters could not be measured: {error}");
                 None
             });
             *looked = Some(Looked { checkpoint, times });

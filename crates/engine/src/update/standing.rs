@@ -1,8 +1,9 @@
-//! An index at a moment at which nobody changed anything, and each vector that counted then, for whoever reads all of them.
+//! An index at one moment, with each vector that was live then, for scans of all vectors.
 //!
 //! ```text
-//!   one moment ─> vectors in memory ───────────────> each_fresh   first: their ids count no more on storage
-//!              └> nodes on storage, some at a time ─> each_node    those that `counts` says yes to
+//!   one moment ─> vectors in memory ───────────────> each_fresh  first: their records on storage
+//!              │                                                 are dead
+//!              └> nodes on storage, some at a time ─> each_node  the ones that `counts` accepts
 //! ```
 
 use super::fresh::{FreshGraph, FreshMoment};
@@ -19,15 +20,15 @@ use crate::stores::columns::View;
 pub(crate) struct Standing<'a> {
     pub(crate) index: &'a Index,
     pub(crate) seen: Seen<'a>,
-    /// Nodes that there were.
+    /// The number of nodes.
     pub(crate) nodes: u32,
-    /// Columns as they were.
+    /// The columns at the moment.
     pub(crate) view: View,
-    /// Vectors that counted.
+    /// The number of live vectors.
     pub(crate) live: u64,
 }
 
-/// The same of an index that goes on changing, with what keeps its files there.
+/// The same for an index that keeps changing. It keeps the files of the moment.
 pub(crate) struct Held {
     snapshot: Snapshot,
     nodes: u32,
@@ -51,7 +52,7 @@ impl Held {
 }
 
 impl LiveIndex {
-    /// What counts at a moment at which nobody changes anything.
+    /// The current state, taken while no call changes the index.
     pub(crate) fn held(&self) -> Held {
         self.while_nobody_changes(|snapshot| {
             let index = &snapshot.index;
@@ -66,7 +67,7 @@ impl LiveIndex {
 }
 
 impl Index {
-    /// Has something read of what counted when it was opened.
+    /// Runs a function on the state at the opening.
     pub(crate) fn with_standing<T>(&self, read: impl FnOnce(&Standing<'_>) -> T) -> T {
         let carried;
         let overlay = match self.overlay() {
@@ -90,17 +91,18 @@ impl Index {
 }
 
 impl<'a> Standing<'a> {
-    /// The graphs of vectors that were in memory alone, the older first, as look-ups have it: while a merge goes on, an id may be in both for a moment,
-    /// and counts once.
+    /// The graphs of vectors that were in memory alone, the older first, as for look-ups. During a
+    /// merge an id may be in both for a moment, and counts once.
     pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> + use<'a> {
         self.seen.fresh()
     }
 
-    /// Calls `each` with some nodes that follow one another: number, outside id, vector. In any order, on one thread at a time; those that do not count
-    /// may be among them. Its steps are no steps of `progress`.
+    /// Calls `each` with the nodes from `first` to `end` (exclusive): number, external id, vector.
+    /// It calls in any order, on one thread at a time, and may include dead nodes. Its steps do not
+    /// count as steps of `progress`.
     ///
     /// # Errors
-    /// As those of [`Index::each_node`].
+    /// As for [`Index::each_node`].
     pub(crate) fn each_node(
         &self,
         first: u32,
@@ -115,7 +117,7 @@ impl<'a> Standing<'a> {
             .each_node(nodes, Exactness::Exact, admission, &quiet, each)
     }
 
-    /// Whether a record is the vector of its id at the moment, unless one was in memory.
+    /// Whether a record is the live vector of its id at the moment, unless the id was in memory.
     pub(crate) fn counts(&self, node: u32, id: u64) -> bool {
         node < self.nodes && self.seen.admission().admits(id, node)
     }

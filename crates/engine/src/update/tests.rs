@@ -120,7 +120,7 @@ impl Case {
     }
 }
 
-/// All that there are: directly, and by merges.
+/// All layouts, each with all of its ways to update: direct inserts and merges.
 pub(super) const CASES: [Case; 18] = [
     PACKED,
     Case(Layout::Packed, Update::Relocate),
@@ -146,7 +146,8 @@ fn base(case: Case, folder: &Path) -> SimVolume {
     base_of(case, BASE, folder)
 }
 
-/// An index of so many vectors. Many tests begin with the same one: a process builds each once.
+/// An index of `vectors` vectors. Many tests begin with the same index, so a process builds each
+/// once.
 fn base_of(case: Case, vectors: u64, folder: &Path) -> SimVolume {
     static BUILT: Mutex<Vec<(Case, u64, SimVolume)>> = Mutex::new(Vec::new());
     let mut built = BUILT.lock();
@@ -160,12 +161,12 @@ fn base_of(case: Case, vectors: u64, folder: &Path) -> SimVolume {
     volume
 }
 
-/// Builds one in a volume.
+/// Builds an index in a volume.
 fn build_base(case: Case, vectors: u64, volume: Arc<dyn Volume>, folder: &Path) {
     build_wide(case, case.dim(), vectors, volume, folder);
 }
 
-/// Builds one of vectors with so many dimensions.
+/// Builds an index of vectors with `dim` dimensions.
 fn build_wide(case: Case, dim: usize, vectors: u64, volume: Arc<dyn Volume>, folder: &Path) {
     let ids: Vec<u64> = (0..vectors).collect();
     let mut options = BuildOptions {
@@ -208,7 +209,8 @@ fn open_on(
     let options = WriteOptions {
         durability,
         threads: 1,
-        // So little that pages are written now and then, and a checkpoint is made every few calls.
+        // With so little memory, pages are written now and then. A checkpoint is made every few
+        // calls.
         update: Some(case.1),
         direct: DirectOptions {
             pending: 600,
@@ -220,7 +222,7 @@ fn open_on(
     LiveIndex::open_in(volume, folder, &OpenOptions::default(), &options)
 }
 
-/// Everything that counts, by id.
+/// All live vectors, by id.
 fn contents(live: &LiveIndex) -> Model {
     let (index, overlay) = live.parts();
     let mut model = Model::new();
@@ -250,7 +252,7 @@ fn rows_are_theirs(live: &LiveIndex, model: &mut Model) {
     let ids: Vec<u64> = model.keys().copied().collect();
     let rows = match live.attributes(&ids) {
         Ok(rows) => rows,
-        // Of damaged ids.
+        // The rows of some ids are damaged.
         Err(error) => return assert_eq!(error.kind(), ErrorKind::Damaged, "{error}"),
     };
     for ((id, vector), found) in model.iter_mut().zip(rows) {
@@ -336,7 +338,7 @@ impl Call {
                 live.insert_rows(&rows(ids, *version), &beside, Some(ids), &Silent)
                     .map(drop)
             }
-            // Without a row.
+            // In version 2, vectors have no rows.
             Call::Upsert(ids, 2) => live.upsert(&rows(ids, 2), ids, &Silent),
             Call::Upsert(ids, version) => {
                 let beside = RowTable::new(ids.iter().map(|&id| row(id, *version)).collect());
@@ -460,12 +462,12 @@ fn repaired(case: Case, volume: &Arc<dyn Volume>, folder: &Path, model: &Model) 
     find_all(&live, model);
 }
 
-/// Runs the script on a new index; gives the model at its end.
+/// Runs the script on a new index, and returns the model at its end.
 fn under_changes(case: Case, volume: &Arc<dyn Volume>, folder: &Path) -> Model {
     under_calls((&script(), first()), case, volume, folder)
 }
 
-/// The same with other calls, which begin with so much.
+/// As [`under_changes`], with other calls on an index whose contents are `model`.
 fn under_calls(
     (calls, mut model): (&[Call], Model),
     case: Case,
@@ -487,7 +489,7 @@ fn under_calls(
         assert_eq!(contents(&live), model, "{case:?}, call {at}");
         assert_eq!(live.len(), model.len(), "{case:?}, call {at}");
         find_all(&live, &model);
-        // Every other call, the process ends.
+        // After every other call, the process ends.
         if at % 2 == 1 {
             drop(live);
             live = open();
@@ -557,7 +559,7 @@ fn find_all_with(list: usize, live: &LiveIndex, model: &Model) {
     let options = SearchOptions {
         k: 3,
         list,
-        // By leading parts the nearest would not be 0 away.
+        // Estimates by leading parts would not give a distance of 0.
         exact: true,
         ..SearchOptions::default()
     };
@@ -566,14 +568,14 @@ fn find_all_with(list: usize, live: &LiveIndex, model: &Model) {
         let found = &results.ids[3 * query..3 * query + 3];
         assert_eq!(found[0], *id);
         assert_eq!(results.distances[3 * query], 0.0);
-        // Where there are fewer, the rest is padding.
+        // With fewer vectors, the other places are padding.
         let (there, padding) = found.split_at(model.len().min(3));
         assert!(there.iter().all(|id| model.contains_key(id)), "{found:?}");
         assert!(padding.iter().all(|&id| id == u64::MAX), "{found:?}");
     }
 }
 
-/// A search of an empty index answers padding.
+/// A search of an empty index returns padding.
 fn finds_nothing(live: &LiveIndex) {
     let query = wide_rows(live.index().dim(), &[5], 0);
     let options = SearchOptions {
@@ -583,12 +585,12 @@ fn finds_nothing(live: &LiveIndex) {
     assert_eq!(live.search(&query, &options).unwrap().ids, [u64::MAX; 3]);
 }
 
-/// Runs the script until the volume fails; says how many calls were acknowledged.
+/// Runs the script until the volume fails, and returns the number of acknowledged calls.
 fn run(case: Case, volume: &SimVolume, folder: &Path) -> usize {
     run_calls(&script(), case, volume, folder)
 }
 
-/// The same with other calls.
+/// As [`run`], with other calls.
 fn run_calls(calls: &[Call], case: Case, volume: &SimVolume, folder: &Path) -> usize {
     let mut acknowledged = 0;
     make_calls(calls, case, volume, folder, &mut || acknowledged += 1);
@@ -619,7 +621,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     let seeds = if slow() { 0..40 } else { 0..1 };
     let mut crashed = 0;
     for case in CASES {
-        // They relocate as coupled pages do.
+        // These relocate records in the same way as the coupled layout.
         let alike =
             [Layout::Packed, Layout::Decoupled].map(|layout| Case(layout, Update::Relocate));
         if slow() || !alike.contains(&case) {
@@ -628,7 +630,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
             crashed += crash_everywhere(case, &before, folder.path(), seeds.clone());
         }
     }
-    // Vectors that run on, and are appended where others do.
+    // Vectors that span pages, appended behind others of the kind.
     let (folder, before) = (tempfile::tempdir().unwrap(), SimVolume::new());
     let volume = Arc::new(before.clone());
     build_wide(DECOUPLED, WIDE, BASE, volume, folder.path());
@@ -647,7 +649,7 @@ fn crash_everywhere(
     crash_in_calls((&script(), &first()), case, before, folder, seeds)
 }
 
-/// The same of other calls, which begin with so much.
+/// As [`crash_everywhere`], with other calls on an index whose contents are `first`.
 fn crash_in_calls(
     (calls, first): (&[Call], &Model),
     case: Case,
@@ -655,7 +657,7 @@ fn crash_in_calls(
     folder: &Path,
     seeds: std::ops::Range<u64>,
 ) -> usize {
-    // Not the same mode at the same operation of each.
+    // Each case has another crash mode at the same operation.
     let shift = CASES.iter().position(|&other| other == case);
     let shift = shift.unwrap_or(CASES.len()) as u64;
     let work = |volume: &SimVolume, acknowledge: &mut dyn FnMut()| {
@@ -677,7 +679,7 @@ fn crash_in_calls(
                 check(&found, &model, calls.get(done), &place);
                 let report = verify_in(&image, &Silent).unwrap();
                 assert!(report.clean(), "{place}: {:?}", report.problems);
-                // It takes further changes.
+                // The index takes further changes.
                 let id = 1_000;
                 let row = wide_rows(live.index().dim(), &[id], 9);
                 live.insert(&row, Some(&[id]), &Silent).unwrap();
@@ -852,7 +854,7 @@ fn threads_insert_delete_and_search_while_merges_go_on() {
     ] {
         threads_and_merges(case, case.dim());
     }
-    // Vectors that run on, over two pages or three.
+    // Vectors that span two or three pages.
     threads_and_merges(DECOUPLED, 5_008);
 }
 
@@ -911,7 +913,7 @@ fn threads_and_merges(case: Case, dim: usize) {
         }
     }
     assert_eq!(contents(&live), model);
-    // No tombstone is of an id that the checkpoint has not: the count would be too small.
+    // If a tombstone had an id that the checkpoint does not have, the count would be too small.
     assert_eq!(live.len(), model.len());
     live.compact(&Silent).unwrap();
     assert_eq!(contents(&live), model);

@@ -74,7 +74,7 @@ fn base(case: Case, place: &On, folder: &Path) {
     };
 }
 
-/// Where an index is.
+/// The volume of an index.
 enum On {
     Simulated(SimVolume),
     Real,
@@ -83,17 +83,17 @@ enum On {
 /// The changes of a call, and whether it reported success.
 struct Event {
     changes: Vec<(u64, Option<u64>)>,
-    /// It said so. If not, each id may be as before or as after.
+    /// Whether it reported success. If not, each id may have its old or its new state.
     done: bool,
 }
 
-/// A thread that makes calls, and everything that it ever did.
+/// A thread that makes calls, with all of its events.
 struct Thread {
     caller: Caller,
-    /// The state of its ids before.
+    /// The states of its ids before the events.
     before: Versions,
     events: Vec<Event>,
-    /// So many of them are durable.
+    /// The number of durable events, from the first on.
     durable: usize,
 }
 
@@ -329,7 +329,8 @@ impl Trial<'_> {
             On::Real => Index::open(self.folder, &OpenOptions::default()).map(drop),
             On::Simulated(volume) => {
                 let volume = Arc::new(volume.clone());
-                // It may meet a commit, and is not opened again then, as a directory would be.
+                // A commit at the same time may make this fail. It is not repeated, as it would be
+                // in a directory.
                 let opened = Index::open_in(volume, self.folder, &OpenOptions::default());
                 drop(opened.and_then(Index::with_log));
                 Ok(())
@@ -337,7 +338,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A copy of the disk as it is in the middle of everything.
+    /// A copy of the disk while all threads run.
     fn copied(&self, volume: &SimVolume, random: &mut Random) -> Copied {
         let least = self.threads.iter().map(|thread| {
             let thread = thread.lock();
@@ -400,7 +401,7 @@ impl Trial<'_> {
         copied.into_inner()
     }
 
-    /// Has one operation fail that is to come.
+    /// Makes one later operation fail.
     fn hurt(&self, volume: &SimVolume, random: &mut Random) {
         const KINDS: [Operation; 7] = [
             Operation::Sync,

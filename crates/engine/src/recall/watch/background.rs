@@ -11,12 +11,14 @@ use super::RecallWatch;
 use crate::Error;
 use crate::progress::Progress;
 
-/// It rests so many times as long as a sample took: then it computes and reads a twentieth of the time.
+/// The time of rest, as a multiple of the time of a measurement. So it computes and reads a
+/// twentieth of the time.
 const REST: u32 = 19;
-/// And so long at least, where samples end at once in an error.
+/// The shortest rest, for measurements that end at once in an error.
 const LEAST_REST: Duration = Duration::from_secs(1);
 
-/// Measures until it is dropped, in the process that began it: a forked one has no such thread.
+/// Measures until it is dropped, in the process that started it. A forked process has no such
+/// thread.
 pub(crate) struct Measurer {
     watch: RecallWatch,
     stop: Arc<Stop>,
@@ -24,7 +26,7 @@ pub(crate) struct Measurer {
     home: Home,
 }
 
-/// Whether the thread is to end.
+/// Whether the thread must end.
 #[derive(Default)]
 pub(super) struct Stop(AtomicBool);
 
@@ -33,13 +35,13 @@ impl Stop {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Interrupts a pass when it is to end, or `also` says so.
+    /// Interrupts a pass if the thread must end, or if `also` returns true.
     pub(super) fn or<'a>(&'a self, also: &'a (dyn Fn() -> bool + Sync)) -> Until<'a> {
         Until { stop: self, also }
     }
 }
 
-/// What interrupts a pass.
+/// A condition that interrupts a pass.
 pub(super) struct Until<'a> {
     stop: &'a Stop,
     also: &'a (dyn Fn() -> bool + Sync),
@@ -57,7 +59,8 @@ impl Progress for Until<'_> {
 }
 
 impl Measurer {
-    /// Starts a thread that calls `measure` whenever a sample is full; `None` of that: there is no index any more.
+    /// Starts a thread that calls `measure` whenever a sample is full. `measure` returns `None` if
+    /// the index is gone.
     ///
     /// # Errors
     /// The system has no thread.
@@ -68,7 +71,7 @@ impl Measurer {
         let stop = Arc::<Stop>::default();
         let (told, of_thread) = (stop.clone(), watch.clone());
         let turn = watch.0.turn.fetch_add(1, Ordering::AcqRel) + 1;
-        // The one before ends.
+        // The previous thread ends.
         watch.wake();
         let named = Builder::new().name("stratann-recall".into());
         let thread = stratann_tier::start(named, move || {
@@ -110,7 +113,7 @@ impl Drop for Measurer {
         }
         self.stop.0.store(true, Ordering::Release);
         self.watch.wake();
-        // It may be that thread which has the last reference to the index.
+        // This thread itself may drop the last reference to the index.
         let is_here = self.id() == Some(std::thread::current().id());
         if let Some(thread) = self.thread.take().filter(|_| !is_here)
             && thread.join().is_err()
@@ -121,9 +124,9 @@ impl Drop for Measurer {
 }
 
 impl RecallWatch {
-    /// Has threads look whether they are to end.
+    /// Wakes threads to check whether they must end.
     fn wake(&self) {
-        // Who is about to wait has looked already, or looks after this.
+        // A thread that is about to wait has checked already, or checks after this.
         let _sample = self.0.sample.lock();
         self.0.changed.notify_all();
     }
@@ -132,7 +135,7 @@ impl RecallWatch {
         stop.is_told() || self.0.turn.load(Ordering::Acquire) != turn
     }
 
-    /// Waits until a sample is full; false if the thread is to end.
+    /// Waits until a sample is full. False if the thread must end.
     fn wait(&self, stop: &Stop, turn: u64) -> bool {
         let mut sample = self.0.sample.lock();
         while !self.ends(stop, turn) {
@@ -144,7 +147,7 @@ impl RecallWatch {
         false
     }
 
-    /// Rests for so long, unless the thread is to end.
+    /// Rests for `time`, unless the thread must end.
     fn rest(&self, stop: &Stop, turn: u64, time: Duration) {
         let until = Instant::now() + time;
         let mut sample = self.0.sample.lock();

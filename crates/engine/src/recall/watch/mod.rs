@@ -1,20 +1,23 @@
-//! Live recall: some of the queries that were served are answered exactly, so that it is known how much of the nearest searches find.
+//! Live recall: a sample of the served queries is answered exactly, to measure the recall of
+//! searches.
 //!
 //! ```text
 //!   searches ── one in so many ──> sample ── full, or asked ──> one moment of the index
-//!                (an atomic add)                                 ├─> each query searched again, as it was asked
-//!                                                                └─> all vectors, once, for the true nearest of all of them
-//!                                                                              └──> recall of each ──> `Stats::live_recall`
+//!              (an atomic add)                         ├─> each query searched again, as before
+//!                                                      └─> all vectors, once, for the true nearest
+//!                                                             └──> recall ──> `Stats::live_recall`
 //! ```
 //!
-//! Queries are searched again at the moment of which the true nearest are looked for, so that no insert, delete or merge that comes between makes an
-//! answer wrong or right. An answer counts if it is no farther than the k-th of the true nearest: what is as near is as good.
+//! Queries are searched again at the moment for which the true nearest are computed. So no insert,
+//! delete or merge in between makes an answer wrong or right. An answer counts if it is no farther
+//! than the k-th true nearest.
 //!
-//! A vector that came since that moment may be answered all the same, and one whose id was replaced or that went to storage may be met as both. These ids
-//! are left out: the other answers of a query are compared with as many fewer of the true nearest.
+//! A vector that was inserted after that moment may still be an answer. A vector whose id was
+//! replaced, or that moved to storage, may be met twice. These ids are left out: the other answers
+//! of a query are compared with as many fewer of the true nearest.
 //!
-//! - [`sample`]: which queries are kept
-//! - [`pass`]: their true nearest, and how many were found
+//! - [`sample`]: the choice of the queries that are kept
+//! - [`pass`]: their true nearest, and their recall
 //! - [`background`]: the thread that measures whenever a sample is full
 
 mod background;
@@ -39,36 +42,39 @@ use crate::index::{Index, THREAD_BYTES};
 use crate::progress::Progress;
 use crate::{Error, Filter, LiveIndex, SearchOptions, bounds};
 
-/// Bytes that an answer takes while it is compared: in the heap, among those that are told, among those that are asked for.
+/// Bytes of an answer during the comparison: in the heap, among the found ids, and among the
+/// requested ids.
 const ANSWER_BYTES: usize = 64;
-/// Bytes of a filter whose text is as long as a sample keeps, about.
+/// Bytes of a filter with the longest text that a sample keeps, approximately.
 const FILTER_BYTES: usize = 20 * bounds::MOST_WATCHED_FILTER;
-/// How long one waits for a pass that goes on before one asks whether to go on waiting.
+/// How long a wait for a running pass lasts before `progress` is asked whether to go on.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 
-/// A sample of the queries that an index serves, and what was found of it: [`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall). A clone is of the
-/// same sample, so that an index goes on with it that is opened for changes, merged or opened again. It is of one index.
+/// A sample of the queries that an index serves, and the recall that was measured with it:
+/// [`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall). Clones share the sample, so
+/// that it continues when the index is opened for changes, merged or opened again. A watch belongs
+/// to one index.
 #[derive(Clone)]
 pub struct RecallWatch(Arc<Watch>);
 
 struct Watch {
-    /// How many queries a sample has.
+    /// The size of the sample.
     most: usize,
-    /// Queries that were served, and the number of the next one that the sample keeps.
+    /// The number of served queries, and the number of the next query that the sample keeps.
     served: AtomicU64,
     next: AtomicU64,
     sample: Mutex<Sample>,
-    /// The sample is full, or a thread is to end.
+    /// Signals that the sample is full, or that a thread must end.
     changed: Condvar,
-    /// Which thread measures in the background: the one that was started last.
+    /// The number of the thread that measures in the background: the last one started.
     turn: AtomicU64,
-    /// Held by a pass: there is one at a time.
+    /// Held by a pass, so that there is one at a time.
     measuring: Mutex<()>,
     known: Mutex<Known>,
     of: Mutex<Option<Of>>,
 }
 
-/// What is known of the recall.
+/// The measured recall.
 #[derive(Default)]
 struct Known {
     last: Option<Last>,
@@ -85,7 +91,7 @@ struct Last {
     seconds: f64,
 }
 
-/// Of which index a sample is.
+/// The index of a sample.
 #[derive(Clone, PartialEq, Eq)]
 struct Of {
     path: PathBuf,
@@ -93,43 +99,46 @@ struct Of {
     vectors: (usize, Element, Metric),
 }
 
-/// How much of the true nearest searches found, of queries that were served: [`Stats::live_recall`](crate::Stats::live_recall).
+/// The recall of served queries, by samples of them:
+/// [`Stats::live_recall`](crate::Stats::live_recall).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LiveRecall {
-    /// What was found of the last sample; `None` if none was measured.
+    /// The recall of the last sample; `None` if none was measured.
     pub last: Option<RecallFound>,
-    /// What was found of all samples since the index was opened.
+    /// The recall of all samples since the index was opened.
     pub all: Option<RecallFound>,
-    /// When the last sample was measured, in seconds since 1970.
+    /// The time of the last measurement, in seconds since 1970.
     pub at: Option<u64>,
-    /// How long that took, in seconds of wall-clock time.
+    /// The wall-clock time of the last measurement, in seconds.
     pub seconds: Option<f64>,
-    /// Samples that were measured.
+    /// The number of measured samples.
     pub passes: u64,
-    /// Samples that could not be, since the index changed too fast, or another process changed it.
+    /// Samples that could not be measured, since the index changed too fast, or another process
+    /// changed it.
     pub thrown_away: u64,
-    /// Queries that wait to be measured.
+    /// Queries in the current sample, which wait to be measured.
     pub waiting: u64,
-    /// Queries of a sample, at most.
+    /// The size of a full sample, in queries.
     pub sample: u64,
-    /// Why the last sample was not measured, if it was not.
+    /// The error of the last measurement, if it failed.
     pub error: Option<String>,
 }
 
-/// How much of the true nearest was found of some queries.
+/// The recall of some queries.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RecallFound {
-    /// How many queries.
+    /// The number of queries.
     pub queries: u64,
-    /// Answers that each asked for; `None` where some asked for more than others.
+    /// Answers of each query; `None` if the queries differ.
     pub k: Option<u64>,
-    /// The mean recall: the share of the k true nearest that was answered.
+    /// The mean recall: the share of the k true nearest among the answers.
     pub found: f64,
-    /// The recall of the query of which least was found.
+    /// The lowest recall of a query.
     pub lowest: f64,
-    /// Of those that asked for a recall ([`SearchOptions::recall`]), how much they asked for, in the mean; `None` if none did.
+    /// The mean target of the queries with a target recall ([`SearchOptions::recall`]); `None` if
+    /// no query had one.
     pub asked: Option<f64>,
-    /// The mean recall of these.
+    /// The mean recall of these queries.
     pub found_of_asked: Option<f64>,
 }
 
@@ -140,7 +149,7 @@ struct Means {
     k: Option<u64>,
     found: f64,
     lowest: f64,
-    /// Queries that asked for a recall.
+    /// Queries with a target recall.
     asking: u64,
     asked: f64,
     found_of_asked: f64,
@@ -184,7 +193,7 @@ impl fmt::Debug for RecallWatch {
 }
 
 impl RecallWatch {
-    /// A watch with samples of so many queries.
+    /// A watch with samples of `queries` queries.
     ///
     /// # Errors
     /// 0 queries, or more than [`MOST_WATCHED`](bounds::MOST_WATCHED).
@@ -203,12 +212,12 @@ impl RecallWatch {
         })))
     }
 
-    /// Queries of a sample, at most.
+    /// The size of a full sample, in queries.
     pub fn queries(&self) -> usize {
         self.0.most
     }
 
-    /// What was found so far.
+    /// The recall that was measured so far.
     pub fn found(&self) -> LiveRecall {
         let waiting = self.0.sample.lock().queries.len() as u64;
         let known = self.0.known.lock();
@@ -226,10 +235,11 @@ impl RecallWatch {
         }
     }
 
-    /// Is of this index from now on. Where vectors of another kind have taken its place, what is known goes.
+    /// Binds the watch to an index. If the index now has vectors of another dimension, element type
+    /// or metric, the sample and the results are discarded.
     ///
     /// # Errors
-    /// It is another index's.
+    /// The watch belongs to another index.
     pub(crate) fn watch(
         &self,
         path: &Path,
@@ -260,14 +270,15 @@ impl RecallWatch {
         Ok(())
     }
 
-    /// Bytes that it takes at most, of rows of so many bytes: a sample that waits, one that is measured, and the thread that does it.
+    /// The most bytes of memory for rows of `row_bytes`: a sample that waits, one that is measured,
+    /// and the thread that measures.
     pub(crate) fn memory_bytes(&self, row_bytes: usize) -> u64 {
         let queries = 2 * self.0.most * (row_bytes + size_of::<Served>() + FILTER_BYTES);
         let answers = self.0.most * bounds::MOST_WATCHED_K * ANSWER_BYTES;
         (queries + answers + pass::SMALL_PIECE) as u64 + THREAD_BYTES
     }
 
-    /// Measures the sample as it is, by `pass`, and forgets it.
+    /// Measures the current sample by `pass`, and discards it.
     fn measure(
         &self,
         progress: &dyn Progress,
@@ -315,29 +326,29 @@ impl RecallWatch {
         }
     }
 
-    /// Keeps why nothing is measured.
+    /// Records the error of a measurement.
     fn failed(&self, error: &Error) {
         self.0.known.lock().error = Some(error.to_string());
     }
 }
 
 impl Index {
-    /// Its watch.
+    /// The watch of this index.
     ///
     /// # Errors
-    /// It was opened without one.
+    /// The index was opened without a watch.
     fn watch(&self) -> Result<&RecallWatch, Error> {
         let watch = self.options().watch_recall.as_ref();
         watch.ok_or_else(|| {
             Error::call(
                 "watch_recall",
                 "not given",
-                "a sample of queries to measure: open the index with one (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`). If several objects of a program have the folder open, the one that changes it needs it",
+                "a sample of queries to measure. Open the index with one (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`). If several objects of a program have the folder open, the one that changes it needs it",
             )
         })
     }
 
-    /// Some queries were answered.
+    /// Offers answered queries to the sample.
     pub(crate) fn has_served(
         &self,
         queries: &dyn VectorSource,
@@ -349,20 +360,24 @@ impl Index {
         }
     }
 
-    /// Measures how much searches find, by the queries that were sampled so far
-    /// ([`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall)), and forgets these. Sampled are queries of searches with up to
-    /// [`MOST_WATCHED_K`](bounds::MOST_WATCHED_K) answers; those of ranges and of what is like a vector are not. A measurement searches each of them again and looks at all vectors, on one thread.
-    /// Other searches go on. If no query was sampled, nothing is measured. Gives all that is known.
+    /// Measures the recall of searches by the queries that were sampled so far
+    /// ([`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall)), and discards these.
+    /// Searches with up to [`MOST_WATCHED_K`](bounds::MOST_WATCHED_K) answers are sampled. Searches
+    /// of ranges and by an id are not. A measurement searches each sampled query again and compares
+    /// it with all vectors, on one thread, while other searches go on. If no query was sampled,
+    /// nothing is measured. Returns all results so far.
     ///
     /// # Errors
-    /// An index that was opened without a watch; something that cannot be read; [`Error::Outdated`] if another process has changed the index; an interruption
-    /// through `progress`. The sample is forgotten then, too.
+    /// An index that was opened without a watch; a read that failed; [`Error::Outdated`] if another
+    /// process has changed the index; an interruption through `progress`. An error discards the
+    /// sample, too.
     ///
     /// ```no_run
     /// use stratann::{Index, OpenOptions, RecallWatch, SearchOptions, Silent, VectorFile};
     ///
     /// # fn main() -> Result<(), stratann::Error> {
-    /// let options = OpenOptions { watch_recall: Some(RecallWatch::new(64)?), ..Default::default() };
+    /// let watch_recall = Some(RecallWatch::new(64)?);
+    /// let options = OpenOptions { watch_recall, ..Default::default() };
     /// let index = Index::open("photos.idx", &options)?;
     /// index.search(&VectorFile::open("queries.u8bin")?, &SearchOptions::default())?;
     /// let measured = index.measure_recall(&Silent)?;
@@ -379,9 +394,11 @@ impl Index {
         Ok(watch.found())
     }
 
-    /// Has a thread measure whenever a sample is full ([`measure_recall`](Index::measure_recall)), until the index is dropped. It rests 19 times as long as
-    /// a sample took; what ends in an error is in [`Stats::live_recall`](crate::Stats::live_recall). Of several indexes with one watch, the one measures whose
-    /// thread was started last.
+    /// Starts a thread that measures whenever a sample is full
+    /// ([`measure_recall`](Index::measure_recall)), until the index is dropped. It rests 19 times
+    /// as long as a measurement took. An error appears in
+    /// [`Stats::live_recall`](crate::Stats::live_recall). If several handles share a watch, the
+    /// last started thread measures.
     ///
     /// # Errors
     /// An index that was opened without a watch; no thread could be started.
@@ -389,7 +406,7 @@ impl Index {
         let (watch, index) = (self.watch()?.clone(), Arc::downgrade(self));
         let measurer = Measurer::start(watch, move |stop| {
             let index = index.upgrade()?;
-            // Where this thread alone still has the index, nobody wants to know.
+            // If only this thread still has the index, the result is not needed.
             let alone = || Arc::strong_count(&index) == 1;
             Some(index.measure_recall(&stop.or(&alone)).map(drop))
         })?;
@@ -399,7 +416,7 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// Some queries were answered.
+    /// Offers answered queries to the sample.
     pub(crate) fn has_served(
         &self,
         queries: &dyn VectorSource,
@@ -411,10 +428,12 @@ impl LiveIndex {
         }
     }
 
-    /// As [`Index::measure_recall`], of what counts at a moment of this call. Searches, changes and merges go on meanwhile.
+    /// As [`Index::measure_recall`], for the vectors at one moment of this call. Searches, changes
+    /// and merges go on meanwhile.
     ///
     /// # Errors
-    /// As there; [`Error::Restless`] if ids were replaced so often meanwhile that nobody remembers which vector counted.
+    /// As for [`Index::measure_recall`]. [`Error::Restless`] if ids were replaced so often
+    /// meanwhile that the vectors of the moment are not known any more.
     pub fn measure_recall(&self, progress: &dyn Progress) -> Result<LiveRecall, Error> {
         let index = self.index();
         let watch = index.watch()?;
@@ -427,7 +446,7 @@ impl LiveIndex {
     /// As [`Index::measure_recall_in_background`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Index::measure_recall_in_background`].
     pub fn measure_recall_in_background(self: &Arc<Self>) -> Result<(), Error> {
         let (watch, live) = (self.index().watch()?.clone(), Arc::downgrade(self));
         let of_thread = watch.clone();
@@ -435,7 +454,7 @@ impl LiveIndex {
             let gone = || live.strong_count() == 0;
             let progress = stop.or(&gone);
             Some(of_thread.measure(&progress, |sample| {
-                // Who closes the index does not wait for this thread to let go of it.
+                // Closing the index does not wait for this thread to release it.
                 let Some(held) = live.upgrade().map(|live| live.held()) else {
                     return Err(Error::Interrupted);
                 };

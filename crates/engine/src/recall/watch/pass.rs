@@ -1,7 +1,9 @@
-//! One pass: queries are searched again at a moment, and answered exactly at the same moment by a look at all vectors.
+//! A pass searches queries again at a moment, and computes their true nearest at the same moment
+//! from all vectors.
 //!
-//! Vectors on storage come through the tiers that the index holds, some thousands at a time, as a look-up reads them; the caches of searches are left as they
-//! are. Where vectors stand with all their clusters they come in one go.
+//! Vectors on storage are read through the tiers of the index, some thousands at a time, as
+//! look-ups read them. The caches of searches stay unchanged. If vectors are stored in all of their
+//! clusters, they are read in one scan.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,38 +18,38 @@ use crate::{Error, ErrorKind, Filter};
 
 /// Bytes of vectors that are held at a time.
 const PIECE: usize = 4 << 20;
-/// The same under a memory budget; and of sets of what matches filters.
+/// The same under a memory budget. Also the bytes for sets of matches of filters.
 pub(super) const SMALL_PIECE: usize = 1 << 19;
-/// Bytes of sets of what matches filters, in one go through all vectors.
+/// Bytes of sets of matches of filters, in one scan of all vectors.
 const MATCHES: usize = 64 << 20;
-/// Vectors that are read at a time, at most: more would be read by several threads.
+/// The most vectors that are read at a time. More would be read by several threads.
 const MOST_ROWS: usize = 1 << 12;
 
-/// How much was found of a query.
+/// The recall of a query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answered {
-    /// Answers that it asked for.
+    /// Answers that the query asked for.
     pub(super) k: usize,
-    /// The recall that it asked for.
+    /// The target recall of the query.
     pub(super) asked: Option<f64>,
-    /// The recall that it had.
+    /// The measured recall.
     pub(super) found: f64,
 }
 
 /// A query, searched again.
 struct Again<'a> {
     served: &'a Served,
-    /// Its answers, ascending.
+    /// The answers, ascending.
     answers: Vec<u64>,
-    /// Which of the filters it had.
+    /// The number of the query's filter in the round.
     matches: Option<usize>,
 }
 
-/// Queries that are answered in one go through all vectors.
+/// Queries that share one scan of all vectors.
 #[derive(Default)]
 struct Round<'a> {
     queries: Vec<Again<'a>>,
-    /// Their filters, and what matches.
+    /// Their filters, with the matches.
     filters: Vec<(&'a Filter, Matches)>,
     bytes: usize,
 }
@@ -69,10 +71,11 @@ impl Wants for Round<'_> {
     }
 }
 
-/// Measures some queries. Those that cannot be asked any more, or of which nothing is to be found, are left out.
+/// Measures some queries. Queries that cannot be searched any more, or that have no true nearest,
+/// are left out.
 ///
 /// # Errors
-/// Something cannot be read; an interruption; [`Error::Restless`].
+/// A read that failed; an interruption; [`Error::Restless`].
 pub(super) fn measure(
     standing: &Standing<'_>,
     sample: &[Served],
@@ -90,7 +93,7 @@ pub(super) fn measure(
         }
         match round.ask(standing, served, progress) {
             Ok(()) => {}
-            // It fitted the index when it was asked.
+            // The query fitted the index when it was served.
             Err(error) if error.kind() == ErrorKind::Call => continue,
             Err(error) => return Err(error),
         }
@@ -136,7 +139,8 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// What matches a filter: found once for all queries that have it, so that a search and the look at all vectors go by the same.
+    /// The matches of a filter, found once for all queries that have it. So a search and the scan
+    /// of all vectors use the same set.
     fn matches(&mut self, standing: &Standing<'_>, filter: &'a Filter) -> Result<usize, Error> {
         let mut known = self.filters.iter();
         if let Some(at) = known.position(|(known, _)| *known == filter) {
@@ -148,7 +152,7 @@ impl<'a> Round<'a> {
         Ok(self.filters.len() - 1)
     }
 
-    /// Looks at all vectors.
+    /// Scans all vectors.
     fn compare(
         self,
         standing: &Standing<'_>,
@@ -179,7 +183,7 @@ impl<'a> Round<'a> {
             mut fresh,
             ..
         } = look;
-        // Of these the others are left that have gone from memory since.
+        // Afterwards `fresh` has only the ids that have left memory since.
         for (at, (graph, _)) in standing.fresh().enumerate() {
             graph.each_slot_at(graph.now(), |slot, id, _| {
                 if fresh.get(&id) == Some(&(at, slot)) {
@@ -198,7 +202,7 @@ impl<'a> Round<'a> {
 }
 
 impl Again<'_> {
-    /// How many of the true nearest it found, but for ids that changed since; `None` where nothing else is to be found.
+    /// The recall of the query, without ids that changed since. `None` if no true nearest is left.
     fn compared(&self, truth: &OfQuery, changed: impl Fn(u64) -> bool) -> Option<Answered> {
         let k = self.served.options.k;
         let others = self.answers.iter().filter(|&&id| changed(id)).count();
@@ -218,15 +222,15 @@ impl Again<'_> {
     }
 }
 
-/// A look at all vectors.
+/// A scan of all vectors.
 struct Look<'a, 'q> {
     round: &'a Round<'a>,
     nearest: Nearest<'q>,
-    /// Ids that were answered, and whether they were met.
+    /// The ids of answers, and whether they were met.
     answers: HashMap<u64, bool>,
-    /// Where those stand that are in memory alone.
+    /// The places of vectors that are in memory alone.
     fresh: HashMap<u64, (usize, u32)>,
-    /// Vectors that were met.
+    /// The number of met vectors.
     met: u64,
 }
 
@@ -271,7 +275,7 @@ impl Look<'_, '_> {
                         self.meet(Place::Node(node), id, vector);
                     }
                 })?;
-                // On this thread: those that search only read.
+                // On this thread, since the searching threads only read.
                 self.nearest.compare(self.round);
                 progress.advance((end - first).into());
                 first = end;
@@ -281,7 +285,7 @@ impl Look<'_, '_> {
             return Err(Error::Restless {
                 path: index.path().to_owned(),
                 what: format!(
-                    "{} vectors were met of the {} that it had, since ids were replaced again and again while its recall was measured",
+                    "{} of its {} vectors were met, since ids were replaced again and again while its recall was measured",
                     self.met, standing.live
                 ),
                 remedy: "Measure when fewer vectors are replaced".into(),
@@ -295,7 +299,7 @@ impl Look<'_, '_> {
         standing.counts(node, id) && !self.fresh.contains_key(&id)
     }
 
-    /// Looks at the vectors that are in memory alone.
+    /// Scans the vectors that are in memory alone.
     fn at_fresh(&mut self, standing: &Standing<'_>) {
         for (at, (graph, moment)) in standing.fresh().enumerate() {
             graph.each_slot_at(moment, |slot, id, vector| {

@@ -1,5 +1,6 @@
-//! Which of the queries that are served are kept: so many, each as likely as any other, whatever their number turns out to be (reservoir sampling, Vitter's
-//! algorithm R in the form of Li, algorithm L, which draws how many are skipped).
+//! The sample of served queries: a fixed number, each as likely as any other, whatever the number
+//! of queries. This is reservoir sampling, Vitter's algorithm R in the form of Li. His algorithm L
+//! draws the number of queries to skip.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -16,20 +17,20 @@ pub(super) struct Served {
     pub(super) filter: Option<Arc<Filter>>,
 }
 
-/// Queries of a sample.
+/// The queries of a sample.
 pub(super) struct Sample {
     pub(super) queries: Vec<Served>,
     most: usize,
     /// Algorithm L's W: the largest of the numbers that the queries of a full sample drew.
     largest: f64,
-    /// What is drawn next.
+    /// The state of the random numbers.
     draw: u64,
 }
 
 impl Sample {
-    /// One of up to so many queries.
+    /// A sample of up to `most` queries.
     pub(super) fn begin(most: usize) -> Self {
-        /// Samples draw differently.
+        /// Seeds each sample differently.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             queries: Vec::new(),
@@ -48,17 +49,17 @@ impl Sample {
         drawn ^ (drawn >> 31)
     }
 
-    /// One between 0 and 1, neither of them.
+    /// A random number between 0 and 1, without these.
     fn share(&mut self) -> f64 {
         ((self.draw() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// Whether there are as many as are measured at a time.
+    /// Whether the sample has its full number of queries.
     pub(super) fn is_full(&self) -> bool {
         self.queries.len() >= self.most
     }
 
-    /// Keeps a query, and says how many are skipped before the next one is kept.
+    /// Keeps a query. Returns the number of queries to skip before the next one is kept.
     fn keep(&mut self, served: Served) -> u64 {
         match self.is_full() {
             true => {
@@ -71,12 +72,12 @@ impl Sample {
             return 0;
         }
         self.largest *= (self.share().ln() / self.most as f64).exp();
-        // More than any number of queries where that is next to nothing.
+        // If `largest` is next to nothing, this is more than any number of queries.
         (self.share().ln() / (1.0 - self.largest).ln()) as u64
     }
 }
 
-/// Whether a sample keeps a filter. No more of its text is made than that takes.
+/// Whether a sample keeps a filter. Writes no more of its text than needed for the answer.
 fn is_short(filter: &Filter) -> bool {
     struct Room(usize);
     impl fmt::Write for Room {
@@ -89,7 +90,7 @@ fn is_short(filter: &Filter) -> bool {
 }
 
 impl RecallWatch {
-    /// Some queries were answered: an atomic add, unless one of them is kept.
+    /// Offers answered queries: an atomic add, unless one of them is kept.
     pub(crate) fn has_served(
         &self,
         queries: &dyn VectorSource,
@@ -106,7 +107,7 @@ impl RecallWatch {
         if end <= watch.next.load(Ordering::Relaxed) {
             return;
         }
-        // A sample has a bound on its memory.
+        // A filter that is too long is left out, since a sample has a bound on its memory.
         if filter.is_some_and(|filter| !is_short(filter)) {
             return;
         }
@@ -119,7 +120,7 @@ impl RecallWatch {
             }
             let mut query = vec![0; queries.row_bytes()].into_boxed_slice();
             if queries.read((next - first) as usize, &mut query).is_err() {
-                // A file that was searched, and is gone.
+                // For example a file that was searched, and is gone.
                 break;
             }
             let skipped = sample.keep(Served {
@@ -140,7 +141,7 @@ impl RecallWatch {
         }
     }
 
-    /// The sample, which begins anew.
+    /// Takes the sample, and begins another one.
     pub(super) fn take(&self) -> Vec<Served> {
         let watch = &*self.0;
         let mut sample = watch.sample.lock();
@@ -148,7 +149,8 @@ impl RecallWatch {
             draw: sample.draw,
             ..Sample::begin(watch.most)
         };
-        // The count goes on: a search that has its number already must not look like one of many that follow.
+        // The count goes on. A search that already has its number must not look like one of many
+        // later ones.
         let served = watch.served.load(Ordering::Relaxed);
         watch.next.store(served, Ordering::Relaxed);
         std::mem::replace(&mut *sample, begun).queries
@@ -159,7 +161,7 @@ impl RecallWatch {
 mod tests {
     use super::*;
 
-    /// Keeps one after the other of so many queries, which are their numbers.
+    /// Keeps queries out of so many, one after the other. The queries are their numbers.
     fn kept(sample: &mut Sample, served: u64) -> Vec<u64> {
         let mut next = 0;
         while next < served {

@@ -239,7 +239,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Error::Damaged {
             file: self.setting.graph.file.clone(),
             what: format!(
-                "page {page} claims node {node}, but there are {}",
+                "page {page} claims node {node}, but there are {} nodes",
                 self.nodes
             ),
         }

@@ -146,6 +146,6 @@ fn takes_none() -> Error {
     Error::call(
         "way to update",
         "direct",
-        "merge: this layout takes no direct inserts",
+        "merge, since this layout takes no direct inserts",
     )
 }

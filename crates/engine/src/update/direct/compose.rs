@@ -196,7 +196,7 @@ impl Vectors<'_> {
 mod tests {
     use super::*;
 
-    /// Takes so many records a page.
+    /// A composer that takes `records` records a page.
     struct Few(usize, Vec<u32>);
 
     impl Composer for Few {

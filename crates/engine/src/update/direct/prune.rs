@@ -3,10 +3,10 @@
 //! A full list drops one of its nodes when a new one joins. **Delta pruning** compares only the new
 //! node with all others: O(R) instead of O(R²). The old nodes were compared with each other before.
 //! Take two nodes of a list. The one farther from the list's owner violates the triangle
-//! inequality, as the paper calls it, if the nearer one is nearer to it than the owner, by the margin of the
-//! build. The farthest such node leaves, which may be the new one. If there is none, the old nodes
-//! are compared after all, the farthest first, and the first violator leaves. If there is none
-//! either, the farthest leaves.
+//! inequality, as the paper calls it, if the nearer one is nearer to it than the owner, by the
+//! margin of the build. The farthest such node leaves, which may be the new one. If there is none,
+//! the old nodes are compared after all, the farthest first, and the first violator leaves. If
+//! there is none either, the farthest leaves.
 //!
 //! Distances go by the codes in memory, as in the paper (§4.2.1), with one exception. The
 //! owner's vector is known, so its distances go from the vector to the codes of its neighbours.

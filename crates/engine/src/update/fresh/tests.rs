@@ -142,8 +142,8 @@ fn check_of_threads(what: &str, graph: &FreshGraph, queries: &Matrix) {
     check_lists(what, graph, queries, [(LIST, 0.95), (WIDE, 0.98)]);
 }
 
-/// Checks that recall with each list is at least the value beside it, and that nearly all slots can
-/// be reached.
+/// Checks that recall with each list is at least the given value, and that nearly all slots can be
+/// reached.
 fn check_lists<const N: usize>(
     what: &str,
     graph: &FreshGraph,
@@ -179,7 +179,7 @@ fn finds_the_nearest_of_photo_sift_by_one_thread_and_after_replacing_some() {
     fill(&graph, &rows, 14_000..20_000, 1);
     assert_eq!((graph.len(), graph.slots()), (14_000, 20_000));
     check("and replaced by others", &graph, &queries, 0.98);
-    // `recall` would not find their vectors if they were answered.
+    // If deleted vectors were answers, `recall` would not find them in the rows.
     assert!(deleted.iter().all(|&id| !graph.contains(id)));
     for &id in &deleted {
         graph.insert(id, rows.row(id as usize), None);
@@ -238,7 +238,7 @@ fn finds_the_nearest_by_cosine_and_by_product() {
             let normal = (0..12).map(|_| unit()).sum::<f32>() - 6.0;
             (0.5 * normal).exp()
         }),
-        // A few that answer nearly every query: the limit of a list of directions and products.
+        // A few rows answer nearly every query: the limit of lists by directions and products.
         ("with outliers", 0.94, |row| {
             if row % 400 == 399 { 10.0 } else { 1.0 }
         }),
@@ -282,7 +282,7 @@ fn rows_that_are_equal_hide_nothing() {
         assert!(found.iter().all(|&(_, distance)| distance == 0.0));
         assert_eq!(found.len(), 10);
     }
-    // More answers than are equal, and as many as there are.
+    // More answers than equal rows, and as many answers as rows.
     assert_eq!(answers(&graph, &[0, 7], 250, 10, &mut scratch).len(), 250);
     let all = answers(&graph, &[0, 7], 3_000, 10, &mut scratch);
     assert_eq!(all.len(), 2_000);

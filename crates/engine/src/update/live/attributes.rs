@@ -477,7 +477,7 @@ impl LiveIndex {
             return Err(Error::Damaged {
                 file: self.volume.name(),
                 what: format!(
-                    "no vector has id {id}, which the index says it has (`stratann verify` says more)"
+                    "no vector has id {id}, although the index has this id (`stratann verify` says more)"
                 ),
             });
         }
@@ -554,7 +554,7 @@ fn complete(
             // The rows before it are set first.
             Err(_) if at > 0 => return Ok(at),
             Err(error) => {
-                let what = format!("the row of id {id}, with what it has already");
+                let what = format!("the row of id {id}, with its earlier attributes");
                 return Err(Error::call(what, error, "a row that its columns can take"));
             }
         }

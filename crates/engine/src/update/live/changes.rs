@@ -261,7 +261,7 @@ impl LiveIndex {
         if self.log.is_broken()
             && let Err(error) = rotate(&self.log)
         {
-            tracing::warn!(index = %self.path.display(), "no log after one that failed: {error}");
+            tracing::warn!(index = %self.path.display(), "no other log could be begun after a failed one: {error}");
         }
         appended.map(drop)
     }
@@ -273,9 +273,7 @@ impl LiveIndex {
             Error::call(
                 "ids",
                 format!("the next {count} from {first} on"),
-                format!(
-                    "ids up to {LAST_ID}: the index has one that is too near to it to count on from; give ids"
-                ),
+                format!("ids up to {LAST_ID}, and the index has an id too near to it. Give ids"),
             )
         })
     }

@@ -230,7 +230,7 @@ fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool 
 
 /// The refusal of a call that would wait for its own caller.
 fn refused_within(id: u64) -> Error {
-    let expected = "an id that no other call is changing, since a callback of a change cannot wait for it: make this call when that one has returned";
+    let expected = "an id that no other call is changing, since a callback of a change cannot wait for another. Make this call after the other has returned";
     Error::call("id", id, expected)
 }
 
@@ -281,7 +281,7 @@ mod tests {
                 });
                 reserved.wait_for(at + 1);
             }
-            // Ids that no call wants are free.
+            // Other ids are free.
             drop(reserved.all(&[4], &Silent));
             assert!(heard.try_recv().is_err());
             drop(first);

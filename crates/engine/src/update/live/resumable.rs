@@ -207,7 +207,7 @@ impl LiveIndex {
             return Err(Error::call(
                 "the insert to forget",
                 file,
-                format!("the file of one that was cut off: {known}"),
+                format!("the file of an insert that was cut off: {known}"),
             ));
         }
         let mut begun = self.begun.lock();
@@ -252,9 +252,9 @@ impl LiveIndex {
                     format!("ids: row {row}"),
                     id,
                     format!(
-                        "an id of no row that is still to come: an insert of {file} was cut off, or goes on, and has the ids from {} to {}. Go on with it first \
-                         (`stratann insert {index} FILE --resume`, with the file of its vectors and its options; in Python `insert(vectors, resume=True)`), or give all rows that are left, with their ids and what they had beside them; forget it \
-                         (`stratann insert {index} {file} --forget`; `forget_cut_off()`), or give others",
+                        "an id of no row that is still to come: an insert of {file} was cut off, or goes on, and has the ids from {} to {}. Resume it first \
+                         (`stratann insert {index} FILE --resume`, with the file of its vectors and its options; in Python `insert(vectors, resume=True)`). Or give all missing rows, with their ids, attributes and payloads. Or forget it \
+                         (`stratann insert {index} {file} --forget`; `forget_cut_off()`). Or give other ids",
                         of_it.start,
                         of_it.end - 1,
                         file = insert.file,
@@ -334,17 +334,17 @@ impl LiveIndex {
             let given = match (&known.beside, &beside) {
                 (Some(_), None) => "not given",
                 (None, _) => "given",
-                _ => "others than before",
+                _ => "other ones than before",
             };
             return Err(Error::call(
                 format!("attributes of the rows of {}", vectors.name()),
                 given,
                 format!(
-                    "the options of the insert of these vectors that began before, {}: its rows have the ids from {} on, and some are in. Give the same ones to go on with it",
+                    "the options of the insert of these vectors that began before, {}. Its rows have the ids from {} on, and some are in. Give the same options to resume it",
                     match known.beside {
                         Some(_) =>
-                            "which gave each row some (`--attributes`, `--payload`, `--times`)",
-                        None => "which gave none",
+                            "which gave each row attributes or a payload (`--attributes`, `--payload`, `--times`)",
+                        None => "which gave no attributes",
                     },
                     known.first_id,
                 ),
@@ -366,8 +366,8 @@ impl LiveIndex {
                 (known, before)
             }
             (None, CutOff::Resume) => {
-                let expected = "one that was cut off. It never began, or was not noted (in Python those of fewer than 1,000 vectors are not), or it ended and another has begun since, or INSERTS is \
-                                damaged. Look whether the index has its rows (`stratann get`; in Python `index.ids()`), and insert those that it has not without resuming";
+                let expected = "an insert that was cut off. This one never began, or was not recorded (in Python inserts of fewer than 1,000 vectors are not), or it ended and another has begun since, or INSERTS is \
+                                damaged. Check whether the index has its rows (`stratann get`; in Python `index.ids()`), and insert the missing ones without resuming";
                 return Err(Error::call(
                     format!("the insert of {}", vectors.name()),
                     "not known to this index",
@@ -590,9 +590,9 @@ impl LiveIndex {
                 let (row, last) = (part * LOOKED_FOR + at, ids.len() - 1);
                 return Err(Error::call(
                     format!("the id of row {row} of {}", vectors.name()),
-                    format!("{id}, which is not in the index, though that of row {last} is"),
-                    "rows that are all in, up to the one at which the insert was cut off. Some were deleted since, or others came under these ids: \
-                     `--upsert` puts all of them in, whatever is there",
+                    format!("{id}, which is not in the index, though the id of row {last} is"),
+                    "rows that are all in, up to the last one that the insert added. Some were deleted since, or other calls inserted these ids. \
+                     `--upsert` inserts all rows, whatever the index has",
                 ));
             }
         }
@@ -628,7 +628,7 @@ impl LiveIndex {
                     "another vector than the index has under its id, {}",
                     ids[at]
                 ),
-                "the rows, and the ids, of the insert that was cut off",
+                "the rows and ids of the insert that was cut off",
             )),
         }
     }

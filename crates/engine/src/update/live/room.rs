@@ -87,7 +87,7 @@ impl LiveIndex {
             return Err(Error::Memory {
                 budget,
                 needs,
-                part: "the index and the vectors that wait in memory for a merge (`stratann compact` merges those that are there, with more memory; \
+                part: "the index and the vectors that wait in memory for a merge (`stratann compact` merges the waiting ones, with more memory; \
                        an index of the preset stratann puts them on storage at once)"
                     .into(),
             });
@@ -108,7 +108,7 @@ impl LiveIndex {
         Err(Error::Memory {
             budget,
             needs,
-            part: "the index and what vectors have beside them, which waits in memory for a checkpoint: nothing was changed (fewer at a time need less)"
+            part: "the index and the attributes and payloads that wait in memory for a checkpoint; nothing was changed (fewer at a time need less)"
                 .into(),
         })
     }
@@ -182,8 +182,8 @@ impl LiveIndex {
             return Err(Error::Memory {
                 budget,
                 needs: budget.saturating_add(wanted - memory.unused),
-                part: "the index and the copies of its pages in memory (the places `dram` and those of models), which grow with each vector: \
-                       give it more, or a place in a folder, such as mapped:/dev/shm/x"
+                part: "the index and the copies of its pages in memory (the places `dram` and models), which grow with each vector \
+                       (a place in a folder, such as mapped:/dev/shm/x, needs none)"
                     .into(),
             });
         }
@@ -239,7 +239,7 @@ impl LiveIndex {
                 budget,
                 needs,
                 part: format!(
-                    "the {} vectors that wait on their way into clusters, and the heads of these: nothing was changed, and searches find them",
+                    "the {} vectors that wait for their clusters, and the heads of these; nothing was changed, and searches find them",
                     state.fresh().len()
                 ),
             });

@@ -167,7 +167,7 @@ pub(super) fn rebalance(
     let first = stores.nodes() as u32;
     let nodes = u64::from(first) + rows.len() as u64;
     if nodes >= u64::from(u32::MAX) {
-        let expected = "fewer than 4294967295 with all that were deleted: compact the index";
+        let expected = "fewer than 4294967295, with the deleted ones. Compact the index";
         return Err(Error::call("vectors", nodes, expected));
     }
     let mut shape = ClusterShape {

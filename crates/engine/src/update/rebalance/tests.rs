@@ -54,7 +54,7 @@ fn built(path: &Path, rows: &dyn VectorSource, layout: Layout) {
     build_index(rows, path, &options, &Silent).unwrap();
 }
 
-/// Opens an index whose clusters take vectors when so many wait.
+/// Opens an index whose clusters take vectors when `at` of them wait.
 fn open(path: &Path, open: &OpenOptions, at: Option<u64>) -> LiveIndex {
     let options = WriteOptions {
         direct: DirectOptions {
@@ -142,7 +142,7 @@ fn equal_rows_make_clusters_of_the_usual_size() {
     let folder = tempfile::tempdir().unwrap();
     let base = photos(0..400);
     let one = photos(500..501);
-    // One of them differs a little.
+    // One of these equal vectors differs a little.
     let mut bytes = one.in_memory().unwrap().repeat(600);
     bytes[DIM * 300] ^= 1;
     let alike = MatrixRef::new(&bytes, 600, DIM, Element::U8).unwrap();
@@ -155,7 +155,7 @@ fn equal_rows_make_clusters_of_the_usual_size() {
         let index = live.index();
         assert_eq!(index.len(), 1_000, "{layout}");
         let largest = sizes(&index).into_iter().max().unwrap();
-        // A build leaves half of them, and reassigned vectors are added.
+        // A build makes clusters of up to half this size, and reassigned vectors are added.
         let most = 2 * crate::cluster::MOST_MEMBERS * REPLICAS * SIZE;
         assert!(
             largest <= most,
@@ -193,7 +193,7 @@ fn clusters_change_where_their_roles_are_on_another_tier() {
             let mapped = folder.path().join(format!("mapped-{layout}"));
             std::fs::create_dir_all(&mapped).unwrap();
             let text = tiers.replace("MAPPED", &mapped.display().to_string());
-            // If members are stored with their vectors, these are all that is placed.
+            // If members are stored with their vectors, only vectors are placed.
             let text = match (layout, text.split_once(',')) {
                 (Layout::Replicated | Layout::Grouped, Some((_, vectors))) => vectors.to_owned(),
                 _ => text,
@@ -214,7 +214,7 @@ fn clusters_change_where_their_roles_are_on_another_tier() {
             };
             let found = live.search(&queries, &probing).unwrap();
             drop(live);
-            // Of the index alone, without the copies.
+            // The index itself, without the copies.
             let index = Index::open(&path, &OpenOptions::default()).unwrap();
             let alone = index.search(&queries, &probing).unwrap();
             assert_eq!(
@@ -303,7 +303,7 @@ fn a_merge_is_due_when_a_cluster_reads_far_more_than_it_did_as_it_was_built() {
                 assert!(times >= 1.3 && nights > 1, "{said}: {times}");
                 assert!(before <= 1.3 * after, "{said}");
             }
-            // Each was read for itself from the beginning.
+            // In the other layouts each vector was read by itself from the beginning.
             _ => assert_eq!((due, times), (None, None), "{said}"),
         }
         eprintln!("{said}");
@@ -359,7 +359,7 @@ fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_un
     drop(live);
     let free = open(&path("late"), &OpenOptions::default(), None);
     assert_eq!(free.rebalance(&Silent).unwrap().merged, 1_000);
-    // By themselves they do not wait so long, though a thousand would be usual.
+    // Without a rebalance call, fewer vectors wait, although a thousand would be usual.
     let live = open(&path("early"), &budget, None);
     live.insert(&wide(300..1_300), None, &Silent).unwrap();
     assert!(live.index().len() > 300, "{:?}", live.stats().trouble);

@@ -211,7 +211,7 @@ impl Writing<'_> {
             let bytes = u32::try_from(extent.len()).map_err(|_| LayoutError::Shape {
                 what: "bytes of a cluster",
                 found: extent.len() as u64,
-                expected: "fewer than 4 GiB: take smaller clusters",
+                expected: "fewer than 4 GiB. Take smaller clusters",
             })?;
             segment.extents.push(AmendedExtent {
                 cluster,

@@ -183,7 +183,7 @@ fn a_merge_that_panics_is_undone() {
 
 #[test]
 fn a_merge_that_the_budget_has_no_room_for_is_refused_and_changes_nothing() {
-    // Where vectors wait for a merge, the budget refuses them before it comes to one.
+    // If vectors wait for a merge, the budget refuses them before a merge is due.
     for case in [PACKED, DECOUPLED, INLINE] {
         let folder = tempfile::tempdir().unwrap();
         let volume = base(case, folder.path());
@@ -267,7 +267,7 @@ fn what_stands_in_its_place_is_not_written_over() {
         assert!(matches!(live.delete(&[3]), Err(Error::Halted { .. })));
         assert!(live.stats().trouble.unwrap().contains("MANIFEST"));
         drop(live);
-        // Its own log continues: it was begun before.
+        // The log of the other index continues, since it was begun before.
         let named = |name: &str| manifest.files.iter().any(|file| file.name == name);
         for (bytes, name) in before.iter().filter(|(_, name)| named(name)) {
             assert_eq!(volume.read(name).unwrap(), *bytes, "{case:?}: {name}");
@@ -296,7 +296,7 @@ fn ids_near_the_end_are_refused_before_anything_is_written() {
             let ids: Vec<u64> = (0..count).collect();
             let refused = live.insert(&rows(&ids, 3), None, &Silent).unwrap_err();
             assert!(refused.is_call_wrong(), "{refused}");
-            assert!(refused.to_string().contains("give ids"), "{refused}");
+            assert!(refused.to_string().contains("Give ids"), "{refused}");
         }
         assert_eq!(contents(&live), before);
         live.insert(&rows(&[700], 1), Some(&[700]), &Silent)
@@ -449,8 +449,8 @@ fn a_merge_says_what_was_inserted_directly() {
     assert_eq!((report.merged, report.direct, report.removed), (0, 9, 2));
 }
 
-/// An index whose previous checkpoint a crash may bring back: the disk failed behind the rename of
-/// a merge, and the process that made it is gone. With the contents of the index.
+/// Indexes whose previous checkpoint a crash may restore, with their contents. The disk failed
+/// after the rename of a merge, and the process of the merge is gone.
 fn left_undurable(case: Case, folder: &Path, before: &SimVolume) -> Vec<(SimVolume, Model)> {
     let mut left = Vec::new();
     for at in 0.. {
@@ -558,7 +558,7 @@ fn an_index_that_was_opened_for_searching_has_room_for_inserts_when_it_takes_the
         assert_eq!(index.memory().inserting, 0);
         let live = LiveIndex::over(&index, &WriteOptions::default()).unwrap();
         assert!(live.index().memory().inserting > 0, "{layout}");
-        // One that has it is gone on with.
+        // An index with memory for inserts is reused.
         let before = live.index();
         drop(live);
         let live = LiveIndex::over(&before, &WriteOptions::default()).unwrap();
@@ -576,7 +576,7 @@ fn a_merge_goes_on_without_nodes_that_were_given_up() {
         let volume = base(case, folder.path());
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
         let ids: Vec<u64> = (100..110).collect();
-        // One after the other, so that the last node is known.
+        // Inserted one after the other, so that the last node is known.
         for ids in [&ids[..9], &ids[9..]] {
             let rows = wide_rows(case.dim(), ids, 1);
             live.insert(&rows, Some(ids), &Silent).unwrap();
@@ -586,7 +586,7 @@ fn a_merge_goes_on_without_nodes_that_were_given_up() {
         let last = placement.nodes() - 1;
         placement.relocate(last, crate::stores::topology::placement::NOWHERE);
         overlay.deleted.mark_dead(last);
-        // Its vector, as `insert` leaves it.
+        // The vector of this node, in the place where a failed insert leaves it.
         overlay.fresh[0].insert(109, wide_rows(case.dim(), &[109], 1).row(0), None);
         drop((index, overlay));
         live.compact(&Silent).unwrap();

@@ -25,7 +25,7 @@ pub(super) fn merged(case: Case, folder: &Path) -> (SimVolume, Model) {
     (volume, model)
 }
 
-/// Has a manifest name no file of ids, as one of an earlier version.
+/// Removes the file of ids from the manifest, as in an index of an earlier version.
 pub(super) fn forget_ids(volume: &SimVolume) {
     let mut manifest = stored::manifest(volume).unwrap();
     let name = manifest.file("ids").unwrap().name.clone();
@@ -104,7 +104,7 @@ fn an_index_of_an_earlier_version_takes_changes_and_leaves_no_file_of_ids_behind
         drop(live);
         assert_eq!(volume.list().unwrap(), before, "{case:?}");
         changed(case, &volume, folder.path(), model);
-        // The merge has written one.
+        // The merge has written a file of ids.
         assert_eq!(of_ids(&volume), 1);
     }
 }
@@ -152,13 +152,13 @@ fn a_damaged_file_of_ids_fails_what_asks_it_and_is_made_anew_by_a_repair() {
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
         let mut file = volume.open(&name).unwrap();
         file.write_at(5_000, &[77]).unwrap();
-        // A call is not logged if the ids in the index cannot be read.
+        // If the ids of the index cannot be read, a call is not logged.
         let error = Call::Upsert(vec![5], 2).make(&live).unwrap_err();
         assert!(error.to_string().contains(&name), "{error}");
         Call::Delete(vec![5]).make(&live).unwrap_err();
         live.contains(5).unwrap_err();
         assert_eq!(contents(&live), model);
-        // Ids above all there are need no look.
+        // An id larger than all ids of the index needs no look-up.
         Call::Insert(vec![500], 1).make(&live).unwrap();
         drop(live);
         let mut model = model;

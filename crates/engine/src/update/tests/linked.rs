@@ -26,7 +26,7 @@ fn link_all(volume: SimVolume) -> SimVolume {
     volume
 }
 
-/// Those that take vectors directly, by each way and with all that is written to.
+/// Cases with direct inserts: each way to update, and each kind of file that they write.
 const DIRECT: [Case; 5] = [
     PACKED,
     Case(Layout::Coupled, Update::Relocate),
@@ -45,7 +45,7 @@ fn written(live: &LiveIndex) -> Vec<String> {
     names
 }
 
-/// Whether they all have other names.
+/// Whether all of the files have other names.
 fn are_linked(volume: &SimVolume, names: &[String]) -> bool {
     names
         .iter()
@@ -63,7 +63,7 @@ fn found(live: &LiveIndex, ids: &[u64], version: u64) -> Vec<u64> {
     live.search(&queries, &options).unwrap().ids
 }
 
-/// Ends its work after so many questions, and notes the stages.
+/// Interrupts the work at a given check, and records the stages.
 #[derive(Default)]
 struct Impatient {
     patience: AtomicU64,
@@ -194,7 +194,7 @@ fn vectors_of_the_log_wait_until_an_insert_copies_the_files() {
         live.insert(&rows_of(&live, &[600, 601]), Some(&[600, 601]), &Silent)
             .unwrap();
         let names = written(&live);
-        // As a process that was killed leaves it.
+        // The state that a killed process leaves.
         let volume = link_all(volume.crash_image(0, Crash::Dropped));
         let backup = kept(&volume);
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
@@ -217,7 +217,7 @@ fn vectors_of_the_log_wait_until_an_insert_copies_the_files() {
 #[test]
 fn a_search_that_a_copy_overtakes_reads_what_was_inserted() {
     for case in DIRECT {
-        // As many searches as one makes reads: the inserts come before a later read each time.
+        // A search makes at most six reads. In each round the inserts come before a later read.
         for reads in 0..6 {
             let folder = tempfile::tempdir().unwrap();
             let volume = link_all(base_of(case, 500, folder.path()));
@@ -318,7 +318,7 @@ fn a_backup_by_hard_links_keeps_its_bytes_wherever_a_change_crashes() {
                 assert_eq!(kept(&image), backup, "{place}");
                 let report = verify_in(&image, &Silent).unwrap();
                 assert!(report.clean(), "{place}: {:?}", report.problems);
-                // Nothing is left of a copy that was cut off.
+                // No part of an unfinished copy is left.
                 let names = image.list().unwrap();
                 assert!(
                     !names.iter().any(|name| name.ends_with(".own")),

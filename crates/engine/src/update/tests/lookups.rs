@@ -63,7 +63,7 @@ fn check_look_ups(
     }
 }
 
-/// Each layout, and each way to update, at least once; all that go together in the slow tests.
+/// Each layout and each way to update at least once. All combinations in the slow tests.
 pub(super) fn cases() -> Vec<Case> {
     if slow() {
         return CASES.to_vec();
@@ -85,7 +85,7 @@ pub(super) fn cases() -> Vec<Case> {
     few.to_vec()
 }
 
-/// Runs the script, with look-ups after each call; `tight` has them find nothing in memory.
+/// Runs the script, with look-ups after each call. With `tight`, look-ups find nothing in memory.
 fn looked_up_under_changes(case: Case, volume: &Arc<dyn Volume>, folder: &Path, tight: bool) {
     let mut model = first();
     let open_options = OpenOptions {
@@ -214,10 +214,10 @@ fn a_look_up_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
     }
 }
 
-/// Others that are looked up with an id that is being replaced.
+/// The number of other ids in a look-up of an id that is being replaced.
 const MANY_OTHERS: u64 = 16;
 
-/// Ids that stay, and are replaced all the time.
+/// The number of ids that always exist, and are replaced all the time.
 const STAY: u64 = 60;
 
 /// The errors that lookup threads found.
@@ -232,7 +232,7 @@ struct Beside<'a> {
 }
 
 impl Beside<'_> {
-    /// Looks up all that stay, again and again, one at a time or together.
+    /// Looks up all ids that always exist, again and again, one at a time or together.
     fn look_up(&self, together: bool) {
         let all: Vec<u64> = (0..STAY).collect();
         while !self.stop.load(Ordering::SeqCst) {
@@ -257,7 +257,7 @@ impl Beside<'_> {
         }
     }
 
-    /// Goes through all ids, again and again.
+    /// Lists all ids, again and again.
     fn list(&self) {
         while !self.stop.load(Ordering::SeqCst) {
             let mut listed = Vec::new();
@@ -273,7 +273,8 @@ impl Beside<'_> {
         }
     }
 
-    /// Upserts those that stay whose number leaves a rest, and inserts and deletes others.
+    /// Upserts every other id that always exists, from `rest` on, and inserts and deletes further
+    /// ids.
     fn change(&self, rest: u64) {
         for round in 1..self.rounds() {
             for id in (rest..STAY).step_by(2) {

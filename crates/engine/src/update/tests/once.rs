@@ -18,9 +18,9 @@ pub(super) enum What {
     Call(u64),
     /// The operation of its kind with this number.
     Nth(Operation, u64),
-    /// The start of a thread, and all after it until a call fails.
+    /// The start of the thread with this number, and all later starts until a call fails.
     Thread(u64),
-    /// The memory budget, when it is asked for the time with this number.
+    /// The request to the memory budget with this number.
     Budget(u64),
 }
 
@@ -49,7 +49,7 @@ impl Once<'_> {
         };
         stratann_tier::testing::refuse_threads_after(None);
         for _ in 0..2 {
-            // Whatever of it is in, the call brings the rest.
+            // Whichever part of the call was done, a second call does the rest.
             let again = match call {
                 Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
                 Call::Delete(ids) => {
@@ -130,12 +130,13 @@ fn once(case: Case, before: &SimVolume, folder: &Path, what: What, mishap: Misha
     once.run(what)
 }
 
-/// Fails each operation of a kind, or every `step`-th, in a way for each; how many that were.
+/// Fails each operation of a kind, or every `step`-th, with each mishap. Returns the number of
+/// failures.
 fn each(case: Case, kind: impl Fn(u64) -> What, mishaps: &[Mishap], step: usize) -> usize {
     each_of(case, SimVolume::new(), kind, mishaps, step)
 }
 
-/// As [`each`], in an empty volume.
+/// As [`each`], on a given volume.
 pub(super) fn each_of(
     case: Case,
     before: SimVolume,
@@ -148,7 +149,7 @@ pub(super) fn each_of(
     let mut met = 0;
     let number = CASES.iter().position(|&other| other == case).unwrap();
     for &mishap in mishaps {
-        // Not the same ones for each, nor in each case.
+        // Each mishap and each case begins at another operation.
         let first = (met + number) % step;
         for at in (first as u64..).step_by(step) {
             if !once(case, &before, folder.path(), kind(at), mishap) {

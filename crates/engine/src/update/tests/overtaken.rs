@@ -18,7 +18,7 @@ use crate::data::{DataError, VectorSource};
 use crate::progress::Progress;
 use crate::stores::topology::placement::NOWHERE;
 
-/// Something to be done in the middle of a search, once.
+/// An action in the middle of a search, which runs once.
 type Deed = Box<dyn FnOnce() + Send>;
 
 /// An action that runs before the read with this number.
@@ -46,7 +46,7 @@ impl Ambush {
         match &mut *set {
             Some((0, _)) => {
                 let deed = set.take();
-                // It searches as well.
+                // The lock is released first, since the action searches as well.
                 drop(set);
                 if let Some((_, deed)) = deed {
                     deed();
@@ -247,7 +247,7 @@ fn a_search_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
         let mut came = 0;
         for (reads, id) in (0..10).zip((3..).step_by(41)) {
             assert_eq!(nearest(&live, id), id, "{case:?}, before");
-            // The first time the old vector is one of the build, later one that replaced it, in
+            // The first replaced vector is one of the build. Later ones were inserted, and are in
             // memory or on storage.
             for version in 1..4 {
                 let deed = live.clone();
@@ -262,7 +262,8 @@ fn a_search_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
                 assert_eq!(nearest(&live, id), id, "{case:?}, afterwards");
             }
         }
-        // Of clusters one is probed here, the others being far: the first read is the last.
+        // In clusters the search probes one, since the others are far. So its first read is the
+        // last.
         let least = if case.0.has_clusters() { 3 } else { 4 };
         assert!(
             came >= least,
@@ -381,7 +382,7 @@ impl VectorSource for Held<'_> {
     }
 }
 
-/// Does something when a merge is under way.
+/// Runs an action once during a merge.
 struct Beside<F: Fn() + Sync> {
     deed: F,
     once: AtomicBool,
@@ -408,7 +409,7 @@ fn a_batch_that_began_before_a_merge_commits_finds_what_the_merge_digests() {
         let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
         live.delete(&[3]).unwrap();
         let (begun, go_on) = (Barrier::new(2), Barrier::new(2));
-        // New ones, and one that has an older vector.
+        // New ids, and one that has an older vector.
         let ids = [500, 501, 7];
         let queries = Held {
             rows: rows(&ids, 1),

@@ -13,14 +13,14 @@ use crate::data::DataError;
 use crate::data::RowSource;
 use crate::progress::Progress;
 
-/// A row that says whether its vector is old.
+/// A row with the attribute `old`.
 fn aged(old: bool) -> Row {
     let mut row = Row::default();
     row.attributes.insert("old".into(), Value::Boolean(old));
     row
 }
 
-/// An index of so many vectors, all of them old.
+/// An index of `vectors` vectors, all with `old`.
 fn all_old(case: Case, vectors: u64, folder: &Path) -> Arc<LiveIndex> {
     let volume = base_of(case, vectors, folder);
     let live = open(case, &volume, folder, Durability::OnFlush).unwrap();
@@ -63,7 +63,7 @@ impl<F: Fn() + Send + Sync> RowSource for Meanwhile<F> {
         1
     }
     fn row(&self, _: usize) -> Result<Row, DataError> {
-        // The first time it is only looked at.
+        // The first read only checks the row.
         if self.0.fetch_add(1, Ordering::Relaxed) == 1 {
             (self.1)();
         }
@@ -103,7 +103,7 @@ fn a_deletion_by_filter_that_ends_in_the_middle_says_how_many_are_gone() {
         matched: 9,
         source: Box::new(Error::Stopped),
     };
-    let said = "interrupted; 3 of the 9 vectors that matched are deleted, and stay so: delete by the filter again for the others";
+    let said = "interrupted; 3 of the 9 vectors that matched are deleted, and stay so. Delete by the filter again for the others";
     assert_eq!(error.to_string(), said);
 }
 
@@ -114,7 +114,7 @@ fn many_delete_by_filter_at_once() {
     let deleted = thread::scope(|scope| {
         let deleting = || live.delete_matching(&filter("old == true")).unwrap();
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(deleting)).collect();
-        // Ids that go one by one.
+        // Meanwhile the same ids are deleted one by one.
         let one_by_one = (0..1_500).filter(|&id| live.delete(&[id]).is_ok()).count();
         let by_filter = threads.into_iter().map(|thread| thread.join().unwrap());
         one_by_one as u64 + by_filter.sum::<u64>()
@@ -233,7 +233,7 @@ fn what_was_acknowledged_is_read_while_merges_go_on() {
                     live.insert_rows(&vectors, &rows, Some(&ids), &Silent)
                         .unwrap();
                     there.store(first + 9, Ordering::SeqCst);
-                    // One that is there throughout, in one place or another.
+                    // An id that always exists, in one place or another.
                     live.upsert_rows(
                         &wide_rows(live.index().dim(), &[7], 3),
                         &RowTable::new(vec![aged(true)]),
@@ -297,7 +297,7 @@ fn a_page_is_empty_only_behind_the_last() {
 fn rows_are_set_in_an_index_that_was_built_without_while_merges_move_its_vectors() {
     for case in lookups::cases() {
         let folder = tempfile::tempdir().unwrap();
-        // More than are set at a time.
+        // More rows than one batch sets.
         let volume = base_of(case, 600, folder.path());
         let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
         live.delete(&[1]).unwrap();
@@ -321,7 +321,7 @@ fn counts_are_right_however_deletions_are_met() {
         let live = all_old(case, 60, folder.path());
         let mut left = 60;
         for round in 0..6 {
-            // Also of one that has no row any more.
+            // Includes a vector that loses its row.
             live.upsert(
                 &wide_rows(live.index().dim(), &[50 + round], 1),
                 &[50 + round],
@@ -364,7 +364,7 @@ fn rows_that_are_set_alone_are_a_reason_to_merge_where_vectors_wait() {
             ..crate::MergeWhen::default()
         };
         if case.1 == Update::Rebalance {
-            // A few at a time, without being asked.
+            // Some vectors at a time have joined clusters by themselves.
             assert!(live.extents().2 < 60, "{case:?}: {:?}", live.extents());
             assert!(!live.index().columns().has_new());
             assert_eq!(live.due(&when), None);

@@ -10,7 +10,7 @@ use super::*;
 use crate::data::RowSource;
 use crate::progress::Progress;
 
-/// Some batches, and a part of one.
+/// The number of rows: some batches, and a part of one.
 fn rows_of(case: Case) -> u64 {
     match case.1 {
         Update::Merge | Update::Rebalance => 600,
@@ -40,7 +40,7 @@ fn all(case: Case) -> Model {
 /// Resumes the insert that a crash interrupted, as a user does.
 fn go_on(case: Case, live: &LiveIndex, given: bool) -> Result<Resumed, Error> {
     match insert(case, live, given, CutOff::Resume) {
-        // It had not begun.
+        // The insert had not begun.
         Err(error) if error.kind() == ErrorKind::Call && !given => {
             assert_eq!(live.len(), BASE as usize, "{error}");
             insert(case, live, given, CutOff::Refuse)
@@ -94,7 +94,7 @@ fn crash_everywhere(case: Case, given: bool) -> usize {
                 assert_eq!(resumed.before, there, "{place}");
                 assert_eq!(resumed.inserted, total - there, "{place}");
                 assert_eq!(contents(&live), all(case), "{place}");
-                // It is done, and a resume does nothing.
+                // The insert is done, so a resume does nothing.
                 let resumed = insert(case, &live, given, CutOff::Resume).unwrap();
                 assert_eq!(resumed.before, total, "{place}");
                 drop(live);
@@ -141,8 +141,8 @@ fn killed(case: Case, folder: &Path) -> (SimVolume, u64) {
     (volume, there)
 }
 
-/// The same vectors without their attributes are the same insert: it is not resumed that way, and
-/// does not start again either.
+/// The same vectors without their attributes belong to the same insert. It is neither resumed
+/// without them nor started again.
 #[test]
 fn an_insert_goes_on_only_with_what_its_rows_have_beside_them() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -166,7 +166,7 @@ fn an_insert_goes_on_only_with_what_its_rows_have_beside_them() {
     }
     let resumed = insert(case, &live, false, CutOff::Resume).unwrap();
     assert_eq!(resumed.before as u64, there - BASE);
-    // All are in, but not without their attributes.
+    // All rows are in. A resume without their attributes is still refused.
     let done = live.insert_resumable(&vectors, None, None, CutOff::Resume, &Silent);
     assert!(done.unwrap_err().to_string().contains("not given"));
     assert_eq!(contents(&live), all(case));
@@ -175,7 +175,7 @@ fn an_insert_goes_on_only_with_what_its_rows_have_beside_them() {
     assert_eq!(twice.unwrap().inserted as u64, rows_of(case));
 }
 
-/// The file of an insert that was cut off may be gone for good.
+/// An interrupted insert can be forgotten if its file no longer exists.
 #[test]
 fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -188,7 +188,7 @@ fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
     let last = BASE + rows_of(case) - 1;
     let other = rows(&[last], 3);
     live.insert(&other, Some(&[last]), &Silent).unwrap_err();
-    // A crash at any write leaves it known, or forgotten; each row that is in stays.
+    // After a crash at any write, the insert is known or forgotten. Each inserted row stays.
     for at in 0..4 {
         let volume = volume.fork();
         let live = open(&volume);
@@ -233,7 +233,7 @@ impl Progress for Ends {
     fn warn(&self, _: &str) {}
 }
 
-/// The caller never learned its ids, and other calls may have used these.
+/// If no row was inserted, the caller never learned the ids, and other calls may have used them.
 #[test]
 fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -258,7 +258,7 @@ fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
     assert_eq!(cut_off(&live), ["array"]);
     insert(case, &live, false, CutOff::Resume).unwrap();
     assert_eq!(contents(&live), all(case));
-    // That all are in is said of these rows alone.
+    // The insert is done for its own rows alone. Other vectors under their ids are refused.
     live.delete(&ids).unwrap();
     live.insert_rows(&others, &beside, Some(&ids), &Silent)
         .unwrap();
@@ -271,7 +271,7 @@ fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
     );
 }
 
-/// As the error of an insert that is cut off says; by whatever process.
+/// The error of an interrupted insert offers this. Any process may do it.
 #[test]
 fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -300,7 +300,7 @@ fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
                     .unwrap(),
             ),
             true => {
-                // It is cut off once more, and all that was given then is upserted.
+                // The insert is interrupted once more, and then all given rows are upserted.
                 let cut = live.insert_rows(&vectors, &beside, Some(&rest), &Ends::default());
                 assert!(matches!(cut, Err(Error::Partly { .. })), "{cut:?}");
                 assert_eq!(cut_off(&live), ["array"]);
@@ -324,12 +324,12 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let open = |volume: &SimVolume| open(case, volume, folder.path(), Durability::Always);
     let live = open(&volume).unwrap();
     assert_eq!(cut_off(&live), ["array"]);
-    // Others come and go meanwhile.
+    // Other inserts and deletes happen meanwhile.
     let other = rows(&[7_000, 7_001], 3);
     let ids = live.insert(&other, None, &Silent).unwrap();
     let end = BASE + rows_of(case);
     assert_eq!(ids, [end, end + 1]);
-    // But not under the id of a missing row: all rows before it would look inserted.
+    // The id of a missing row is refused, since all rows before it would look inserted.
     for id in [end - 1, there + 1] {
         let theirs = (&rows(&[id], 3), [id]);
         let put = [
@@ -344,7 +344,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
         }
         assert!(!live.contains(id).unwrap());
     }
-    // A copy knows of it as well.
+    // A snapshot knows of the insert as well.
     let copy = SimVolume::new();
     crate::snapshot::take(&volume, &copy, Some(&live), &Silent).unwrap();
     let copied = open(&copy).unwrap();
@@ -352,7 +352,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let refused = insert(case, &copied, false, CutOff::Refuse);
     assert!(matches!(refused, Err(Error::CutOff { .. })), "{refused:?}");
     drop(copied);
-    // And it is no damage, and no unknown file.
+    // Verify finds no damage and no unknown file.
     let warnings = Warnings::default();
     assert!(verify_in(&volume, &warnings).unwrap().clean());
     let warnings = warnings.0.into_inner().join("\n");
@@ -397,7 +397,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     );
 }
 
-/// The warnings.
+/// Collects warnings.
 #[derive(Default)]
 struct Warnings(Mutex<Vec<String>>);
 
@@ -502,7 +502,7 @@ fn what_is_refused_before_the_first_row_is_no_insert_that_was_cut_off() {
     }
 }
 
-/// Given ids whose last ones belong to other rows, or some were deleted since.
+/// The last of the given ids belong to other rows, or some rows were deleted since.
 #[test]
 fn given_ids_that_are_not_all_in_are_not_gone_on_with() {
     let case = Case(Layout::Packed, Update::Merge);

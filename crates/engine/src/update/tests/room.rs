@@ -39,7 +39,7 @@ fn open_within(
     LiveIndex::open_in(Arc::new(volume.clone()), folder, &open, &options)
 }
 
-/// A row of so many bytes, about.
+/// A row of approximately `bytes` bytes.
 fn long(value: i64, bytes: usize) -> Row {
     Row {
         attributes: [("a".to_owned(), Value::Integer(value))].into(),
@@ -98,7 +98,7 @@ fn what_was_accepted_under_a_budget_opens_again_under_it() {
     }
 }
 
-/// With memory for one waiting vector and its segment only.
+/// The budget has memory for one waiting vector and its segment only.
 #[test]
 fn the_first_vector_that_was_accepted_opens_again() {
     for case in &WAYS[2..] {
@@ -106,7 +106,7 @@ fn the_first_vector_that_was_accepted_opens_again() {
         let folder = tempfile::tempdir().unwrap();
         let before = base(case, folder.path());
         let mut memory = least(case, &before, folder.path());
-        // As an error says how much it takes.
+        // Raises the memory to the number in each error.
         let volume = loop {
             let volume = before.fork();
             let put = open_within(case, &volume, folder.path(), memory)
@@ -166,7 +166,7 @@ fn rows_that_wait_for_a_checkpoint_are_bounded_by_their_bytes() {
                 .unwrap_or_else(|error| panic!("{case:?}: {error}"));
             most = most.max(waits());
         }
-        // 48 MB of them were inserted.
+        // 48 MB of rows were inserted.
         assert!(
             most <= room && room < 10 << 20,
             "{case:?}: {most} of {room}"
@@ -313,7 +313,7 @@ fn rows_wait_until_room_for_deletes_is_kept_again() {
     let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
     volume.fail_after(0, Failure::NoSpace);
     live.delete(&[3]).unwrap();
-    // Its log has blocks ahead by now, which are not for rows.
+    // The reserved blocks of the log are not for rows.
     let error = live
         .insert(&rows(&[900], 1), Some(&[900]), &Silent)
         .unwrap_err();

@@ -7,17 +7,16 @@ use super::*;
 use crate::progress::Progress;
 use crate::snapshot::take;
 
-/// Runs a function at a step of the work, once or at each step from there on, and records the
-/// warnings.
+/// Runs a function at one step of the work, or at each step from there on. Records the warnings.
 pub(super) struct Meddling<'a> {
     steps: AtomicU64,
     at: u64,
     always: bool,
     deed: &'a (dyn Fn() + Sync),
     warnings: Mutex<Vec<String>>,
-    /// Whether it wants the work to end then.
+    /// Whether it interrupts the work at that step.
     pub(super) stop: bool,
-    /// Whether it does it when a stage begins as well.
+    /// Whether the starts of stages count as steps.
     pub(super) at_begin: bool,
 }
 
@@ -111,7 +110,7 @@ fn a_snapshot_is_of_one_moment_whatever_is_committed_meanwhile() {
             Call::Insert(vec![80, 81, 82, 83, 84], 5),
         ];
         for of_another in [false, true] {
-            // Of the steps another one in each case.
+            // Each case takes other steps.
             let from = (number + 5 * usize::from(of_another)) % step(10);
             for at in (from as u64..).step_by(step(10)) {
                 let what = format!("{case:?} at {at}, by another process: {of_another}");
@@ -151,7 +150,7 @@ fn a_writer_is_asked_to_make_no_checkpoint_where_these_come_too_fast() {
         let volume = base(case, folder.path());
         let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
         let next = AtomicU64::new(1_000);
-        // With each call a checkpoint is due.
+        // Each call makes a checkpoint due.
         let insert = || {
             let first = next.fetch_add(8, Ordering::Relaxed);
             let ids: Vec<u64> = (first..first + 8).collect();
@@ -199,7 +198,7 @@ fn snapshots_beside_threads_that_insert_and_merge_have_a_prefix_of_what_came() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for id in 0.. {
-                    // All ids of a call, or none.
+                    // The copy must have all ids of a call, or none.
                     Call::Insert(vec![1_000 + 2 * id, 1_001 + 2 * id], 1)
                         .make(&live)
                         .unwrap();
@@ -236,7 +235,7 @@ fn snapshots_beside_threads_that_insert_and_merge_have_a_prefix_of_what_came() {
     }
 }
 
-/// A log as a writer leaves it that is in the midst of a record.
+/// A log that ends in the middle of a record.
 #[test]
 fn what_is_behind_the_last_whole_record_of_the_log_is_not_copied() {
     let folder = tempfile::tempdir().unwrap();
@@ -303,7 +302,7 @@ fn a_snapshot_is_whole_or_not_there_wherever_its_disk_fails() {
                     }
                 };
                 for copy in images {
-                    // All of it, or nothing that opens, which the next one clears.
+                    // The copy is whole, or does not open, and the next snapshot replaces it.
                     if copy.exists("MANIFEST").unwrap() {
                         whole(&copy, &what);
                         continue;

@@ -20,7 +20,7 @@ fn left_unsynced(folder: &Path) -> (SimVolume, Model) {
         call.make(&live).unwrap();
         call.apply(&mut model);
     }
-    // Killed: it syncs nothing, and gives back nothing but the lock.
+    // The process is killed: it syncs nothing, and releases only the lock.
     std::mem::forget(live);
     (volume.fork(), model)
 }
@@ -34,7 +34,7 @@ fn open_again(volume: &SimVolume, folder: &Path) -> Result<LiveIndex, Error> {
 fn a_sync_that_failed_when_the_index_was_opened_is_not_relied_on_afterwards() {
     let folder = tempfile::tempdir().unwrap();
     let (left, before) = left_unsynced(folder.path());
-    // Whichever sync it is that fails, of how many there are.
+    // Each of the syncs fails once.
     for kind in [Operation::Sync, Operation::SyncNames] {
         let mut failed = 0;
         for nth in 0.. {
@@ -89,7 +89,7 @@ fn openings_that_fail_leave_no_more_than_one_log() {
     };
     drop(open_again(&volume, folder.path()).unwrap());
     let before = logs(&volume);
-    // Killed as soon as it has a log of its own, again and again.
+    // The process is killed again and again, as soon as it has a log of its own.
     for _ in 0..4 {
         std::mem::forget(open_again(&volume, folder.path()).unwrap());
         volume = volume.fork();

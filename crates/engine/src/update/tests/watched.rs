@@ -7,7 +7,7 @@ use super::*;
 use crate::data::VectorSource;
 use crate::{Progress, RecallWatch, Strategy};
 
-/// Has something done when this thread asks for so many times whether it is interrupted.
+/// Runs a function when this thread has checked for an interruption a given number of times.
 struct AtAsk<'a> {
     thread: ThreadId,
     left: AtomicUsize,
@@ -98,7 +98,7 @@ fn recall(live: &LiveIndex, queries: &Matrix, options: &SearchOptions) -> f64 {
 fn changes_that_come_in_between_make_no_answer_wrong() {
     for (number, case) in CASES.into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
-        // Before the first query is searched again, before the seventh, and when all are.
+        // Before the first query is searched again, before the seventh, and after the last.
         for ask in [1, QUERIES / 2 + 1, QUERIES + 1]
             .into_iter()
             .step_by(step(2))
@@ -112,7 +112,7 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
             let queries = wide_rows(live.index().dim(), &ids, 1);
             let options = all(&live);
             let deed = || {
-                // As near as anything, in place of others, and gone.
+                // Vectors that are as near as any are inserted, replaced and deleted.
                 Call::Insert(ids.clone(), 1).make(&live).unwrap();
                 for version in [6, 7] {
                     Call::Upsert((0..8).chain([100]).collect(), version)
@@ -151,7 +151,7 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
             );
             assert!(is_all(found), "{what}: {found}");
             assert_eq!((measured.passes, measured.waiting), (2, 0));
-            // A shorter list misses some.
+            // A shorter list misses some vectors.
             let short = SearchOptions {
                 list: 10,
                 probes: options.probes.map(|_| 1),
