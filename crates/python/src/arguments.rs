@@ -15,7 +15,7 @@ use stratann::{CacheSize, Durability, Index, Places, Rerank};
 pub fn refuse_both(recall: Option<f64>, list_size: Option<usize>) -> PyResult<()> {
     match (recall, list_size) {
         (Some(recall), Some(list)) => Err(PyValueError::new_err(format!(
-            "recall={recall} and list_size={list}: give one of them, since a recall says itself how many candidates are looked at"
+            "recall={recall} and list_size={list} are both given, and both set the number of candidates. Pass one of them"
         ))),
         _ => Ok(()),
     }
@@ -160,7 +160,8 @@ pub fn meant_of<'a>(typed: &str, names: impl Iterator<Item = &'a str> + Clone) -
     nearest.filter(|near| near.0 > ALIKE).map(|near| near.1)
 }
 
-/// The one of an argument's possible names that is meant by what was typed, or None.
+/// The name that a user most likely meant by `typed`, out of the names that an argument accepts, or
+/// None.
 #[pyfunction]
 pub fn meant(typed: &str, names: Vec<String>) -> Option<String> {
     meant_of(typed, names.iter().map(String::as_str)).map(str::to_owned)
@@ -286,7 +287,7 @@ pub fn cache(
     };
     if bytes.is_some() {
         return Err(PyValueError::new_err(
-            "cache and cache_entries say the same thing: pass one of them",
+            "cache and cache_entries are both given, and both set the size of the cache. Pass one of them",
         ));
     }
     let wrong = || -> PyResult<PyErr> {
@@ -382,7 +383,7 @@ pub fn rerank(
 pub fn threads(value: Option<usize>) -> PyResult<usize> {
     match value {
         Some(0) => Err(PyValueError::new_err(
-            "threads=0: it must be at least 1, or None for one a core",
+            "threads=0: it must be at least 1, or None for one for each core",
         )),
         Some(threads) => Ok(threads),
         None => Ok(stratann::processors()),

@@ -70,7 +70,7 @@ impl<'py> Rows<'py> {
         };
         if dim == 0 {
             return Err(PyValueError::new_err(format!(
-                "{name} has the shape {}: vectors without dimensions",
+                "{name} has the shape {}; vectors need at least one dimension",
                 shape_text(shape)
             )));
         }
@@ -80,7 +80,7 @@ impl<'py> Rows<'py> {
             .try_readonly()
             .map_err(|_| {
                 PyValueError::new_err(format!(
-                    "{name} is being written by another native function"
+                    "{name} is being written by another native function. Pass it when that is done"
                 ))
             })?;
         Ok(Self {
@@ -125,7 +125,7 @@ impl<'py> Rows<'py> {
             false => vec![self.rows, self.dim],
         };
         Err(PyValueError::new_err(format!(
-            "{} has the shape {} and the index {dim} dimensions",
+            "{} has the shape {} and the index has {dim} dimensions",
             self.name,
             shape_text(&shape),
         )))
@@ -191,7 +191,7 @@ fn element_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<Element>> {
 fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
     element_of(array)?.ok_or_else(|| {
         PyTypeError::new_err(format!(
-            "{name} is {}: float32, float16, uint8 and int8 are known",
+            "{name} is {}; an index holds float32, float16, uint8 and int8. Convert it",
             array.dtype()
         ))
     })
@@ -204,14 +204,14 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> 
     let ids = integers(value, rows.map(|_| "the vectors"))?;
     if let Some(rows) = rows.filter(|&rows| rows != ids.len()) {
         return Err(PyValueError::new_err(format!(
-            "ids has the shape ({},): it must be ({rows},), one for each vector",
+            "ids has the shape ({},); it must be ({rows},), one for each vector",
             ids.len()
         )));
     }
     // This number stands for "no answer" in results.
     match ids.iter().position(|&id| id == u64::MAX) {
         Some(row) => Err(PyValueError::new_err(format!(
-            "ids: row {row} is {}: ids are from 0 to 2^64 - 2",
+            "ids: row {row} is {}; ids are from 0 to 2^64 - 2",
             u64::MAX
         ))),
         None => Ok(ids),

@@ -23,14 +23,14 @@ pub fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
     };
     let duration = Duration::try_from_secs_f64(seconds).map_err(|_| {
         PyValueError::new_err(format!(
-            "timeout={seconds}: it must be seconds, 0 or more, or None for no limit"
+            "timeout={seconds}: it must be a number of seconds, 0 or more, or None for no limit"
         ))
     })?;
     // A time beyond the range of the clock is never reached.
     Ok(Instant::now().checked_add(duration))
 }
 
-/// What wakes an event loop: a file descriptor that can be read when searches have ended.
+/// Wakes an event loop: its file descriptor becomes readable when searches have ended.
 #[pyclass(frozen, module = "stratann._stratann")]
 pub struct Bell {
     reader: Mutex<PipeReader>,
@@ -70,12 +70,12 @@ impl Bell {
         })
     }
 
-    /// The descriptor that can be read when a search has ended.
+    /// The file descriptor that becomes readable when a search has ended.
     fn fileno(&self) -> i32 {
         self.reader.lock().as_raw_fd()
     }
 
-    /// The numbers of the searches that have ended since it was asked last.
+    /// The numbers of the searches that have ended since the last call.
     fn take(&self) -> PyResult<Vec<u64>> {
         let mut ended = self.rung.ended.lock();
         if !ended.is_empty() {
@@ -85,7 +85,7 @@ impl Bell {
     }
 }
 
-/// A search that goes on by itself, or has ended.
+/// A search that runs in the background, or has ended.
 #[pyclass(frozen, module = "stratann._stratann")]
 pub struct Search {
     state: Mutex<State>,
@@ -127,7 +127,7 @@ impl Search {
         match self.is_home() {
             true => Ok(()),
             false => Err(StratannError::new_err(format!(
-                "a search of process {}: this is process {}, which was forked from it without the threads that search. Search again here, with an index \
+                "process {} began this search, and this is process {}, which was forked without the threads of the other. Search again here, with an index \
                  that was opened here",
                 self.process,
                 std::process::id(),
@@ -166,7 +166,7 @@ impl Search {
 
 #[pymethods]
 impl Search {
-    /// Rings a bell with a number when it has ended: at once, if it has.
+    /// Rings a bell with a number when the search ends, or at once if it has ended.
     fn ring(&self, bell: &Bell, number: u64) -> PyResult<()> {
         self.check_process()?;
         let rung = bell.rung.clone();
@@ -177,7 +177,7 @@ impl Search {
         Ok(())
     }
 
-    /// Ends it as soon as its reads come in; a forked process leaves it alone.
+    /// Ends the search as soon as its reads complete. In a forked process it does nothing.
     fn cancel(&self) {
         if self.is_home()
             && let State::Begun(submitted) = &*self.state.lock()
@@ -186,7 +186,8 @@ impl Search {
         }
     }
 
-    /// What it found, once: ids, distances, and stats if those were wanted. Waits for it, if it has not ended.
+    /// The result of the search: ids, distances, and stats if they were asked for. Waits until the
+    /// search has ended. A second call is an error.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.check_process()?;
         let state = std::mem::replace(&mut *self.state.lock(), State::Taken);
@@ -195,7 +196,7 @@ impl Search {
                 Ok(results) => results,
                 Err(Error::DeadlineExceeded) => {
                     return Err(PyTimeoutError::new_err(
-                        "the search was not done within its timeout",
+                        "the search did not end within its timeout",
                     ));
                 }
                 Err(error) => return Err(to_python(error)),
@@ -203,13 +204,13 @@ impl Search {
             State::Ended(results) => *results,
             State::Taken => {
                 return Err(PyRuntimeError::new_err(
-                    "the answers of this search were taken before: await it once",
+                    "the answers of this search were taken already. Await each search once",
                 ));
             }
         };
         let shape = *self.shape.lock();
         let Some(shape) = shape else {
-            return Err(PyRuntimeError::new_err("nobody asked for this search"));
+            return Err(PyRuntimeError::new_err("not a search of search_async"));
         };
         answers(
             py,

@@ -232,13 +232,13 @@ pub fn filter(value: &Bound<'_, PyAny>) -> PyResult<stratann::Filter> {
     stratann::Filter::parse(&text_of(value, "filter")?).map_err(to_python)
 }
 
-/// What is asked of the attributes of vectors: a text that is read once, or put together from columns.
+/// A condition on the attributes of vectors. It is parsed from a text once, or made of columns.
 ///
 ///     cheap = stratann.column("price") < 10
 ///     wanted = cheap & stratann.column("tags").contains("new") & ~stratann.column("sold").exists()
 ///     assert wanted == stratann.Filter("price < 10 and tags contains 'new' and not exists sold")
 ///
-/// `&` is and, `|` or, `~` not. Its str is text that is read as the same filter.
+/// `&` is and, `|` is or, `~` is not. `str(filter)` is a text that parses to the same filter.
 #[pyclass(frozen, module = "stratann")]
 pub struct Filter(stratann::Filter);
 
@@ -262,10 +262,10 @@ impl Filter {
         Self(!self.0.clone())
     }
 
-    /// `and` and `or` would ask for it, and forget one side.
+    /// Refused, since `and` and `or` would call it and then drop one of their two filters.
     fn __bool__(&self) -> PyResult<bool> {
         Err(PyTypeError::new_err(
-            "a filter is neither true nor false: write & for and, | for or, ~ for not, with parentheses around comparisons",
+            "a filter is neither true nor false. Write & for and, | for or, ~ for not, with parentheses around comparisons",
         ))
     }
 
@@ -297,7 +297,8 @@ impl Filter {
     }
 }
 
-/// A column of which a filter asks something: `stratann.column(name)`. Compared (`==`, `!=`, `<`, `<=`, `>`, `>=`) it gives a `Filter`.
+/// A column of attributes, to make filters of: `stratann.column(name)`. A comparison (`==`, `!=`,
+/// `<`, `<=`, `>`, `>=`) with a value gives a `Filter`.
 #[pyclass(frozen, module = "stratann")]
 pub struct Column(String);
 
@@ -369,47 +370,47 @@ impl Column {
         Ok(Filter(self.asked().at_least(compared(value)?)))
     }
 
-    /// From `low` to `high`, both included.
+    /// Matches values from `low` to `high`, both included.
     fn between(&self, low: &Bound<'_, PyAny>, high: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let (low, high) = (compared(low)?, compared(high)?);
         Ok(Filter(self.asked().between(low, high)))
     }
 
-    /// Has one of the values.
+    /// Matches a column with one of the values.
     fn is_in(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let values = all_compared(values, "is_in")?;
         Ok(Filter(self.asked().is_in(values)))
     }
 
-    /// Has none of the values, or no value at all.
+    /// Matches a column with none of the values, or without a value.
     fn not_in(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let values = all_compared(values, "not_in")?;
         Ok(Filter(self.asked().not_in(values)))
     }
 
-    /// A list that has the value.
+    /// Matches a list that has the value.
     fn contains(&self, value: &Bound<'_, PyAny>) -> PyResult<Filter> {
         Ok(Filter(self.asked().contains(compared(value)?)))
     }
 
-    /// A list that has one of the values.
+    /// Matches a list that has one of the values.
     fn contains_any(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let values = all_compared(values, "contains_any")?;
         Ok(Filter(self.asked().contains_any(values)))
     }
 
-    /// A list that has all of the values.
+    /// Matches a list that has all of the values.
     fn contains_all(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let values = all_compared(values, "contains_all")?;
         Ok(Filter(self.asked().contains_all(values)))
     }
 
-    /// Has any value.
+    /// Matches a column with any value.
     fn exists(&self) -> Filter {
         Filter(self.asked().exists())
     }
 
-    /// Has no value.
+    /// Matches a column without a value.
     fn missing(&self) -> Filter {
         Filter(self.asked().missing())
     }
@@ -422,7 +423,7 @@ impl Column {
     }
 }
 
-/// A column to put a `Filter` together from: `stratann.column("price") < 10`.
+/// A column of attributes, to make a `Filter` of: `stratann.column("price") < 10`.
 #[pyfunction]
 pub fn column(name: &Bound<'_, PyAny>) -> PyResult<Column> {
     Column::new(name)

@@ -22,7 +22,8 @@ use crate::opening::Opening;
 use crate::progress::{Listener, run};
 use crate::shape::{SPACE, Shape};
 
-/// The memory cap less the bytes of the attribute rows that are in memory during a build.
+/// The memory budget of a build, without the bytes of the attribute rows that are in memory
+/// meanwhile.
 fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64>> {
     let (Some(budget), Some(rows)) = (memory, rows) else {
         return Ok(memory);
@@ -110,93 +111,119 @@ impl<'py> Vectors<'py> {
 /// Parameters
 /// ----------
 /// base : str, os.PathLike or array-like
-///     A vector file (.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy), which is streamed, or vectors, (n, d): a C-contiguous array of
-///     float32, float16, uint8 or int8 is read in place (do not write to it until this returns); other numbers, lists and columns of
-///     pandas, polars and pyarrow are converted to float32, which takes memory beyond the cap. An array of no rows, (0, d), makes an index
-///     without vectors, as `create` does.
+///     A vector file (.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy), which is streamed, or vectors,
+///     (n, d). A C-contiguous array of float32, float16, uint8 or int8 is read in place: do not
+///     write to it until this call returns. Other numbers, lists, and columns of pandas, polars and
+///     pyarrow are converted to float32. The converted copy takes memory beyond the cap. An array
+///     of no rows, (0, d), makes an index without vectors, as `create` does.
 /// path : str or os.PathLike
-///     The folder of the index. Nothing that opens is there before the build has succeeded.
+///     The folder of the index. Before the build has succeeded, it cannot be opened as an index.
 /// metric : str
-///     "l2" (squared Euclidean distance), "ip" (minus the inner product) or "cosine" (1 - cos). Smaller is nearer.
+///     "l2" (squared Euclidean distance), "ip" (minus the inner product) or "cosine" (1 - cos).
+///     Smaller is nearer.
 /// preset : str
-///     "stratann", or a published system's choices: "diskann", "pipeann", "aisaq", "decouplevs", "odinann"; of clusters instead of
-///     a graph "spann" (on SSD) and "tiered-cluster" (on memory that is slower than DRAM).
+///     "stratann", or the choices of a published system: "diskann", "pipeann", "aisaq",
+///     "decouplevs" or "odinann". "spann" (for SSDs) and "tiered-cluster" (for memory that is
+///     slower than DRAM) build clusters in place of a graph.
 /// degree, build_list, alpha
-///     R, L and alpha of the Vamana graph; a degree of None is 64, or with `search_memory` what fills the blocks.
+///     R, L and alpha of the Vamana graph. A degree of None is 64. With `search_memory`, None is
+///     the degree that fills the blocks.
 /// code_bytes : int, optional
-///     Bytes of a vector's compressed code, which search keeps in RAM; None lets the engine choose.
+///     The bytes of a vector's compressed code, which searches keep in RAM. None lets the engine
+///     choose.
 /// low_codes : str, optional
-///     With the preset "distvs", whose codes are of two precisions: "nested" (the low code is the first half of the high one) or "separate" (a code by itself, half as
-///     long, which takes memory besides). `code_bytes` are those of the high code. None takes the preset's, "nested".
+///     For the preset "distvs", whose codes have two precisions. "nested": the low code is the
+///     first half of the high one. "separate": the low code is independent, half as long, and takes
+///     memory besides. `code_bytes` is the length of the high code. None takes the preset's,
+///     "nested".
 /// codebook : str or os.PathLike, optional
-///     The file that `stratann.train` wrote, instead of a codebook of the index's own. Indexes in a `Catalog` that
-///     have the same share it in RAM.
+///     A file that `stratann.train` wrote, in place of a codebook of the index's own. Indexes of a
+///     `Catalog` with the same codebook hold it in RAM once.
 /// order : str, optional
-///     "locality" or "input": in which order nodes lie on disk; None takes the preset's.
+///     The order of the nodes on storage, "locality" or "input". None takes the preset's.
 /// layout : str, optional
-///     "coupled" (vector and list side by side, as they are), "packed" (side by side, compressed), "decoupled"
-///     (lists and vectors apart, compressed), "inline" (as coupled, with the neighbours' codes) or "layered"
-///     (compressed lists beside the leading parts of vectors, by which a search ranks; trailing parts in segments). Of clusters:
-///     "replicated" (each vector in every cluster that it is in), "addressed" (each once) or "grouped" (each once, by cluster).
-///     None takes the preset's, which may go by the vectors: "stratann" takes "packed" for small
-///     ones, and for large ones "layered", or "decoupled" where they are not fit for that.
+///     The layout of a graph, or of clusters. None takes the preset's, which may depend on the
+///     vectors. "stratann" takes "packed" for small vectors. For large ones it takes "layered", or
+///     "decoupled" if the vectors are not fit for "layered".
+///     - "coupled": vector and list side by side, uncompressed;
+///     - "packed": side by side, compressed;
+///     - "decoupled": lists and vectors apart, compressed;
+///     - "inline": as coupled, with the neighbours' codes beside each list;
+///     - "layered": compressed lists beside the leading parts of vectors, by which a search ranks,
+///       and trailing parts in segments;
+///     - of clusters, "replicated": each vector in every cluster that it is a member of;
+///     - of clusters, "addressed": each vector once, in the order of the input;
+///     - of clusters, "grouped": each vector once, in the group of one of its clusters.
 /// compression : str, optional
-///     "raw", "paper" (DecoupleVS) or "best", always without loss; None takes the preset's. "coupled" and "inline"
-///     know only "raw", and "layered" codes vectors in two parts whatever this says.
+///     "raw", "paper" (DecoupleVS) or "best", always without loss. None takes the preset's.
+///     "coupled" and "inline" accept only "raw". "layered" codes vectors in two parts with any of
+///     them.
 /// chunk : int or str, optional
-///     Uncompressed size of a chunk of vectors where these, or their trailing parts, are apart from the lists: bytes,
-///     or "1MiB"; None is 4 MiB.
+///     The uncompressed size of a chunk of vectors, or of trailing parts, that are stored apart
+///     from lists: bytes, or "1MiB". None is 4 MiB.
 /// segment : int or str, optional
-///     Uncompressed size of a segment of vectors, which is compressed as one; None is 512 MiB.
+///     The uncompressed size of a segment of vectors, which is compressed as one. None is 512 MiB.
 /// navigation : float
-///     Share of the vectors sampled into the navigation graph, 0 for none.
+///     The share of the vectors that are sampled into the navigation graph. 0 makes none.
 /// memory : int or str, optional
-///     A cap on the build's memory: bytes, or "2GiB". `attributes` and `payload`, which are in memory meanwhile, count.
+///     The most memory of the build: bytes, or "2GiB". It includes `attributes` and `payload`,
+///     which are in memory meanwhile.
 /// search_memory : int or str, optional
-///     What searches will have: bytes, or "10MB". Where it cannot hold all codes, "stratann" puts them into the nodes
-///     on storage; of large vectors it says whether they are kept in two parts or whole.
+///     The memory that searches will have: bytes, or "10MB". If it cannot hold all codes,
+///     "stratann" stores them in the nodes. For large vectors it decides whether they are kept in
+///     two parts or whole.
 /// space : int or str, optional
-///     The most bytes that the index may take: the degree is the largest of 16 to 96 with which it is expected to fit.
-///     Not together with `degree`.
+///     The most bytes that the index may take on storage. The degree is then the largest of 16 to
+///     96 with which the index is expected to fit. It cannot be combined with `degree`.
 /// cluster_size : int, optional
-///     Vectors for each cluster, about, in a layout of clusters; None is 12 if they are replicated, else 32.
+///     The approximate number of vectors for each cluster, in a layout of clusters. None is 12 in
+///     the layout "replicated", else 32.
 /// replicas : int, optional
-///     The most clusters that a vector is a member of; None is 8.
+///     The most clusters that a vector is a member of. None is 8.
 /// query_log : str or os.PathLike, optional
-///     A file of queries, as they come: in the "grouped" layout each vector stands in the group of the cluster that these probe most.
+///     A file of typical queries, for the layout "grouped". Each vector is then stored in the group
+///     of the cluster that these queries probe most.
 /// calibrate : bool
-///     Whether it is measured how much searches find with which list, for `Index.search(..., recall=...)`; of fewer than 5,000 vectors it is not.
+///     Whether the build measures which list size finds how much, for `Index.search(...,
+///     recall=...)`. With fewer than 5,000 vectors it measures nothing.
 /// threads : int, optional
-///     None is one for each core. With 1 the same seed gives the same index.
+///     The number of threads. None is one for each core. With 1, the same seed gives the same
+///     index.
 /// overwrite : bool
 ///     Whether an index at `path` may be replaced, once the new one is complete.
 /// resume : bool
-///     Keep savepoints in the folder of the index, and go on from those that a call with the same vectors and arguments left when it
-///     was interrupted, failed, or its process was killed. Costs a pass over the vectors, and the bytes of the graph for each
-///     savepoint.
+///     Keep savepoints in the folder of the index. If a call with the same vectors and arguments
+///     was interrupted, failed or killed, continue from its savepoints. Savepoints cost a pass over
+///     the vectors, and each one the bytes of the graph.
 /// savepoint_seconds : float
-///     With `resume`: seconds of work between two savepoints of the graph, at least; 0 is as often as there can be one.
+///     With `resume`: the least seconds of work between two savepoints of the graph. 0 makes them
+///     as often as possible.
 /// place : dict or str, optional
-///     On which tier each role ("topology", "vectors") is read: {"topology": "mapped:/dev/shm/x", "vectors": "ssd:/mnt/b"}, or the same as
-///     "topology=mapped:/dev/shm/x,vectors=ssd:/mnt/b". Tiers are "ssd" (where the index is), "ssd:/folder" and "mapped:/folder"; those in the
-///     memory of a process are for `open`. Copies are made when the index is built, and it is opened on them.
+///     The tier from which each role ("topology", "vectors") is read: {"topology":
+///     "mapped:/dev/shm/x", "vectors": "ssd:/mnt/b"}, or the same as
+///     "topology=mapped:/dev/shm/x,vectors=ssd:/mnt/b". Tiers are "ssd" (the index itself),
+///     "ssd:/folder" and "mapped:/folder". Tiers in the memory of a process are for `open`. The
+///     build makes the copies, and the index is opened on them.
 /// ids : array-like of int, optional
-///     (n,) integers from 0 to 2^64 - 2 by which search names the vectors; None takes the row numbers.
+///     (n,) integers from 0 to 2^64 - 2, the ids of the vectors. None takes the row numbers.
 /// attributes : dict, list of dict, or table, optional
-///     What filters ask for: a dict of columns with a value for each vector, a list of a dict for each, or a DataFrame or Table of pandas, polars
-///     or pyarrow. A value is a bool, an int of 64 bits, a float, a str (up to 32 KiB), a datetime, or a list of str or of int; None, NaN and an empty
-///     list are none. A column has one type, and there may be 1,024. They are in memory during the build.
+///     Values for filters. A dict of columns has a value for each vector, and a list has a dict for
+///     each vector. A DataFrame or Table of pandas, polars or pyarrow has a row for each. A value
+///     is a bool, an int of 64 bits, a float, a str (up to 32 KiB), a datetime, or a list of str or
+///     of int. None, NaN and an empty list are no value. A column has one type, and there may be
+///     1,024 columns. Attributes are in memory during the build.
 /// payload : list, optional
-///     Anything that JSON can say, up to 64 KiB of it, or None, for each vector: `Index.payload` gives it back, and nothing looks into it.
+///     A JSON value of up to 64 KiB, or None, for each vector. `Index.payload` returns it, and
+///     filters do not see it.
 /// progress : bool or callable, optional
-///     True draws a bar on standard error; a callable is called with (stage, done, total), once with
-///     done == total when a stage is complete. A total of 0 is unknown.
+///     True draws a bar on standard error. A callable is called with (stage, done, total), and once
+///     with done == total when a stage is complete. A total of 0 is unknown.
 ///
 /// Returns
 /// -------
 /// Index
-///     Open, with `build_report`. Ctrl-C stops the build and leaves nothing behind but, with `resume`, its savepoints
-///     (`stratann.Interrupted`).
+///     The open index, with `build_report`. Ctrl-C stops the build (`stratann.Interrupted`) and
+///     leaves no files except, with `resume`, the savepoints.
 #[pyfunction]
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
@@ -294,25 +321,31 @@ pub fn build<'py>(
     Opening::at(place).open(py, path, Some(report))
 }
 
-/// Whether a build that replaces nothing may begin in the folder `path`: nothing is there, or only the files of a first build that has no index yet.
+/// Whether a build with overwrite=False may begin in the folder `path`: it does not exist, is
+/// empty, or has only the files of an unfinished first build.
 #[pyfunction]
 pub fn is_vacant(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
     py.detach(|| stratann::is_vacant(path)).map_err(to_python)
 }
 
-/// Says what a build will take in memory and on storage, by the sizes of the vectors and samples of them. Nothing is written.
+/// Predicts the memory and the storage of a build, from the sizes of the vectors and from samples
+/// of them. It writes nothing.
 ///
 /// Parameters
 /// ----------
-/// base, metric, preset, degree, build_list, code_bytes, order, layout, compression, navigation, memory, search_memory, space, cluster_size, replicas, threads
-///     As those of `build`.
+/// base, metric, preset, degree, build_list, code_bytes, order, layout, compression, navigation,
+/// memory, search_memory, space, cluster_size, replicas, threads
+///     As in `build`.
 ///
 /// Returns
 /// -------
 /// dict
-///     In bytes: "memory" of the process without a cap, "least_memory", the smallest `memory` that will do; "storage" of the index (of clusters the
-///     most), "scratch" beside it meanwhile; "search_memory", the least for searches; "raw_bytes" of the vectors. "in_parts": whether the graph would be
-///     built in parts under `memory`. "vectors", "dimension", "element", "layout", "degree" and "code_bytes".
+///     Bytes of memory: "memory" (of the process, without a cap), "least_memory" (the least
+///     `memory` that suffices) and "search_memory" (the least for searches). Bytes of storage:
+///     "storage" (of the index; of clusters an upper bound), "scratch" (beside the index during the
+///     build) and "raw_bytes" (of the vectors). "in_parts" is whether the graph would be built in
+///     parts under `memory`. The other keys are "vectors", "dimension", "element", "layout",
+///     "degree" and "code_bytes".
 #[pyfunction]
 #[pyo3(signature = (base, *, metric="l2", preset="stratann", degree=None, build_list=100, code_bytes=None, order=None, layout=None,
     compression=None, navigation=0.01, memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, threads=None))]
@@ -367,21 +400,24 @@ pub fn plan<'py>(
     to_dict(py, &plan)
 }
 
-/// Measures how much searches of the index at `path` find with which list size, by how far the k-th answer is; `Index.search(..., recall=...)` of those who open the
-/// index from then on goes by it. A build has done so with vectors of its own; queries like those to come are better.
+/// Measures how much searches of the index at `path` find with each list size, by the distance of
+/// the k-th answer. `Index.search(..., recall=...)` uses these numbers in every process that opens
+/// the index later. A build measures the same with vectors of the index. Queries that are typical
+/// of later ones give better numbers.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
-///     The folder of the index, which nobody may be changing meanwhile.
+///     The folder of the index. No process may change the index meanwhile.
 /// queries : str, os.PathLike or array-like, optional
-///     A file of queries or (n, d), of the index's dtype; up to 10,000 of them are searched. None takes vectors of the index, each as if it were not there.
+///     A file of queries, or (n, d) of the index's dtype. Up to 10,000 of them are searched. None
+///     takes vectors of the index, and searches for each as if it were not in the index.
 /// memory : int or str, optional
-///     A cap in bytes, as that of `open`.
+///     The most memory in bytes, as in `open`.
 /// threads : int, optional
-///     None is one for each core.
+///     The number of threads. None is one for each core.
 /// progress : bool or callable, optional
-///     As that of `build`.
+///     As in `build`.
 ///
 /// Returns
 /// -------
@@ -427,26 +463,29 @@ pub fn calibrate<'py>(
 /// Parameters
 /// ----------
 /// base : str, os.PathLike or array-like
-///     As that of `build`; an even sample of up to 100,000 vectors is used, fewer of more than 128 dimensions.
+///     As in `build`. An even sample of up to 100,000 vectors is used, a smaller one if they have
+///     more than 128 dimensions.
 /// path : str or os.PathLike
 ///     The file to write, for `build(..., codebook=path)`.
 /// code_bytes : int, optional
-///     Bytes of a vector's compressed code; None is a quarter of the dimensions.
+///     The bytes of a vector's compressed code. None is a quarter of the dimensions.
 /// low_codes : str, optional
-///     For indexes with codes of two precisions, as of the preset "distvs": "nested" or "separate", as that of `build`. `code_bytes` are those of the high code.
+///     For indexes with codes of two precisions, as the preset "distvs" has: "nested" or
+///     "separate", as in `build`. `code_bytes` is the length of the high code.
 /// metric : str
-///     That of the indexes: under "cosine", vectors are normalised.
+///     The metric of the indexes. Under "cosine", vectors are normalised.
 /// threads : int, optional
-///     None is one for each core. The codebook does not depend on them.
+///     The number of threads. None is one for each core. The codebook does not depend on it.
 /// overwrite : bool
-///     Whether a file that is there may be replaced.
+///     Whether an existing file may be replaced.
 /// progress : bool or callable, optional
-///     As that of `build`.
+///     As in `build`.
 ///
 /// Returns
 /// -------
 /// dict
-///     "hash" (of the content, by which indexes that share a codebook know it), "dimension" and "code_bytes".
+///     "hash" (of the contents, by which indexes recognise a shared codebook), "dimension" and
+///     "code_bytes".
 #[pyfunction]
 #[pyo3(signature = (base, path, *, code_bytes=None, low_codes=None, metric="l2", threads=None, seed=42, overwrite=false, progress=None))]
 #[expect(
@@ -469,7 +508,7 @@ pub fn train<'py>(
     let vectors = Vectors::new(base, "base", None)?;
     if !overwrite && path.symlink_metadata().is_ok() {
         return Err(PyFileExistsError::new_err(format!(
-            "{}: it exists: choose another name, or pass overwrite=True",
+            "{}: the file exists already. Choose another name, or pass overwrite=True",
             shown(&path)
         )));
     }

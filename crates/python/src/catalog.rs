@@ -17,34 +17,39 @@ use crate::progress::{Listener, run, waited};
 use crate::searching::{Asked, WATCHED, answers, nothing};
 use crate::writer::closes;
 
-/// A folder of indexes that share one memory budget, their threads, and the codebooks that they have in common.
+/// A folder of indexes that share one memory budget, their threads, and equal codebooks.
 ///
 ///     catalog = stratann.Catalog("shelf", memory="256MiB")
 ///     ids, distances = catalog["photos"].search(queries)
 ///
-/// Each folder in it that is an index is one of the catalog, by its name; those that are built later as well. An index
-/// is opened when it is asked for, and the least recently used ones are closed when their memory is needed, or their files where the process may have
-/// few open. An `Index` that
-/// Python holds is not closed: keep none that is not being used.
+/// Each folder in it that is an index is one of the catalog, under the folder's name. This includes
+/// indexes that are built later. An index is opened when it is asked for. The least recently used
+/// indexes are closed when their memory is needed, or when the process runs out of open files. An
+/// `Index` that Python still holds is not closed, so drop each one after its use.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
 ///     The folder.
 /// memory : int or str, optional
-///     A cap on what all indexes together keep in RAM, the program included: bytes, or "256MiB". An index that is changed has a part of it until its
-///     changes end (`Index.close`, or the end of a `with` block): 4 to 10 MiB where it is small, else about what it takes on storage, and more while vectors wait in
-///     memory. Where no room is left, a change waits up to 10 seconds for changes of other indexes to end. Then it is an `InUseError`, which names a budget
-///     that suffices for all of them. A `memory` that never suffices is a `ValueError`. A merge may take 64 MiB more.
+///     The most memory that all indexes together keep in RAM, including the program itself: bytes,
+///     or "256MiB".
+///     An index that is changed reserves a part of this memory until its changes end
+///     (`Index.close`, or the end of a `with` block). A small index reserves 4 to 10 MiB, another
+///     about as much as its size on storage, and more while vectors wait in memory. If too little
+///     is left, a change waits up to 10 seconds for changes of other indexes to end. Then it raises
+///     `InUseError`, which names a budget that suffices for all of them. A `memory` that can never
+///     suffice raises `ValueError`. A merge may take 64 MiB more.
 /// io : str
-///     How the SSD is read: "auto", "uring" or "pread".
+///     The interface for reads of the SSD: "auto", "uring" or "pread".
 /// cache : int or str, optional
-///     A cache of what searches read last, one for each open index: bytes, or "1MiB". Part of `memory`.
+///     The size of a cache of the data that searches read last, for each open index: bytes, or
+///     "1MiB". It is part of `memory`.
 /// navigation : bool, optional
-///     Whether searches will start from navigation graphs, so that `memory` has room for them; None is the choice of each
-///     index's preset.
+///     Whether searches will start from navigation graphs, so that `memory` reserves their bytes.
+///     None is the choice of each index's preset.
 /// place : dict or str, optional
-///     On which tier each role is read, as that of `open`, of every index.
+///     The tier from which each role of every index is read, as in `open`.
 #[pyclass(frozen, mapping, module = "stratann")]
 pub struct Catalog {
     inner: Opened<stratann::Catalog>,
@@ -87,12 +92,13 @@ impl Catalog {
         })
     }
 
-    /// The names of the indexes that are there now, sorted.
+    /// The names of the indexes that exist now, sorted.
     fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         py.detach(|| self.inner.names()).map_err(to_python)
     }
 
-    /// Closes an index, and says whether it was open. What it takes is free when Python holds it no more.
+    /// Closes an index, and returns whether it was open. Its memory is free when Python holds it no
+    /// more.
     fn close(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
         let catalog = self.at_home()?;
         Ok(py.detach(|| catalog.close(name)))
@@ -103,22 +109,27 @@ impl Catalog {
     /// Parameters
     /// ----------
     /// queries : array-like
-    ///     (nq, d), or (d,) for one query, as those of `Index.search`.
+    ///     (nq, d), or (d,) for one query, as in `Index.search`.
     /// k : int
-    ///     How many vectors are wanted.
+    ///     The number of nearest vectors to return for each query.
     /// names : iterable of str, optional
-    ///     The indexes; None is all. They must agree in dimension, dtype and metric, and have no ids in common.
-    /// list_size, probes, beam, strategy, navigation, whole_page, exact, stop_early, recall, threads, in_flight, return_stats
-    ///     As those of `Index.search`, in each index, but that `list_size` says nothing of clusters. The stats are sums over the indexes.
-    ///
+    ///     The indexes to search. None is all. They must have the same dimension, dtype and metric,
+    ///     and no ids in common.
+    /// list_size, probes, beam, strategy, navigation, whole_page, exact, stop_early, recall,
+    /// threads, in_flight, return_stats
+    ///     As in `Index.search`, for each index. `list_size` does not affect cluster indexes. The
+    ///     stats are sums over the indexes.
     /// filter : str or stratann.Filter, optional
-    ///     As that of `Index.search`: the `k` nearest of all that match, and `k` whenever `k` match. In an index that is without a column that others have, nothing
-    ///     has a value in it; a column that none of them has is an error. Of the stats under `filter`, `indexes` says how many indexes were searched in each way.
+    ///     As in `Index.search`: the `k` nearest of all matching vectors, and `k` answers if `k`
+    ///     match. If a column is missing in one index, its vectors have no value in it. A column
+    ///     that is missing in all indexes is an error. Of the stats under `filter`, `indexes`
+    ///     counts the indexes that were searched by each plan.
     ///
     /// Returns
     /// -------
     /// ids, distances, stats
-    ///     As those of `Index.search`, places without an answer included; of equal distances the smaller id comes first.
+    ///     As in `Index.search`, with the same filling where there is no answer. Of equal distances
+    ///     the smaller id comes first.
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, names=None, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
@@ -169,7 +180,8 @@ impl Catalog {
         answers(py, results, &options, rows.is_single(), asked.return_stats)
     }
 
-    /// Bytes that are accounted for now: the program, codebooks, and what open indexes may come to take. Under a cap, changes included.
+    /// The bytes that are reserved now: the program, codebooks, and the most that open indexes may
+    /// take. Under a cap this includes changes.
     #[getter]
     fn memory_bytes(&self) -> PyResult<u64> {
         Ok(self.at_home()?.memory_bytes())
@@ -181,7 +193,7 @@ impl Catalog {
         self.inner.memory()
     }
 
-    /// How many indexes are open, those included that Python still holds, or changes.
+    /// The number of open indexes, with the ones that Python still holds or that are being changed.
     #[getter]
     fn open_count(&self) -> PyResult<usize> {
         Ok(self.at_home()?.open_count())

@@ -26,7 +26,7 @@ use crate::searching::{latency, results};
 /// The default number of queries in flight.
 const IN_FLIGHT: usize = 16;
 
-/// Compute servers that are asked for what they search.
+/// A client of compute servers, which searches and changes the index that they serve.
 #[pyclass(frozen, module = "stratann")]
 pub struct Client {
     /// `None` once it is closed.
@@ -90,7 +90,7 @@ fn different(ids: Vec<u64>) -> PyResult<Vec<u64>> {
     match twice(&ids) {
         None => Ok(ids),
         Some(id) => Err(PyValueError::new_err(format!(
-            "ids has {id} twice: pass each one once"
+            "ids has {id} twice. Pass each id once"
         ))),
     }
 }
@@ -144,47 +144,53 @@ impl Client {
 impl Client {
     /// Finds the `k` nearest vectors of each query.
     ///
-    /// Any number of Python threads may search with one client at once. The interpreter's lock is released meanwhile, and Ctrl-C ends it within
-    /// a tenth of a second.
+    /// Any number of Python threads may search with one client at once. The interpreter's lock is
+    /// released during a search, and Ctrl-C ends it within a tenth of a second.
     ///
     /// Parameters
     /// ----------
     /// queries : array-like
-    ///     (nq, d), or (d,) for one query. A C-contiguous array of the dtype of what is searched is read in place: do not write to it until
-    ///     this returns. All else is converted as in `Index.search`.
+    ///     (nq, d), or (d,) for one query. A C-contiguous array of the index's dtype is read in
+    ///     place: do not write to it until this call returns. Other values are converted as in
+    ///     `Index.search`.
     /// k : int
-    ///     How many vectors are wanted.
+    ///     The number of nearest vectors to return for each query.
     /// list_size : int, optional
-    ///     D_high, how many candidates by codes of high precision a search keeps: more find more and cost more. No less than `k`. None takes
-    ///     the compute server's, or `k` where that is more; the key "list" of the stats says what it was.
+    ///     D_high, the number of candidates by codes of high precision that a search keeps. A
+    ///     longer list finds more and costs more. It must be at least `k`. None takes the compute
+    ///     server's, or `k` if that is more. The key "list" of the stats has the size that was
+    ///     used.
     /// beam : int, optional
     ///     The most nodes that are visited in a round. None takes the compute server's.
     /// in_flight : int, optional
-    ///     Queries that are asked at once; None is 16. 1 for the least latency of each.
+    ///     The number of queries that are sent at once. None is 16. 1 gives each query the least
+    ///     latency.
     /// return_stats : bool
     ///     Whether to return a dict of counters and latencies as well.
     /// timeout : float, optional
-    ///     Seconds that each query may take; None is what `connect` was told.
+    ///     The most seconds that each query may take. None takes the `timeout` of `connect`.
     ///
     /// Returns
     /// -------
     /// ids : numpy.ndarray
-    ///     uint64, (nq, k), or (k,) for one query; nearest first. Where fewer than k vectors are left in the index, the rest of a row is
-    ///     2^64 - 1, which is no vector's id.
+    ///     uint64, (nq, k), or (k,) for one query; nearest first. If the index has fewer than k
+    ///     vectors, the rest of a row is 2^64 - 1, an id that no vector has.
     /// distances : numpy.ndarray
-    ///     float32, of the same shape, exact. Squared Euclidean, minus the inner product, or 1 - cos: smaller is nearer. Infinite where there is
-    ///     no answer.
+    ///     float32, of the same shape, exact. Squared Euclidean, minus the inner product, or 1 -
+    ///     cos: smaller is nearer. Infinite where there is no answer.
     /// stats : dict
-    ///     Only with `return_stats`: the keys of `stratann cluster search --json`, of which `per_query` holds means (distances by codes of low
-    ///     and high precision and exact ones; rounds; bytes between servers; reads), and `queries`, `seconds`, and `latencies_us`, a float32
-    ///     for each query in microseconds.
+    ///     Only with `return_stats`: the keys of `stratann cluster search --json`. `per_query`
+    ///     holds means: distances by codes of low and of high precision, exact distances, rounds,
+    ///     bytes between servers, and reads. `queries` and `seconds` describe the call.
+    ///     `latencies_us` has a float32 for each query, in microseconds.
     ///
     /// Raises
     /// ------
     /// ServerTimeoutError
-    ///     A query was not answered within its `timeout`. The message says who was waited for.
+    ///     A query was not answered within its `timeout`. The message names the server that did not
+    ///     answer.
     /// ServerError
-    ///     A server failed, or is gone.
+    ///     A server failed, or cannot be reached any more.
     #[pyo3(signature = (queries, k=10, *, list_size=None, beam=None, in_flight=None, return_stats=false, timeout=None))]
     #[expect(
         clippy::too_many_arguments,
@@ -216,7 +222,7 @@ impl Client {
         }
         if let Some(list) = list_size.filter(|&list| list < k) {
             return Err(PyValueError::new_err(format!(
-                "list_size={list} is smaller than k={k}: a search returns the k best of its list, so pass at least {k}"
+                "list_size={list} is smaller than k={k}; a search returns the k best of its list. Pass at least {k}"
             )));
         }
         let inner = self.inner()?;
@@ -244,31 +250,37 @@ impl Client {
         )
     }
 
-    /// Puts vectors into the index that the servers search, in place of those that have their ids.
+    /// Inserts vectors into the index that the servers search, and replaces those whose id is in it
+    /// already.
     ///
-    /// When this returns they are durable on storage, and every search that begins then sees them, through whichever server. The servers have to
-    /// take changes (`stratann cluster up --changes`, `stratann storage-server --changes`).
+    /// When this call returns, the vectors are durable on storage. Every search that begins later
+    /// sees them, through any of the servers. The servers must accept changes (`stratann cluster up
+    /// --changes`, `stratann storage-server --changes`).
     ///
     /// Parameters
     /// ----------
     /// vectors : array-like
-    ///     (n, d), or (d,) for one, as the queries of `search`.
+    ///     (n, d), or (d,) for one vector, converted like the queries of `search`.
     /// ids : array-like of int
-    ///     An id for each, all different.
+    ///     An id for each vector, all different.
     /// timeout : float, optional
-    ///     Seconds that each part of a mebibyte may take; None is what `connect` was told.
+    ///     The most seconds for each part of 1 MiB. None takes the `timeout` of `connect`.
     ///
     /// Raises
     /// ------
     /// ServerTimeoutError
-    ///     A part of a mebibyte was not answered within its `timeout`: nobody knows whether it was made. The same call may be made again, since it
-    ///     replaces what is there.
+    ///     A part of 1 MiB was not answered within its `timeout`, so it may or may not have been
+    ///     inserted. Making the same call again is safe, since it replaces the vectors that are
+    ///     there.
     /// ServerError
-    ///     The servers failed, or are gone. The message says how much was changed, and how much may be.
+    ///     The servers failed, or cannot be reached any more. The message says how many rows were
+    ///     changed, and how many more may have been.
     /// Interrupted
-    ///     Ctrl-C: `done` says how many of the rows, the first ones, are in for certain; the message, how many of the next may be.
+    ///     Ctrl-C was pressed. `done` is how many of the first rows are certainly in. The message
+    ///     says how many of the next rows may be.
     /// ValueError
-    ///     The servers take no changes, or not this one: an id of 2^64 - 1, a row with NaN. Of the part with it nothing was changed.
+    ///     The servers accept no changes, or not this one, such as an id of 2^64 - 1 or a row with
+    ///     NaN. No row of the part with the wrong one was changed.
     #[pyo3(signature = (vectors, ids, *, timeout=None))]
     fn upsert<'py>(
         &self,
@@ -292,8 +304,10 @@ impl Client {
         run_stoppable(py, &Listener::new(None)?, Some(ids.len()), changes).map(drop)
     }
 
-    /// Deletes ids, different integers in an array, a list or alone, from the index that the servers search. Returns how many of them there were: an id that is not in the index counts
-    /// for nothing. Where storage was started anew meanwhile, those that it may have deleted before that are not counted. Else as `upsert`.
+    /// Deletes ids from the index that the servers search. `ids` are different integers in an array
+    /// or a list, or a single one. Returns the number of ids that were in the index; other ids are
+    /// ignored. If storage was restarted during the call, ids that it deleted just before that may
+    /// be missing from the number. Everything else is as in `upsert`.
     #[pyo3(signature = (ids, *, timeout=None))]
     fn delete(
         &self,
@@ -309,7 +323,7 @@ impl Client {
         Ok(done.deleted)
     }
 
-    /// Ends the connection. A `with` block ends with it.
+    /// Ends the connection, as the end of a `with` block does.
     fn close(&self, py: Python<'_>) {
         let inner = self.inner.lock().take();
         py.detach(|| drop(inner));
@@ -329,38 +343,38 @@ impl Client {
         self.close(py);
     }
 
-    /// Elements of a vector.
+    /// The dimension: the number of elements of a vector.
     #[getter]
     fn dim(&self) -> usize {
         self.collection.dim as usize
     }
 
-    /// How distances are measured: "l2", "ip" or "cosine".
+    /// The metric that measures distances: "l2", "ip" or "cosine".
     #[getter]
     fn metric(&self) -> &'static str {
         self.metric.name()
     }
 
-    /// The numpy dtype of the vectors, which queries must have.
+    /// The numpy dtype of the vectors. Queries are converted to it.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.import("numpy")?
             .call_method1("dtype", (dtype_name(self.element),))
     }
 
-    /// Whether the servers take `upsert` and `delete`, as they said when this was connected.
+    /// Whether the servers accept `upsert` and `delete`, as they reported at the time of `connect`.
     #[getter]
     fn changes(&self) -> bool {
         self.collection.changes
     }
 
-    /// The compute servers, as they were given.
+    /// The compute servers' names, as they were passed to `connect`.
     #[getter]
     fn servers(&self) -> Vec<String> {
         self.servers.clone()
     }
 
-    /// Vectors that a search can find now, as storage says: the servers are asked.
+    /// The number of vectors that a search can find now. This asks the servers, and storage counts.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let (inner, listener) = (self.inner()?, Listener::new(None)?);
         let client = self.within(&inner, None)?;
@@ -372,7 +386,7 @@ impl Client {
         Ok(collection.vectors as usize)
     }
 
-    /// A client is true, whatever it searches: nobody is asked for that.
+    /// A client is always true. Otherwise Python would ask the servers for its length.
     fn __bool__(&self) -> bool {
         true
     }
@@ -395,7 +409,7 @@ fn patience_of(timeout: f64) -> PyResult<Duration> {
         .filter(|patience| !patience.is_zero())
         .ok_or_else(|| {
             PyValueError::new_err(format!(
-                "timeout={timeout}: it must be seconds above 0, for example 0.5"
+                "timeout={timeout}: it must be a number of seconds above 0, such as 0.5"
             ))
         })
 }
@@ -515,7 +529,7 @@ pub fn secret_of(
     };
     if file.is_some() {
         return Err(PyValueError::new_err(
-            "secret and secret_file say the same thing: pass one of them",
+            "secret and secret_file are both given, and both set the secret. Pass one of them",
         ));
     }
     let bytes: Vec<u8> = match (secret.cast::<PyBytes>(), secret.cast::<PyString>()) {
@@ -561,7 +575,7 @@ impl EncryptionOf {
     }
 }
 
-/// The choice in the argument `tls`: `None`, a bool, or a path.
+/// The choice of encryption in the argument `tls`: `None`, a bool, or a path.
 pub fn tls_of(tls: Option<&Bound<'_, PyAny>>) -> PyResult<EncryptionOf> {
     Ok(match tls {
         None => EncryptionOf::Known(Encryption::None),
@@ -575,24 +589,28 @@ pub fn tls_of(tls: Option<&Bound<'_, PyAny>>) -> PyResult<EncryptionOf> {
     })
 }
 
-/// Connects to compute servers, as `stratann cluster up` and `stratann compute-server` start them.
+/// Connects to compute servers, which `stratann cluster up` and `stratann compute-server` start.
 ///
-/// The first that can be reached is asked; the next where that one ends, says nothing, or waits for its own memory server or storage. Queries
-/// in flight go along, within their time.
+/// Queries go to the first server that can be reached. If that server ends, does not answer, or
+/// waits for its own memory server or storage, they go to the next one. Queries in flight move
+/// along, within their time.
 ///
 /// Parameters
 /// ----------
 /// servers : str or sequence of str
-///     "host:port", "[address]:port" or, on this machine, "shm:/path"; several as a list, or with commas between them.
+///     "host:port", "[address]:port" or, on this machine, "shm:/path". Several servers are a list,
+///     or are separated by commas.
 /// secret : bytes or str, optional
-///     What the servers' secret is, where they have one; None is that of `secret_file`, or of the environment (STRATANN_SECRET_FILE,
-///     STRATANN_SECRET).
+///     The servers' secret, if they have one. None reads `secret_file`, or else the environment
+///     (STRATANN_SECRET_FILE, STRATANN_SECRET).
 /// secret_file : str or os.PathLike, optional
-///     A file with it, which only its owner may be able to read.
+///     A file with the secret. Only its owner may have permission to read it.
 /// tls : bool, str or os.PathLike
-///     True encrypts, and believes the certificates in the file (PEM) that STRATANN_TLS_CA names; a path names that file itself. Not for "shm:".
+///     Whether connections are encrypted. True trusts the certificates in the file (PEM) that
+///     STRATANN_TLS_CA names. A path is such a file itself. Not for "shm:".
 /// timeout : float
-///     Seconds that a query may take, from when it is asked; connecting, and then asking what is searched, may take as long each.
+///     The most seconds for a query, from the time when it is sent. Connecting may take as long,
+///     and so may asking for the collection after that.
 ///
 /// Returns
 /// -------
@@ -601,9 +619,10 @@ pub fn tls_of(tls: Option<&Bound<'_, PyAny>>) -> PyResult<EncryptionOf> {
 /// Raises
 /// ------
 /// ServerError
-///     None of the servers can be asked: the message says what is wrong with each.
+///     No server can be asked. The message has the reason for each.
 /// ServerTimeoutError
-///     They are there, and did not say in time what is searched: they wait for storage. Without a memory server, searches wait; changes need none.
+///     The servers can be reached, but did not describe the collection in time, since they wait for
+///     storage. Without a memory server searches wait, but changes do not need one.
 #[pyfunction]
 #[pyo3(signature = (servers, *, secret=None, secret_file=None, tls=None, timeout=10.0))]
 pub fn connect(
@@ -646,7 +665,7 @@ pub fn connect(
     let (client, collection) = connected?;
     let unknown = |what| {
         StratannError::new_err(format!(
-            "the servers have vectors of {what} that this version does not know: install a later one"
+            "the servers have vectors of {what} that this version does not know. Install a later version"
         ))
     };
     Ok(Client {

@@ -21,33 +21,39 @@ const MANIFEST: &str = "MANIFEST";
 const MOST: usize = u16::MAX as usize;
 const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
 
-/// Creates an index without vectors in the new folder `path`, and opens it. `Index.insert` and `Index.upsert` bring the vectors.
+/// Creates an index without vectors in the new folder `path`, and opens it. `Index.insert` and
+/// `Index.upsert` add the vectors.
 ///
-/// Columns of attributes come with the first vectors that have them. As the index grows, merges (`Index.compact`, or those that
-/// `merges=True` of `open` allows) train its codes anew, until it is as good as one that was built of all its vectors.
+/// Columns of attributes are added with the first vectors that have them. As the index grows,
+/// merges train its codes again, until the index is as good as one that was built of all its
+/// vectors. A merge is a call of `Index.compact`, or begins by itself with `merges=True`.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
 ///     The folder of the index.
 /// dimension : int
-///     Elements of each vector, 1 to 65,535.
+///     The elements of each vector, 1 to 65,535.
 /// dtype : str or numpy.dtype
-///     "float32", "float16", "uint8" or "int8": what the elements are.
-/// metric, preset, degree, build_list, alpha, code_bytes, low_codes, codebook, order, layout, compression, chunk, segment, navigation
-///     As those of `build`.
+///     The type of the elements: "float32", "float16", "uint8" or "int8".
+/// metric, preset, degree, build_list, alpha, code_bytes, low_codes, codebook, order, layout,
+/// compression, chunk, segment, navigation
+///     As in `build`.
 /// search_memory, cluster_size, replicas, seed, overwrite, place
-///     As those of `build`.
+///     As in `build`.
 /// exist_ok : bool
-///     Whether an index that is there already is opened as it is. It must have this dimension, dtype and metric: a ValueError says in what it differs. The choices
-///     of a build are for an index that is created. Of several processes that call this at once, one creates it and the others wait for that, ten seconds at most.
+///     Whether an index that exists already is opened unchanged. It must have this dimension, dtype
+///     and metric; a ValueError names the difference. The other choices of a build apply only to an
+///     index that is created. If several processes make this call at once, one of them creates the
+///     index, and the others wait for it, ten seconds at most.
 /// memory, io, cache, cache_entries, durability, merges
-///     As those of `open`: how the index is opened, whether it was created or was there.
+///     As in `open`: how the index is opened, whether it was created or existed already.
 ///
 /// Returns
 /// -------
 /// Index
-///     Open, with `build_report`, and of length 0; of one that was there, without a report.
+///     The open index. A new one has length 0 and a `build_report`. One that existed already has no
+///     report.
 #[pyfunction]
 #[pyo3(signature = (path, *, dimension, dtype=None, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
@@ -98,7 +104,7 @@ pub fn create<'py>(
     let element = dtype.map_or(Ok(Element::F32), element_of)?;
     if exist_ok && overwrite {
         return Err(PyValueError::new_err(
-            "exist_ok and overwrite are both given: an index that is there is either kept or replaced; pass one of them",
+            "exist_ok and overwrite are both given; an existing index is either kept or replaced. Pass one of them",
         ));
     }
     let shape = Shape {
@@ -154,7 +160,8 @@ pub fn create<'py>(
 }
 
 /// Refuses a memory budget with which an empty index cannot be opened. After the commit of an index
-/// that replaces another it would be too late. An empty index is built in `folder` to try it.
+/// that replaces another one, this check would be too late. To try the budget, an empty index is
+/// built in `folder`.
 ///
 /// # Errors
 /// The budget is too small, or the index cannot be built there.
@@ -194,11 +201,11 @@ fn dimension_of(value: &Bound<'_, PyAny>) -> PyResult<usize> {
         Err(error) if !error.is_instance_of::<PyOverflowError>(value.py()) => {
             let kind = value.get_type().name()?;
             Err(PyTypeError::new_err(format!(
-                "dimension is a {kind}: it must be an int, 1 to {MOST}"
+                "dimension is a {kind}; it must be an int from 1 to {MOST}"
             )))
         }
         _ => Err(PyValueError::new_err(format!(
-            "dimension is {}: it must be 1 to {MOST}",
+            "dimension is {}; it must be from 1 to {MOST}",
             value.str()?
         ))),
     }
@@ -214,6 +221,6 @@ fn element_of(dtype: &Bound<'_, PyAny>) -> PyResult<Element> {
     let found = ELEMENTS.into_iter().find(|&one| dtype_name(one) == name);
     found.ok_or_else(|| {
         let names = ELEMENTS.map(dtype_name).join(", ");
-        PyValueError::new_err(format!("dtype is {name}: it must be one of {names}"))
+        PyValueError::new_err(format!("dtype is {name}; it must be one of {names}"))
     })
 }

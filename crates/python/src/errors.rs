@@ -2,19 +2,28 @@
 //!
 //! | the engine's error | Python's exception |
 //! |---|---|
-//! | the call was wrong, or a vector holds NaN or infinity | `ValueError` |
+//! | the call was wrong, or a vector has NaN or infinity | `ValueError` |
 //! | a catalog has no index of that name | `KeyError` |
-//! | a file or folder is missing, exists already, or may not be touched | `FileNotFoundError`, `FileExistsError`, `PermissionError` |
+//! | a file or folder is missing | `FileNotFoundError` |
+//! | a file or folder exists already | `FileExistsError` |
+//! | this user may not read or write a file or folder | `PermissionError` |
 //! | bytes of an index differ from the bytes that were written | `DamagedError` |
-//! | another process changes the index, or an object of this process with other options; it changed too fast to be copied; or a catalog's memory is in use | `InUseError` |
-//! | the index was changed elsewhere since it was opened here, or this object takes no more changes | `OutdatedError` |
+//! | another process has the index open for changes | `InUseError` |
+//! | another object of this process has it open for changes, with other options | `InUseError` |
+//! | the index changed too fast to be copied | `InUseError` |
+//! | changes of other indexes hold the memory of a catalog | `InUseError` |
+//! | the index was changed elsewhere since it was opened here | `OutdatedError` |
+//! | this object takes no more changes | `OutdatedError` |
 //! | the disk is full | `NoSpaceError` |
 //! | the system refuses memory | `MemoryError` |
-//! | a server cannot be reached, refuses, fails, or cannot listen; it did not answer in time | `ServerError`; its subclass `ServerTimeoutError` |
-//! | any other | `StratannError`, a `RuntimeError`, the base class of the five above |
+//! | a server cannot be reached, refuses, fails, or cannot listen | `ServerError` |
+//! | a server did not answer in time | `ServerTimeoutError`, a `ServerError` |
+//! | any other | `StratannError`, a `RuntimeError` |
 //! | the work was interrupted | `Interrupted`, a `KeyboardInterrupt` ([`crate::progress`]) |
 //!
-//! The message is the engine's own, with the file, the value and the remedy.
+//! `StratannError` is the base class of `DamagedError`, `InUseError`, `OutdatedError`,
+//! `NoSpaceError` and `ServerError`. The message is the engine's own, with the file, the value and
+//! the remedy.
 
 use std::error::Error as _;
 use std::io::ErrorKind;
@@ -31,64 +40,67 @@ create_exception!(
     stratann,
     StratannError,
     PyRuntimeError,
-    "The work could not be done though the call was right. `DamagedError`, `InUseError`, `OutdatedError`, `NoSpaceError` \
-     and `ServerError` are kinds of it."
+    "A correct call failed. `DamagedError`, `InUseError`, `OutdatedError`, `NoSpaceError` and `ServerError` are its \
+     subclasses."
 );
 create_exception!(
     stratann,
     DamagedError,
     StratannError,
-    "Bytes of an index are not what was written: `stratann.verify` says which, and `stratann.repair` builds the index anew \
-     from the vectors that can be read."
+    "Bytes of an index differ from the bytes that were written. `stratann.verify` lists them, and `stratann.repair` rebuilds \
+     the index from the vectors that can be read."
 );
 create_exception!(
     stratann,
     InUseError,
     StratannError,
-    "Another process changes the index, or another object of this one that was opened with other options; or it changed too fast to be copied or \
-     exported as of one moment. Searching needs no lock and works meanwhile. Also: other indexes of a catalog have its memory, and none of it came back \
-     in time for a change."
+    "Another process has the index open for changes, or another object of this process has, with other options. Searches \
+     need no lock and work meanwhile. Other causes: the index changed too fast for a snapshot or an export, or changes of \
+     other indexes of a catalog held its memory for too long."
 );
 create_exception!(
     stratann,
     OutdatedError,
     StratannError,
-    "The index was changed by somebody else since it was opened here, or takes no more changes through this object: close it, then \
+    "Another process has changed the index since it was opened here, or this object takes no more changes. Close it, then \
      open the index again."
 );
 create_exception!(
     stratann,
     NoSpaceError,
     StratannError,
-    "The disk is full. What is in the index can be searched as before."
+    "The disk is full. The index can be searched as before."
 );
 create_exception!(
     stratann,
     ServerError,
     StratannError,
-    "A server cannot be reached, is another one than was meant, refuses, fails, or cannot be started: the message names it, and what would help.\n\
+    "A server cannot be reached, is not the expected one, refuses, fails, or cannot be started. The message names the server \
+     and a remedy.\n\
      \n\
      yet : bool\n    \
-         Of a change: whether it, or some of it, may still be made after this. A later change by the same `Client` that is acknowledged rules that out; one by another does not. Not there otherwise."
+         Only for a change: whether the servers may still make the change, or a part of it, after this error. Once they have \
+     acknowledged a later change of the same `Client`, they no longer can. A change of another client does not rule it out."
 );
 create_exception!(
     stratann,
     ServerTimeoutError,
     ServerError,
-    "There was no answer within the time that a query has; the message says who was waited for."
+    "A query or a change was not answered within its time. The message names the server that did not answer."
 );
 create_exception!(
     stratann,
     Interrupted,
     PyKeyboardInterrupt,
-    "Ctrl-C in the middle of the engine's work: a `KeyboardInterrupt` that knows what became of it.\n\
+    "Ctrl-C during the engine's work: a `KeyboardInterrupt` with the outcome of the work.\n\
      \n\
      done : int or None\n    \
-         Of `insert`, `upsert` and `set_attributes`, and of `Client.delete`: how many rows are in or set, or ids are gone, the first ones. None for other work.\n\
+         How many of the first rows are inserted (`insert`, `upsert`) or set (`set_attributes`), or how many of the first ids are \
+     deleted (`Client.delete`). None for other work.\n\
      total : int or None\n    \
-         How many rows the call had.\n\
+         The number of rows of the call.\n\
      complete : bool\n    \
-         Whether the work was done all the same, because Ctrl-C came too late."
+         Whether the work was completed, because Ctrl-C came too late."
 );
 
 /// The exception for `error`.
@@ -119,7 +131,7 @@ pub fn said(error: &Error) -> String {
             source,
         } => format!(
             "{source}; the first {done} of {total} rows are in, with ids {first} to {last}. Insert the others, vectors[{done}:], with ids=range({}, {}), \
-             and with the attributes and the payload of the same rows if you gave these",
+             and with the attributes and the payload of the same rows if you passed these",
             last.saturating_add(1),
             first.saturating_add(*total as u64)
         ),
@@ -129,8 +141,8 @@ pub fn said(error: &Error) -> String {
             first_id,
             ..
         } => format!(
-            "an insert of these vectors was cut off: the first {done} of {total} are in, with ids {first_id} to {}. Call insert with them and resume=True to \
-             insert the others, or forget_cut_off() first to insert all of them anew",
+            "an insert of these vectors was cut off; the first {done} of {total} are in, with ids {first_id} to {}. Call insert with the same vectors and \
+             resume=True to insert the others. To insert all of them again, call forget_cut_off() first",
             first_id.saturating_add(*done as u64).saturating_sub(1)
         ),
         error => error.to_string(),
@@ -186,14 +198,14 @@ pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
         return error;
     }
     NoSpaceError::new_err(format!(
-        "{}; the index can be searched as before. Deleting vectors makes no room by itself: the merge that gives their space back \
-         writes the new index beside the old one first",
+        "{}; the index can be searched as before. Deleting vectors makes no room by itself: the merge that frees their space \
+         first writes the new index beside the old one",
         error.value(py)
     ))
 }
 
-/// Whether the vectors are such that no index can hold them. The command reports a failure then,
-/// but in Python they are the value of an argument.
+/// Whether the error is about vectors that no index can hold. The command reports these as a
+/// failure, but in Python they are the value of an argument.
 fn is_value(error: &DataError) -> bool {
     matches!(
         error,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use stratann::Progress;
 
-/// How often a waiting thread asks whether to wait on.
+/// The interval at which a waiting thread checks whether to continue to wait.
 pub const LOOK: Duration = Duration::from_millis(20);
 
 /// Records the changes in progress, and whether a thread is closing. One thread closes at a time.

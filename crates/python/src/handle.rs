@@ -324,8 +324,8 @@ impl Handle {
         });
         if !ended.map_err(|error| changing(py, error))? {
             return Err(StratannError::new_err(format!(
-                "{}: it is being changed by the call from which this is called, as of a callback or the handler of a signal: close it when that is done, \
-                 or raise an exception, which ends it",
+                "{}: the index is being changed by the call that runs this callback or signal handler. Close the index when that call is done, \
+                 or raise an exception, which ends the call",
                 shown(&self.path)
             )));
         }

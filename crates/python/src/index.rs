@@ -27,8 +27,9 @@ use crate::progress::{Listener, run, run_rows};
 use crate::searching::{Asked, OF_INDEX, WATCHED, answers, nothing};
 use crate::writer::Changes;
 
-/// An index on disk, open for search. Any number of Python threads may search and change it at once, through one object or through several of the same
-/// folder; a forked process opens it anew.
+/// An index on disk, open for search. Any number of Python threads may search and change it at
+/// once, through one object or through several objects of the same folder. A forked process opens
+/// the index again for itself.
 #[pyclass(frozen, module = "stratann")]
 pub struct Index {
     handle: Handle,
@@ -136,86 +137,112 @@ impl Index {
     /// Parameters
     /// ----------
     /// queries : array-like
-    ///     (nq, d), or (d,) for one query. A C-contiguous array of the index's dtype is read in place: do not write to it until this
-    ///     returns. Lists, other arrays and columns of pandas, polars and pyarrow are converted; floats only become integers where they
-    ///     are some.
+    ///     (nq, d), or (d,) for one query. A C-contiguous array of the index's dtype is read in
+    ///     place: do not write to it until this call returns. Lists, other arrays, and columns of
+    ///     pandas, polars and pyarrow are converted. Floats are converted to integers only if all
+    ///     of them are whole numbers.
     /// k : int
-    ///     How many vectors are wanted.
+    ///     The number of nearest vectors to return for each query.
     /// list_size : int, optional
-    ///     L, how many candidates a search keeps: more find more and read more. None takes the engine's default. Of a cluster index:
-    ///     how many clusters are probed, unless `probes` says so.
+    ///     L, the number of candidates that a search keeps. A longer list finds more and reads
+    ///     more. None takes the engine's default. For a cluster index without `probes`, this is the
+    ///     number of clusters that are probed.
     /// probes : int, optional
-    ///     How many clusters are probed, of a cluster index (presets "spann" and "tiered-cluster"); may be less than `k`. None is 32,
-    ///     or `k` if that is more. What only a graph has is refused there: `strategy`, `navigation`, `whole_page`, `rerank_batch`,
-    ///     `benefit`, `rerank`, `stop_early`, and `cache` in `open`.
+    ///     The number of clusters that a search probes in a cluster index (presets "spann" and
+    ///     "tiered-cluster"). It may be less than `k`. None is 32, or `k` if that is more. A
+    ///     cluster index refuses the arguments that only a graph has: `strategy`, `navigation`,
+    ///     `whole_page`, `rerank_batch`, `benefit`, `rerank`, `stop_early`, and `cache` in `open`.
     /// beam : int, optional
-    ///     W, how many nodes are read at once.
+    ///     W, the number of nodes that are read at once.
     /// strategy : str, optional
-    ///     "best-first", "pipelined" or "press"; None takes the preset's.
+    ///     "best-first", "pipelined" or "press". None takes the preset's.
     /// navigation : bool, optional
-    ///     Whether to start from the navigation graph; None takes the preset's choice.
+    ///     Whether a search starts from the navigation graph. None takes the preset's choice.
     /// whole_page : bool, optional
-    ///     Whether to use all nodes of a page that was read; None takes the preset's choice.
+    ///     Whether a search uses all nodes of a page that it has read. None takes the preset's
+    ///     choice.
     /// rerank_batch : int, optional
-    ///     B, how many candidates are ranked by exact distance at once, where whole vectors are apart from lists
-    ///     (decoupled); None takes the preset's.
+    ///     B, the number of candidates that are ranked by exact distance at once, if whole vectors
+    ///     are stored apart from adjacency lists (layout "decoupled"). None takes the preset's.
     /// benefit : float, optional
-    ///     Re-ranking ends when a smaller share of a batch than this became answers, 0 for never; None takes the
-    ///     preset's.
+    ///     Re-ranking ends when a smaller share of a batch than this became answers. With 0 all
+    ///     candidates are ranked. None takes the preset's.
     /// rerank : str, optional
-    ///     What ends re-ranking: "batches" (the benefit), or "estimate" (after the first k + B, only those are ranked
-    ///     that may be nearer by the error of the codes); None takes the preset's.
+    ///     The rule that ends re-ranking. "batches" ends it by `benefit`. "estimate" ranks the
+    ///     first k + B candidates, and then only candidates that may still be nearer, by the error
+    ///     of the codes. None takes the preset's.
     /// rerank_ratio : float, optional
-    ///     The share of the candidate list that is ranked, at least `k`, all at once and only when the list is done; 0 goes by
-    ///     `rerank`. None takes the preset's.
+    ///     The share of the candidate list that is ranked, at least `k`. These candidates are
+    ///     ranked all at once, after the list is complete. 0 ends re-ranking by `rerank` instead.
+    ///     None takes the preset's.
     /// low_list : float, optional
-    ///     With the strategy "press": the longest list of candidates by codes of low precision, as a multiple of `list_size`. None is 3; 2 in DistVS.
+    ///     With the strategy "press": the longest list of candidates by codes of low precision, as
+    ///     a multiple of `list_size`. None is 3; DistVS has 2.
     /// refine : float, optional
-    ///     With the strategy "press": the share of that list that is looked at by codes of high precision in each round. None is 0.2; 0.3 in DistVS.
+    ///     With the strategy "press": the share of that list that each round compares by codes of
+    ///     high precision. None is 0.2; DistVS has 0.3.
     /// seeds : int, optional
-    ///     Without a navigation graph: nodes that are looked at first by their codes (of low precision, where there are two), near the nearest of which a search begins; 0 is the
-    ///     graph's entry node, as in DistVS. None is 64 with the strategy "press", else 0.
+    ///     Without a navigation graph: the number of nodes whose codes are compared first (codes of
+    ///     low precision, if there are two precisions). A search begins near the nearest of these
+    ///     nodes. 0 begins at the graph's entry node, as DistVS does. None is 64 with the strategy
+    ///     "press", else 0.
     /// exact : bool
-    ///     Whether distances are exact in the layered layout, too: the trailing parts of all answers are read for that. With False a search reads
-    ///     less. Answers that were in no doubt then have the distance that the leading part of their vector gives reason to expect, so that
-    ///     distances and the order of near ones are estimates. Under "l2" and "cosine" none is below 0. `stats["distance_error"]` says how far off
-    ///     they may be. In all other layouts distances are exact with either.
+    ///     Whether distances are exact in the layered layout as well. For exact distances a search
+    ///     reads the trailing parts of all answers. With False a search reads less. An answer that
+    ///     was in no doubt then has the distance that the leading part of its vector estimates, so
+    ///     near answers may be out of order. Under "l2" and "cosine" no estimate is below 0.
+    ///     `stats["distance_error"]` bounds the error. In all other layouts distances are exact
+    ///     either way.
     /// stop_early : bool
-    ///     Whether a search ends when no candidate that is left can be expected to be an answer or to lead to one, as far as the error of the
-    ///     codes that it has met tells. With the same list_size that reads less and finds a little less.
+    ///     Whether a search ends as soon as no remaining candidate can be expected to be an answer
+    ///     or to lead to one. The error of the codes that the search has met decides. With the same
+    ///     `list_size`, such a search reads less and finds slightly less.
     /// recall : float, optional
-    ///     The share of the true `k` nearest that is to be found, above 0 and up to 1, in place of `list_size`: each query looks at as many candidates as
-    ///     that takes, or probes as many clusters, by what was measured when the index was built, or by `stratann.calibrate` with queries of your own.
-    ///     It goes neither with `probes` nor with `stop_early`, and with no `strategy` that finds otherwise than the preset's: "press" and the others do,
-    ///     "best-first" and "pipelined" find the same. Where vectors stand apart from lists, as with "distvs" and "decouplevs", it goes with no other
-    ///     re-ranking than the preset's.
+    ///     The share of the true `k` nearest to find, above 0 and up to 1, in place of `list_size`.
+    ///     Each query then compares as many candidates, or probes as many clusters, as this share
+    ///     takes. The numbers were measured when the index was built, or by `stratann.calibrate`
+    ///     with your own queries. `recall` cannot be combined with `probes` or `stop_early`. It can
+    ///     be combined with a `strategy` only if that finds the same vectors as the preset's:
+    ///     "best-first" and "pipelined" find the same, "press" and these two do not. If vectors are
+    ///     stored apart from adjacency lists, as with "distvs" and "decouplevs", only the preset's
+    ///     re-ranking can be combined with it.
     /// filter : str or stratann.Filter, optional
-    ///     What attributes answers have: "year >= 2020 and tags contains 'sea' and not sold == true". Where `k` vectors or more match there are `k` answers, and a
-    ///     list that adapts to how many do. See `stratann.Filter`, and `Index.columns` for what there is to ask.
+    ///     The condition that attributes of answers meet: "year >= 2020 and tags contains 'sea' and
+    ///     not sold == true". If at least `k` vectors match, there are `k` answers, and the length
+    ///     of the list adapts to the number of matching vectors. `stratann.Filter` has the grammar,
+    ///     and `Index.columns` the names to ask for.
     /// threads : int, optional
-    ///     None is one for each core, at most one for each query.
+    ///     The number of threads that search, at most one for each query. None is one for each
+    ///     core.
     /// in_flight : int, optional
-    ///     Queries that a thread works on at once: more of them a second, each later. None takes up to 8, as many as there are for a
-    ///     thread; with 256 queries and more for each it finds out with the first ones how many answer most a second. Under a memory
-    ///     budget it leaves half of the free room to others. 1 for the least latency of each.
+    ///     The number of queries that a thread works on at once. A larger number answers more
+    ///     queries a second, and each query takes longer. None takes up to 8, at most the number of
+    ///     queries of a thread. With 256 queries or more for each thread, the first queries measure
+    ///     which number answers the most a second. Under a memory budget, None leaves half of the
+    ///     free memory to other searches. 1 gives each query the least latency.
     /// return_stats : bool
-    ///     Whether to return a dict of counters and latencies as well. Latencies are of queries that share a thread, unless
-    ///     `in_flight` is 1.
+    ///     Whether to return a dict of counters and latencies as well. Unless `in_flight` is 1,
+    ///     these are latencies of queries that share a thread.
     ///
     /// Returns
     /// -------
     /// ids : numpy.ndarray
-    ///     uint64, (nq, k), or (k,) for one query; nearest first. Where fewer than k vectors are left in the index, the rest of a
-    ///     row is 2^64 - 1, which is no vector's id.
+    ///     uint64, (nq, k), or (k,) for one query; nearest first. If a query has fewer than k
+    ///     answers, the rest of its row is 2^64 - 1, an id that no vector has.
     /// distances : numpy.ndarray
-    ///     float32, of the same shape. Squared Euclidean, minus the inner product, or 1 - cos: smaller is nearer. Infinite where
-    ///     there is no answer.
+    ///     float32, of the same shape. Squared Euclidean, minus the inner product, or 1 - cos:
+    ///     smaller is nearer. Infinite where there is no answer.
     /// stats : dict
-    ///     Only with `return_stats`: the keys of `stratann search --json`, of which `per_query` holds means, `in_flight` is what was
-    ///     chosen, `cpu_us` the CPU time of the whole process a query, and `distance_error` how far a distance may be from the exact one
-    ///     (0 where all are exact; else, in the layered layout, four standard deviations of the least certain); with a `filter` under that key how many
-    ///     vectors match (`matching`), the `way` in which they were found, the `list` that it came to, how much each way was expected to read
-    ///     for a query (`estimates`), and how many queries went on by "before" since they met too little (`dry`); and `queries`, `seconds`, `cpu_seconds` and `latencies_us`, one for each query.
+    ///     Only with `return_stats`: the keys of `stratann search --json`. `per_query` holds means,
+    ///     `in_flight` the number that was chosen, `cpu_us` the CPU time of the whole process for
+    ///     each query. `distance_error` bounds the error of a distance. It is 0 if all distances
+    ///     are exact, else (in the layered layout) four standard deviations of the least certain
+    ///     distance. `queries`, `seconds` and `cpu_seconds` describe the call, and `latencies_us`
+    ///     has one number for each query. With a `filter`, the key `filter` holds the number of
+    ///     matching vectors (`matching`), the plan that was chosen (`way`), the list size that was
+    ///     used (`list`), and the expected reads of a query by each plan (`estimates`). Its `dry`
+    ///     counts the queries that continued by the plan "before" because they had met too few
+    ///     matching vectors.
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
@@ -273,21 +300,24 @@ impl Index {
         answers(py, results, &options, rows.is_single(), asked.return_stats)
     }
 
-    /// Begins to search as `search` does, and gives what an async function awaits: `ids, distances = await index.search_async(queries)`.
+    /// Begins a search like `search`, and returns an awaitable: `ids, distances = await
+    /// index.search_async(queries)`.
     ///
-    /// The search goes on by itself, without a thread of Python's: any number of them may be begun at once, and their number is the caller's to bound.
-    /// One whose task is cancelled ends as soon as its reads come in. The queries are copied. All else is as in `search`; what matches a `filter` is found
-    /// by one of the threads that search, before the search begins.
+    /// The search runs by itself and occupies no Python thread. Any number of searches may be begun
+    /// at once; the caller has to bound it. A search whose task is cancelled ends as soon as its
+    /// reads complete. The queries are copied. If there is a `filter`, one of the threads that
+    /// search finds the matching vectors before the search begins. Everything else is as in
+    /// `search`.
     ///
     /// Parameters
     /// ----------
     /// timeout : float, optional
-    ///     Seconds after which the search ends with a TimeoutError; None is never.
+    ///     Seconds after which the search ends with a TimeoutError. None is no limit.
     ///
     /// Returns
     /// -------
     /// awaitable
-    ///     Of what `search` returns. It belongs to the event loop that runs.
+    ///     It returns the result of `search`, and belongs to the running event loop.
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False, timeout=None)")]
     fn search_async<'py>(
@@ -337,28 +367,34 @@ impl Index {
         search.answered(py, options, rows.is_single(), asked.return_stats)
     }
 
-    /// All vectors within a distance of one query, nearest first, some at a time.
+    /// All vectors within a distance of one query, nearest first, a page at a time.
     ///
     /// Parameters
     /// ----------
     /// query : array-like
-    ///     (d,), converted as those of `search`.
+    ///     (d,), converted like the queries of `search`.
     /// distance : float
-    ///     How far an answer may be, as distances of answers are: squared Euclidean, minus the inner product, or 1 - cos.
+    ///     The largest distance of an answer, in the units of `search`: squared Euclidean, minus
+    ///     the inner product, or 1 - cos.
     /// most : int
-    ///     Answers of a page, at most. What a page takes of memory is bounded by how many answers it ends behind.
+    ///     The most answers of a page. The memory of a page grows with the number of answers up to
+    ///     its end, of all pages before it too.
     /// after : tuple, optional
-    ///     `next` of the page before; None is the first page.
+    ///     `next` of the previous page. None is the first page.
     /// without : int, optional
-    ///     An id that is no answer: that of the query, if it is in the index.
+    ///     An id to leave out of the answers, such as the id of the query itself if that is in the
+    ///     index.
     /// list_size, probes, filter, threads : optional
-    ///     As in `search`; of `list_size` at least twice as many candidates are kept as there are answers.
+    ///     As in `search`. A search keeps at least twice as many candidates as there are answers,
+    ///     whatever `list_size` is.
     ///
     /// Returns
     /// -------
     /// stratann.Page
-    ///     `ids` (uint64) and exact `distances` (float32), (n,); `next`, where the next page begins, or None; `complete`: whether it is certain that
-    ///     none was missed. It is where all that may be answers were met; otherwise some may have been, as in any search by a graph.
+    ///     `ids` (uint64) and exact `distances` (float32), both (n,). `next` is the beginning of
+    ///     the next page, or None. `complete` is True if it is certain that no answer is missing:
+    ///     the search has met every vector that may be an answer. Otherwise some may be missing, as
+    ///     in any search by a graph.
     #[pyo3(signature = (query, distance, *, most=1000, after=None, without=None, list_size=None, probes=None, filter=None, threads=None))]
     #[expect(
         clippy::too_many_arguments,
@@ -392,19 +428,20 @@ impl Index {
         near::range(py, self, query, range, &told)
     }
 
-    /// The nearest to vectors of the index, by their ids: what is like them. A vector is no answer to itself; others that are the same are.
+    /// The nearest vectors of vectors that are in the index, given by their ids ("more like this").
+    /// A vector is no answer to itself, but other vectors with equal elements are.
     ///
     /// Parameters
     /// ----------
     /// ids : int or array-like of int
-    ///     One or many, all of which are in the index.
+    ///     One id or many. All of them must be in the index.
     /// k, list_size, probes, recall, filter, threads, return_stats : optional
     ///     As in `search`.
     ///
     /// Returns
     /// -------
     /// ids, distances : numpy.ndarray
-    ///     As those of `search`, (n, k), or (k,) for one id.
+    ///     As in `search`: (n, k), or (k,) for one id.
     #[pyo3(signature = (ids, k=10, *, list_size=None, probes=None, recall=None, filter=None, threads=None, return_stats=false))]
     #[expect(
         clippy::too_many_arguments,
@@ -431,18 +468,19 @@ impl Index {
         near::like(py, self, ids, (k, recall, return_stats), &told)
     }
 
-    /// The vectors of ids, to the bit, and which ids are not in the index.
+    /// The vectors of ids, equal to the bit to the inserted ones, and the ids that are not in the
+    /// index.
     ///
     /// Parameters
     /// ----------
     /// ids : array-like of int
-    ///     As those of `delete`; one that is there twice comes twice.
+    ///     As in `delete`. An id that is given twice is returned twice.
     ///
     /// Returns
     /// -------
     /// stratann.Rows
-    ///     `ids` (uint64, (n,)), those that are in the index in the order in which they were asked for; `vectors`, (n, d) of the index's dtype;
-    ///     `missing` (uint64), the others.
+    ///     `ids` (uint64, (n,)): the ids that are in the index, in the order of the argument.
+    ///     `vectors`: (n, d), of the index's dtype. `missing` (uint64): the other ids.
     #[pyo3(signature = (ids, *, progress=None))]
     fn get<'py>(
         &self,
@@ -460,16 +498,17 @@ impl Index {
     /// Parameters
     /// ----------
     /// after : int, optional
-    ///     Those behind this one; None is from the first on.
+    ///     Return only ids above this one. None begins with the first id.
     /// count : int, optional
-    ///     At most so many; None is all that are left.
+    ///     The most ids to return. None returns all of them.
     /// filter : str or stratann.Filter, optional
-    ///     Only those of vectors whose attributes match it.
+    ///     Return only ids of vectors whose attributes match this filter.
     ///
     /// Returns
     /// -------
     /// ids : numpy.ndarray
-    ///     uint64, (n,). Whoever asks again with the last one meets every id once that is in the index throughout.
+    ///     uint64, (n,). Calls that each pass the last id of the previous call as `after` return
+    ///     every id once that is in the index all the time.
     #[pyo3(signature = (after=None, count=None, *, filter=None))]
     fn ids<'py>(
         &self,
@@ -491,12 +530,13 @@ impl Index {
         Ok(PyArray1::from_vec(py, ids.map_err(to_python)?))
     }
 
-    /// How many vectors there are, or how many match a filter: by the columns alone, without a search.
+    /// The number of vectors, or the number that match a filter. Matches are counted by the columns
+    /// alone, without a search.
     ///
     /// Parameters
     /// ----------
     /// filter : str or stratann.Filter, optional
-    ///     As that of `search`; None counts all.
+    ///     As in `search`. None counts all vectors.
     #[pyo3(signature = (filter=None))]
     fn count(&self, py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
         let (inner, live) = self.now(py)?;
@@ -516,13 +556,14 @@ impl Index {
     /// Parameters
     /// ----------
     /// ids : array-like of int
-    ///     As those of `get`.
+    ///     As in `get`.
     ///
     /// Returns
     /// -------
     /// list of dict
-    ///     A dict for each id, of its columns that have a value; None for an id that is not in the index. Times are datetimes in UTC (numpy.datetime64 beyond the
-    ///     years that these know).
+    ///     A dict for each id, with the columns that have a value; None for an id that is not in
+    ///     the index. Times are datetimes in UTC, or numpy.datetime64 for years that a datetime
+    ///     cannot hold.
     fn attributes<'py>(
         &self,
         py: Python<'py>,
@@ -532,7 +573,8 @@ impl Index {
         attributes::attributes(py, rows)
     }
 
-    /// The payloads of ids: a list with what was given for each, None where that was nothing or the id is not in the index.
+    /// The payloads of ids: a list with the payload of each id. None stands for an id without a
+    /// payload, and for an id that is not in the index.
     fn payload<'py>(
         &self,
         py: Python<'py>,
@@ -542,16 +584,18 @@ impl Index {
         attributes::payloads(py, rows)
     }
 
-    /// Gives vectors that are in the index other attributes and another payload, in place of all that they had: a vector keeps nothing that is not given
-    /// again. The vectors stay. An id that is not in the index is an error, and then none is changed. A name that no vector has yet is a new column: `columns`
-    /// says which there are. Interrupted by Ctrl-C in the middle it raises `stratann.Interrupted`, which says how many are set; the same call again does no harm.
+    /// Replaces all attributes and the payload of vectors that are in the index. A vector keeps no
+    /// attribute and no payload that this call does not give again. The vectors themselves stay
+    /// unchanged. If an id is not in the index, the call fails and changes nothing. A name that no
+    /// vector has yet becomes a new column; `columns` lists them. Ctrl-C during the call raises
+    /// `stratann.Interrupted`, which says how many ids are set. Making the same call again is safe.
     ///
     /// Parameters
     /// ----------
     /// ids : array-like of int
     ///     One for each row of attributes, in their order; or one integer, with one dict.
     /// attributes, payload
-    ///     As those of `stratann.build`, for each id.
+    ///     As in `stratann.build`, for each id.
     /// progress : callable, optional
     ///     As in `stratann.build`.
     #[pyo3(signature = (ids, attributes=None, *, payload=None, progress=None))]
@@ -565,7 +609,7 @@ impl Index {
     ) -> PyResult<()> {
         let Some((ids, rows)) = self.rows_to_set(py, ids, attributes, payload)? else {
             return Err(PyTypeError::new_err(
-                "set_attributes takes attributes, a payload, or both: pass [{}] * len(ids) for none at all",
+                "set_attributes takes attributes, a payload, or both. To remove all of them, pass [{}] * len(ids)",
             ));
         };
         self.set_rows(py, ids.len(), progress, |live, progress| {
@@ -573,14 +617,17 @@ impl Index {
         })
     }
 
-    /// As `set_attributes`, but what is not given stays: attributes of other names, and the payload. None takes an attribute away, as does an empty list; with
-    /// a list of ids a payload of None in the list takes the payload. In a list of dicts each leaves alone what it does not name; a table names all of its columns for each row, so that NaN takes away. Calls of
-    /// several threads for the same id are put in order, so that none loses what another one set.
+    /// As `set_attributes`, but attributes of other names and a payload that is not given stay
+    /// unchanged. None, or an empty list, removes an attribute. With a list of ids, None in the
+    /// list of payloads removes the payload of that id. In a list of dicts, each dict leaves the
+    /// names alone that it does not have. A table has all of its columns for each row, so NaN
+    /// removes an attribute. Calls of several threads for the same id run one after the other, so
+    /// none loses the attributes that another one set.
     ///
     /// Parameters
     /// ----------
     /// ids, attributes, payload, progress
-    ///     As those of `set_attributes`.
+    ///     As in `set_attributes`.
     #[pyo3(signature = (ids, attributes=None, *, payload=None, progress=None))]
     fn update_attributes<'py>(
         &self,
@@ -600,8 +647,9 @@ impl Index {
         })
     }
 
-    /// Ids and vectors of all that is in the index, in the order of ids, some at a time: an iterator over `stratann.Rows`. What is in the index
-    /// throughout comes once; a vector is what it was when its rows were read.
+    /// Ids and vectors of the whole index in the order of ids, `size` at a time: an iterator over
+    /// `stratann.Rows`. A vector that is in the index all the time comes exactly once. Each vector
+    /// has the value at the time when its batch was read.
     #[pyo3(signature = (size=1024))]
     fn batches<'py>(
         slf: &Bound<'py, Self>,
@@ -641,11 +689,12 @@ impl Index {
         rows.call_method1("every_id", (slf,))
     }
 
-    /// Pickled, it is the path and what it was opened with: whoever unpickles it, as a worker process does, opens the index for reading.
+    /// An index is pickled as its path and the arguments of `open`. A process that unpickles it,
+    /// such as a worker, opens the index for reading.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let Some(arguments) = &self.arguments else {
             return Err(PyTypeError::new_err(format!(
-                "{}: an index of a catalog shares its memory, and is not pickled: open the catalog in the other process",
+                "{}: an index of a catalog shares the catalog's memory, so it cannot be pickled. Open the catalog in the other process",
                 shown(&self.path)
             )));
         };
@@ -655,14 +704,20 @@ impl Index {
         PyTuple::new(py, [reopen, arguments.into_pyobject(py)?.into_any()])
     }
 
-    /// Facts about the index: its preset, sizes in bytes, degrees, and what `stratann stats` shows.
+    /// Facts about the index: its preset, sizes in bytes, degrees, and the other contents of
+    /// `stratann stats`.
     ///
-    /// "trouble" is None, or the gravest of what went wrong without a call that failed for it, where the index is open for changes:
-    /// no more changes through this object, a checkpoint that may not be durable, vectors that wait in memory, a checkpoint or
-    /// a merge that could not be made. Of vectors of a kind that the codes are not made for, which are found badly until a merge, it also tells where the
-    /// index is open for reading. "health" has their share of all ("drifted"; None where few came since the last build or merge, or nobody has looked: since
-    /// no change has yet, the `memory` has no room for a sample of 128 vectors, or the build was given a codebook, which stays). "live_recall" is None, or what
-    /// `measure_recall` returns, of an index that was opened with `watch_recall`.
+    /// "trouble" is None, or a text about the gravest fault that no call has reported. If the index
+    /// is open for changes, this is one of: the object takes no more changes, a checkpoint may not
+    /// be durable, vectors wait in memory, or a checkpoint or merge failed. Open for reading or for
+    /// changes, it also reports vectors that the codes do not fit, which searches find badly until
+    /// a merge.
+    ///
+    /// "health" has the share of such vectors ("drifted"). The share is None if few vectors were
+    /// inserted since the last build or merge, or if it was not measured. It is not measured before
+    /// the first change, if `memory` has no room for a sample of 128 vectors, or if the build was
+    /// given a codebook, which stays. "live_recall" is None, or the result of `measure_recall` if
+    /// the index was opened with `watch_recall`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (inner, live) = self.now(py)?;
         // Threads search for the sample from which its health is computed.
@@ -680,22 +735,27 @@ impl Index {
         to_dict(py, &stats)
     }
 
-    /// Measures how much of the true nearest searches find, by the queries that were sampled so far (`watch_recall` of `open`), and forgets these. Each of
-    /// them is searched again, and all vectors are looked at, on one thread. Searches and changes go on meanwhile.
+    /// Measures the recall of the queries that were sampled so far (`watch_recall` of `open`), and
+    /// then drops these queries. One thread searches for each of them again, and compares the
+    /// answers with all vectors. Searches and changes go on meanwhile.
     ///
     /// Parameters
     /// ----------
     /// progress : bool or callable, optional
-    ///     As that of `build`: vectors that are looked at.
+    ///     As in `stratann.build`; it counts the vectors that were compared.
     ///
     /// Returns
     /// -------
     /// dict
-    ///     "live_recall" of `stats`: "last" and "all", what was found of the last sample and of all since the index was opened: None, or a dict of `queries`,
-    ///     `k` (None if some asked for more answers than others), `found` (the mean recall), `lowest` (that of the query of which least was found), `asked` and
-    ///     `found_of_asked` (of those that asked for a recall, else None). "at" is the time of the last sample, in seconds since 1970, and "seconds" how
-    ///     long it took; "passes" and "thrown_away" count samples, "waiting" queries that were sampled, of "sample" at most; "error" says why the last sample
-    ///     was not measured, if it was not.
+    ///     "live_recall" of `stats`. "last" is about the last sample, and "all" about every sample
+    ///     since the index was opened. Each is None or a dict:
+    ///     - `queries`, and `k` (None if queries asked for different numbers of answers);
+    ///     - `found`: the mean recall; `lowest`: the lowest recall of a query;
+    ///     - `asked` and `found_of_asked`: the mean recall that queries asked for, and the mean
+    ///       recall of these queries. Both are None if no query asked for a recall.
+    ///     "at" is the time of the last sample in seconds since 1970, and "seconds" its duration.
+    ///     "passes" and "thrown_away" count samples. "waiting" counts the sampled queries, and
+    ///     "sample" is their most. "error" is the reason if the last sample could not be measured.
     #[pyo3(signature = (*, progress=None))]
     fn measure_recall<'py>(
         &self,
@@ -712,34 +772,40 @@ impl Index {
         to_dict(py, &known)
     }
 
-    /// Inserts vectors; searches that begin after it find them.
+    /// Inserts vectors. Searches that begin after the call find them.
     ///
-    /// An insert is not all or nothing: when it is interrupted, or the disk fills up, the first rows are in, and the exception
-    /// says how many (`stratann.Interrupted.done`), and with which ids the others are to be inserted. The same call with `resume=True` inserts them as well, also
+    /// An insert is not all or nothing. If it is interrupted or the disk fills up, the first rows
+    /// are in. The exception says how many (`stratann.Interrupted.done`), and with which ids to
+    /// insert the other rows. The same call with `resume=True` inserts the other rows as well, also
     /// after the process was killed.
     ///
     /// Parameters
     /// ----------
     /// vectors : array-like
-    ///     (n, d), or (d,) for one, as the queries of `search`.
+    ///     (n, d), or (d,) for one vector, converted like the queries of `search`.
     /// ids : array-like of int, optional
-    ///     An id for each, from 0 to 2^64 - 2, none of which is in the index: an array, a list, a range, a column. None counts on from the
-    ///     largest that it ever had.
+    ///     An id for each vector, from 0 to 2^64 - 2: an array, a list, a range or a column. No id
+    ///     may be in the index already. None counts on from the largest id that the index ever had.
     /// attributes, payload
-    ///     What the vectors have beside them, as in `stratann.build`; of one vector, (d,), attributes may be a dict of its values, and the payload is its own. As
-    ///     durable as the vectors.
+    ///     Attributes and payloads of the vectors, as in `stratann.build`. For one vector, (d,),
+    ///     `attributes` may be a dict of its values, and `payload` is the payload itself, not a
+    ///     list. They are as durable as the vectors.
     /// resume : bool
-    ///     Go on with an insert of the same vectors, and the same of all other arguments, that was cut off: only the rows are inserted that are not in, and all are
-    ///     durable at the end. With `ids` these tell which are in, so that it may be True from the beginning. Without them an insert of 1,000 vectors and more is known
-    ///     again by its vectors: until all rows are in, and then until the next one begins; a ValueError says that it is not. If all were in, nothing is inserted. Without `resume`, vectors of
-    ///     an insert that was cut off are refused (FileExistsError): they would be in twice.
+    ///     Continue an insert that was cut off, with the same vectors and the same other arguments.
+    ///     Only the missing rows are inserted, and all rows are durable at the end. If all rows are
+    ///     in already, nothing is inserted.
+    ///     With `ids`, the ids tell which rows are in, so `resume` may be True from the first call.
+    ///     Without `ids`, an insert of at least 1,000 vectors is recognised by its vectors until
+    ///     all rows are in, and then until the next insert begins. A ValueError says that an insert
+    ///     was not recognised. Without `resume`, the vectors of an insert that was cut off raise
+    ///     FileExistsError, since they would be in twice.
     /// progress : callable, optional
     ///     As in `stratann.build`.
     ///
     /// Returns
     /// -------
     /// ids : numpy.ndarray
-    ///     uint64, (n,), of all vectors.
+    ///     uint64, (n,): the ids of all vectors.
     #[pyo3(signature = (vectors, ids=None, *, attributes=None, payload=None, resume=false, progress=None))]
     #[expect(
         clippy::too_many_arguments,
@@ -775,7 +841,7 @@ impl Index {
         };
         if resume && ids.is_none() && noted.is_none() {
             return Err(InUseError::new_err(format!(
-                "resume=True: another thread inserts vectors into {}: go on when it is done",
+                "resume=True: another thread is inserting vectors into {}. Call again when it is done",
                 shown(&self.path)
             )));
         }
@@ -801,18 +867,19 @@ impl Index {
         Ok(PyArray1::from_vec(py, inserted))
     }
 
-    /// Forgets the inserts that were cut off, which `insert` with `resume=True` would go on with: ids of their rows that are not in are free again, and the same
-    /// vectors may be inserted anew. Rows that are in stay. No such insert may be going on.
+    /// Forgets inserts that were cut off, so that `insert` with `resume=True` no longer continues
+    /// them. The ids of their missing rows become free, and the same vectors may be inserted again.
+    /// Rows that are in the index stay. No such insert may be running.
     ///
     /// Returns
     /// -------
     /// int
-    ///     How many it forgot.
+    ///     The number of inserts that were forgotten.
     fn forget_cut_off(&self, py: Python<'_>) -> PyResult<usize> {
         let live = self.handle.change(py)?;
         let Some(_noted) = live.note() else {
             return Err(InUseError::new_err(format!(
-                "{}: another thread inserts vectors: forget inserts that were cut off when it is done",
+                "{}: another thread is inserting vectors. Call forget_cut_off again when it is done",
                 shown(&self.path)
             )));
         };
@@ -832,8 +899,9 @@ impl Index {
         forgotten.map_err(|error| changing(py, error))
     }
 
-    /// Inserts vectors; one whose id is in the index replaces the one that has it, with what that had beside it. Arguments and interruptions
-    /// as of `insert`; the same call again does no harm.
+    /// Inserts vectors, and replaces those whose id is in the index already, with their attributes
+    /// and payload. Arguments and interruptions are as in `insert`. Making the same call again is
+    /// safe.
     #[pyo3(signature = (vectors, ids, *, attributes=None, payload=None, progress=None))]
     fn upsert<'py>(
         &self,
@@ -856,10 +924,14 @@ impl Index {
         .map_err(|error| changing(py, error))
     }
 
-    /// Deletes ids, integers in an array, a list, a column or alone: searches that begin after it do not answer them. An id that is not in the
-    /// index is an error, and then none is deleted. In place of ids there may be a filter, as that of `search`: what matches it is deleted, some at a
-    /// time, and it returns how many are gone. Ctrl-C ends that between two of these; the exception says how many are gone by then, and they stay so. `progress`
-    /// is as in `stratann.build`, of a deletion by filter.
+    /// Deletes ids, which are integers in an array, a list or a column, or a single one. Searches
+    /// that begin after the call no longer return them. If an id is not in the index, the call
+    /// fails and deletes nothing.
+    ///
+    /// A `filter`, as in `search`, may be given in place of ids. Vectors that match are deleted in
+    /// batches, and the call returns their number. Ctrl-C ends such a call between two batches. The
+    /// exception says how many vectors are deleted, and they stay deleted. `progress`, as in
+    /// `stratann.build`, is for a deletion by filter.
     #[pyo3(signature = (ids=None, *, filter=None, progress=None))]
     fn delete(
         &self,
@@ -888,14 +960,15 @@ impl Index {
             }
             _ => {
                 return Err(PyTypeError::new_err(
-                    "delete takes ids or a filter: pass one of them",
+                    "delete takes ids or a filter. Pass one of them",
                 ));
             }
         };
         deleted.map_err(|error| changing(py, error))
     }
 
-    /// Makes every change durable that was made before. With `durability="always"` they are already.
+    /// Makes every earlier change durable. With `durability="always"` all changes are durable
+    /// already.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.inner()?.at_home(&self.path, "stratann.open")?;
         let held = self.handle.changing()?;
@@ -907,11 +980,14 @@ impl Index {
         flushed.map_err(|error| changing(py, error))
     }
 
-    /// Merges all changes into a new checkpoint and gives their space back. Searches and changes go on meanwhile.
+    /// Merges all changes into a new checkpoint and frees their space. Searches and changes go on
+    /// meanwhile.
     ///
-    /// Returns a dict of what was done: `vectors` in the new checkpoint, of which `merged` waited in the log (none where inserts
-    /// are direct, since these are in the graph already), without `removed` ones that were deleted or replaced; segments of
-    /// vectors that were kept or written anew; bytes before and after, and seconds. If nothing had changed, all but `vectors` is 0.
+    /// Returns a dict. `vectors` is the number in the new checkpoint. `merged` is the number that
+    /// waited in the log; it is 0 with direct inserts, which are in the graph already. `removed` is
+    /// the number that were deleted or replaced. The other keys count the segments of vectors that
+    /// were kept or rewritten, the bytes before and after, and the seconds. If nothing had changed,
+    /// all numbers except `vectors` are 0.
     #[pyo3(signature = (*, progress=None))]
     fn compact<'py>(
         &self,
@@ -924,24 +1000,29 @@ impl Index {
         to_dict(py, &report)
     }
 
-    /// Copies the index as it is now to the folder `dest`, which is made, or is empty. Searches and changes go on meanwhile, of this process and others.
+    /// Copies the current index to the folder `dest`, which is created or must be empty. Searches
+    /// and changes of all processes go on meanwhile.
     ///
-    /// The copy has every change whose call has returned, and of each that goes on meanwhile all or nothing; of an index that another process changes, it has
-    /// what was acknowledged before. It is durable when this returns, and no index opens there before. A process that is killed leaves a file
-    /// SNAPSHOT.new in `dest`: the next snapshot to it clears what is left, and begins anew.
+    /// The copy has every change whose call has returned before. A change that is made meanwhile is
+    /// in the copy as a whole, or not at all. If another process changes the index, the copy has
+    /// the changes that were acknowledged before. The copy is durable when this call returns, and
+    /// cannot be opened as an index earlier. A process that is killed leaves a file SNAPSHOT.new in
+    /// `dest`. The next snapshot to `dest` removes the unfinished files and begins again.
     ///
     /// Parameters
     /// ----------
     /// dest : path
-    ///     The folder of the copy. One that holds something, or that is within the index, is refused.
+    ///     The folder of the copy. A folder that is not empty, or that is inside the index, is
+    ///     refused.
     /// progress : bool or callable, optional
-    ///     As that of `build`: bytes that are copied.
+    ///     As in `stratann.build`; it counts the bytes that were copied.
     ///
     /// Returns
     /// -------
     /// dict
-    ///     `checkpoint`, `files`, `bytes`, `shared_bytes` (on the same blocks as those of the original, where the file system can do that),
-    ///     `log_records` (changes since the checkpoint), `tries` and `seconds`.
+    ///     `checkpoint`, `files`, `bytes`, `shared_bytes` (bytes in the same blocks as the
+    ///     original's, if the file system can share blocks), `log_records` (changes since the
+    ///     checkpoint), `tries` and `seconds`.
     #[pyo3(signature = (dest, *, progress=None))]
     fn snapshot<'py>(
         &self,
@@ -962,27 +1043,32 @@ impl Index {
         to_dict(py, &report)
     }
 
-    /// Writes all vectors that live in the index to the file `out`, their ids and attributes to files beside it. The n-th of each are of one vector, in the
-    /// order in which vectors stand on storage. Vectors are those of one moment, to the bit as they were inserted; searches and changes go on meanwhile.
+    /// Writes all vectors of the index to the file `out`, and their ids and attributes to files
+    /// beside it. The n-th entry of each file belongs to the same vector, in the order of the
+    /// vectors on storage. The vectors are a snapshot, equal to the bit to the inserted ones.
+    /// Searches and changes go on meanwhile.
     ///
     /// Parameters
     /// ----------
     /// out : path
     ///     The file of vectors: .npy, or .fbin .hbin .u8bin .i8bin, by the dtype.
     /// ids : path, optional
-    ///     The file of their ids: .npy (uint64), or any other name: decimal, one a line. None: `x.ids.npy` of `x.npy`, `x.ids` of others.
+    ///     The file of their ids: .npy (uint64), or any other name for decimal numbers, one a line.
+    ///     None is `x.ids.npy` beside `x.npy`, and `x.ids` beside other files.
     /// attributes : path, optional
-    ///     The file of their attributes and payloads, a JSON object a line. None: `x.jsonl`, if there are any.
+    ///     The file of their attributes and payloads, a JSON object a line. None is `x.jsonl`, if
+    ///     there are any.
     /// overwrite : bool
-    ///     Whether files that are there are replaced.
+    ///     Whether existing files are replaced.
     /// progress : bool or callable, optional
-    ///     As that of `build`: vectors that are written.
+    ///     As in `stratann.build`; it counts the vectors that were written.
     ///
     /// Returns
     /// -------
     /// dict
-    ///     `vectors`, `dimension`, `element`, the files `out`, `ids` and `attributes` (None if there is none), `times` (columns that are times, which are
-    ///     microseconds since 1970 there), `payload` (the key that is the payload, or None) and `seconds`.
+    ///     `vectors`, `dimension`, `element`, `seconds`, and the files `out`, `ids` and
+    ///     `attributes` (None if there is none). `times` lists the columns of times, which the file
+    ///     has in microseconds since 1970. `payload` is the key of the payload, or None.
     #[pyo3(signature = (out, *, ids=None, attributes=None, overwrite=false, progress=None))]
     fn export<'py>(
         &self,
@@ -1008,18 +1094,26 @@ impl Index {
         to_dict(py, &report)
     }
 
-    /// Ends the changes of this object and makes them durable. The last object of the process that has changed something in the folder ends them for all, once
-    /// those of other threads that are under way are done: it makes a merge that is due (Ctrl-C breaks that off, and the next one begins anew), and gives the
-    /// folder's lock back. Searching goes on meanwhile and afterwards, with all that was changed. The next change opens the index for changes again.
-    /// A `with` block ends with it, without a merge where an exception ends the block. The lock is back when searches of other threads are done, for which
-    /// this waits two seconds at most. Where the index cannot be opened for reading, that is raised and it stays open for changes. A callback of a change, or
-    /// a signal's handler that comes in the midst of one, cannot close the index: that is an error.
+    /// Ends the changes of this object and makes them durable. A later change opens the index for
+    /// changes again. Searches go on during and after `close`, and see all changes.
+    ///
+    /// The last object of the process that has changed the folder ends the changes for all objects.
+    /// It waits for changes of other threads and makes a merge if one is due. Then it releases the
+    /// folder's lock. Ctrl-C interrupts that merge, and the next merge begins again. The lock is
+    /// released when searches of other threads are done, for which `close` waits at most two
+    /// seconds.
+    ///
+    /// The end of a `with` block closes the index, without a merge if an exception ends the block.
+    /// If the index cannot be opened for reading, `close` raises that error and the index stays
+    /// open for changes. A callback of a change cannot close the index, nor can a signal handler
+    /// that runs during one: `close` raises an error then.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.handle.end_changes(py, true)
     }
 
-    /// Whether what is open here is all that the index has by now: False when somebody else has changed it since, so that
-    /// `refresh` would show more, and when its folder was moved or removed, or another has taken its place.
+    /// Whether this object sees the latest changes of the index. It is False if another process has
+    /// changed the index since, so that `refresh` would find a newer one. It is also False if the
+    /// folder was moved, removed or replaced by another one.
     fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
         let (inner, live) = self.now(py)?;
         py.detach(|| match &*live {
@@ -1029,8 +1123,9 @@ impl Index {
         .map_err(to_python)
     }
 
-    /// Opens the index anew if somebody else has changed it since it was opened here: what stands at its path now. Returns whether
-    /// it was. Raises OutdatedError where this object, or another one of the process, has it open for changes and it takes none any more.
+    /// Opens the index at this path again, if another process has changed it since it was opened
+    /// here. Returns whether it was opened again. Raises OutdatedError if this object, or another
+    /// one of the process, has the index open for changes and takes no more of them.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         if self.is_current(py)? {
             return Ok(false);
@@ -1044,8 +1139,8 @@ impl Index {
             return Err(outdated());
         }
         self.handle.open_again(py)?;
-        // Another object has the same folder open for changes and takes none any more. Searches use
-        // it until it is closed.
+        // Another object has the same folder open for changes and takes no more of them. Searches
+        // use that object until it is closed.
         let held = self.handle.changing()?;
         if let Some(live) = &*held
             && !py.detach(|| live.is_current()).map_err(to_python)?
@@ -1080,26 +1175,27 @@ impl Index {
         verify(py, self.handle.home().to_owned(), None, progress)
     }
 
-    /// Elements of a vector.
+    /// The dimension: the number of elements of a vector.
     #[getter]
     fn dim(&self) -> PyResult<usize> {
         Ok(self.inner()?.dim())
     }
 
-    /// How distances are measured: "l2", "ip" or "cosine".
+    /// The metric that measures distances: "l2", "ip" or "cosine".
     #[getter]
     fn metric(&self) -> PyResult<&'static str> {
         Ok(self.inner()?.metric().name())
     }
 
-    /// The numpy dtype of the vectors, which queries must have.
+    /// The numpy dtype of the vectors. Queries are converted to it.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.import("numpy")?
             .call_method1("dtype", (dtype_name(self.inner()?.element()),))
     }
 
-    /// The columns of its attributes: a dict of names and types ("boolean", "integer", "float", "string", "timestamp", "list of strings", "list of integers").
+    /// The columns of attributes: a dict of names and types ("boolean", "integer", "float",
+    /// "string", "timestamp", "list of strings", "list of integers").
     #[getter]
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (inner, live) = self.now(py)?;
@@ -1110,7 +1206,7 @@ impl Index {
         attributes::columns(py, &schema)
     }
 
-    /// The row of choices that the index was built with.
+    /// The name of the preset with which the index was built.
     #[getter]
     fn preset(&self) -> PyResult<String> {
         Ok(self.inner()?.preset().to_string())
@@ -1124,7 +1220,7 @@ impl Index {
             .call1((self.path.as_os_str(),))
     }
 
-    /// What the build took, if `stratann.build` made this object, else None.
+    /// The report of the build, if `stratann.build` returned this object, else None.
     #[getter]
     fn build_report(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.report.as_ref().map(|report| report.clone_ref(py))
@@ -1196,7 +1292,7 @@ impl Index {
         .map_err(to_python)
     }
 
-    /// Vectors of the type and dimension of this index, to search for or to insert.
+    /// Vectors of the element type and dimension of this index, for a search or an insert.
     pub fn rows<'py>(&self, value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Rows<'py>> {
         let inner = self.inner()?;
         let rows = Rows::matrix_or_row(value, name, inner.element())?;
@@ -1207,43 +1303,55 @@ impl Index {
 
 /// Opens the index in the folder `path`.
 ///
-/// Opening and searching need neither a lock nor a right to write, whoever else changes the index meanwhile. The first change
-/// takes the folder's lock, which `close`, or the end of a `with` block, gives back. Objects of one process that have the same folder open change it
-/// together, if they were opened with the same options, and each sees what all of them changed.
+/// Opening and searching need no lock and no write permission, even while another process changes
+/// the index. The first change takes the folder's lock. `close`, or the end of a `with` block,
+/// releases it. Several objects of one process may change the same folder together, if they were
+/// opened with the same options. Each of them sees the changes of all.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
 ///     The folder that `stratann.build` or the command line made.
 /// memory : int or str, optional
-///     A cap on what the index keeps in RAM: bytes, or "64MiB".
+///     The most memory that the index keeps in RAM: bytes, or "64MiB".
 /// io : str
-///     How the SSD is read: "auto", "uring" or "pread".
+///     The interface for reads of the SSD: "auto", "uring" or "pread".
 /// cache : int or str, optional
-///     A cache of what searches read last, adjacency lists and the vectors beside them: bytes, or "16MiB". It is part
-///     of `memory`. None is no cache.
+///     The size of a cache of adjacency lists, and of the vectors beside them, that searches read
+///     last: bytes, or "16MiB". The cache is part of `memory`. None is no cache.
 /// cache_entries : int or str, optional
-///     The same as a number of nodes, or in percent of the vectors: "1%".
+///     The size of the cache as a number of nodes, or in percent of the vectors: "1%".
 /// navigation : bool, optional
-///     Whether searches will start from the navigation graph, so that `memory` has room for it. None is the preset's
-///     choice. Without `memory` it is there whenever a search asks for it.
+///     Whether searches will start from the navigation graph, so that `memory` reserves its bytes.
+///     None is the preset's choice. Without `memory` the graph is available to every search that
+///     asks for it.
 /// place : dict or str, optional
-///     On which tier each role ("topology", "vectors") is read: {"topology": "mapped:/dev/shm/x", "vectors": "dram"}, or the same as
-///     "topology=mapped:/dev/shm/x,vectors=dram". Tiers are "ssd" (where the index is), "ssd:/folder", "mapped:/folder", "dram" and, for
-///     experiments, "ssd-model", "rdma-model", "cxl-model", "nvm-model". Copies that are not there yet are made and compared; the
-///     index stays whole without them.
+///     The tier from which each role ("topology", "vectors") is read: {"topology":
+///     "mapped:/dev/shm/x", "vectors": "dram"}, or the same as
+///     "topology=mapped:/dev/shm/x,vectors=dram". Tiers are "ssd" (the index itself),
+///     "ssd:/folder", "mapped:/folder", "dram" and, for experiments, "ssd-model", "rdma-model",
+///     "cxl-model", "nvm-model". Missing copies are made and compared. The index stays whole
+///     without the copies.
 /// durability : str or int
-///     When changes are durable: "always" (when the call returns), "flush" (when `flush`, `close` or `compact` returns),
-///     or at the latest after so many milliseconds.
+///     The time at which changes are durable: "always" (when the call returns), "flush" (when
+///     `flush`, `close` or `compact` returns), or a number of milliseconds after which they are
+///     durable at the latest.
 /// watch_recall : int, optional
-///     How many of the queries that are served are kept as a sample, up to 1,000; 64 are a good beginning. When so many are there, a thread searches them again,
-///     compares their answers with all vectors, and `stats` tells how much of the true nearest was found ("live_recall"). It rests 19 times as long as
-///     that took. `measure_recall` does it at once. None keeps nothing. An object that is unpickled has none.
+///     The number of served queries that are kept as a sample, up to 1,000; 64 is a good beginning.
+///     When the sample is full, a thread searches for its queries again, and compares the answers
+///     with all vectors. `stats` then reports the recall ("live_recall"). The thread rests 19 times
+///     as long as that took. `measure_recall` measures at once. None keeps no queries. An object
+///     that was unpickled keeps none either.
 /// merges : bool
-///     Whether merges begin by themselves, in the background, from the first change on. If not, `compact` is the only one. One is due when a tenth of the
-///     vectors was deleted; when searches read a tenth more than before; when many vectors wait in memory; when a small index has four times the vectors of its
-///     last build or merge; when 1 % of the vectors are of a kind that the codes are not made for; when a graph takes many more pages than a build of its
-///     vectors would; when groups of clusters are scattered. docs/changes.md has the numbers.
+///     Whether merges begin by themselves, in the background, from the first change on. Otherwise
+///     only `compact` merges. A merge is due if one of these holds (docs/changes.md has the
+///     numbers):
+///     - a tenth of the vectors was deleted, or searches read a tenth more than before;
+///     - many vectors wait in memory;
+///     - a small index has four times the vectors of its last build or merge;
+///     - 1 % of the vectors are of a kind that the codes do not fit;
+///     - a graph takes many more pages than a build of its vectors would;
+///     - groups of clusters are scattered.
 #[pyfunction]
 #[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None, navigation=None,
     place=None, durability=None, merges=true, watch_recall=None))]
@@ -1283,8 +1391,9 @@ pub fn open(
 
 /// Reads the whole index in the folder `path` and checks every header, checksum, list and id.
 ///
-/// Returns a dict: what was read, and `problems`, a list of dicts that name file, offset, fault and remedy. An empty
-/// list means that the index is whole. With `place`, as that of `open`, the copies in a folder are checked in place of what they are copies of.
+/// Returns a dict of the counts of the parts that were read, and of `problems`. `problems` is a
+/// list of dicts with file, offset, fault and remedy. It is empty if the index is whole. With
+/// `place`, as in `open`, the copies in these folders are checked in place of the originals.
 #[pyfunction]
 #[pyo3(signature = (path, *, place=None, progress=None))]
 pub fn verify<'py>(

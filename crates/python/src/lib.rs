@@ -57,7 +57,8 @@ mod writer;
 
 use pyo3::prelude::*;
 
-/// Vector search for collections that do not fit in RAM: the part of the package that is written in Rust.
+/// Vector search for collections that do not fit in RAM: the part of the package that is written in
+/// Rust.
 #[pymodule]
 mod _stratann {
     use super::*;
@@ -92,7 +93,7 @@ mod _stratann {
     #[pymodule_export]
     use crate::truth::{recall, truth};
 
-    /// Before anything is told.
+    /// Runs before the first log message.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         #[cfg(feature = "testing")]

@@ -175,10 +175,11 @@ fn tell(py: Python<'_>, level: Level, line: &str, lost: u64) -> PyResult<()> {
     logger.call_method1("log", (level, "%s", line)).map(drop)
 }
 
-/// Python calls it before it ends: a thread that has the interpreter, or asks for it, once that is being taken down brings the process
-/// down with it. So the thread is waited for, and what it has not handed over yet is handed over here.
+/// Python calls this before it ends. A thread that holds the interpreter's lock, or asks for it,
+/// while the interpreter shuts down would crash the process. So this waits for the logging thread,
+/// and then passes on its remaining messages here.
 ///
-/// A handler that does not come back within [`PATIENCE`] is not waited for any longer.
+/// If a handler does not return within [`PATIENCE`], this waits no longer.
 #[pyfunction]
 fn end_logging(py: Python<'_>) {
     let left = py.detach(|| {

@@ -13,7 +13,7 @@ use crate::arrays::dtype_name;
 pub fn id(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let wrong = || {
         PyTypeError::new_err(format!(
-            "an index is asked for one id, an integer, and this is {}: for several use index.get(ids)",
+            "the id in index[id] is {}; it must be one integer. For several ids call index.get(ids)",
             value
                 .get_type()
                 .name()

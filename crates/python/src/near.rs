@@ -67,15 +67,14 @@ pub fn range<'py>(
     class.call((), Some(&arguments))
 }
 
-/// The beginning of a page, as the page before returned it.
+/// The beginning of a page, as the previous page returned it.
 pub fn place(after: Option<&Bound<'_, PyAny>>) -> PyResult<Option<RangePlace>> {
-    let told =
-        "what `next` of the page before says, (distance, id, rank), or None for the first page";
+    let told = "`next` of the previous page, (distance, id, rank), or None for the first page";
     let after: Option<(f32, u64, usize)> =
         after.map(|after| typed(after, "after", told)).transpose()?;
     match after {
         Some((distance, ..)) if distance.is_nan() => Err(PyValueError::new_err(
-            "after begins with nan, which no distance is: pass what `next` of the page before says",
+            "after begins with nan, which is no distance. Pass `next` of the previous page",
         )),
         after => Ok(after.map(|(distance, id, rank)| RangePlace { distance, id, rank })),
     }

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use crate::errors::StratannError;
 
 /// Does `work`, which may take long, without the interpreter's lock, so that other Python threads
-/// continue. While the interpreter is shutting down there are none.
+/// continue. While the interpreter is shutting down, there are no other threads.
 pub fn detached(work: impl FnOnce() + Send) {
     let mut work = Some(work);
     Python::try_attach(|py| work.take().map(|work| py.detach(work)));
@@ -70,7 +70,7 @@ impl<T> Opened<T> {
 /// the call that helps.
 pub fn forked(path: &Path, opener: u32, remedy: &str) -> PyErr {
     StratannError::new_err(format!(
-        "{}: it was opened in process {opener} and this is {}, which was forked from it without its threads: call {remedy} \
+        "{}: process {opener} opened it, and this is process {}, which was forked without the threads of the other. Call {remedy} \
          here",
         path.display(),
         std::process::id(),

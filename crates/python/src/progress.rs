@@ -313,7 +313,7 @@ pub fn run_stoppable<T: Send, E: Stopped>(
             });
             let worker = started.map_err(|error| {
                 PyRuntimeError::new_err(format!(
-                    "no thread can be started for it ({error}): raise the limit (ulimit -u, cgroup pids)"
+                    "no thread can be started for this call ({error}). Raise the limit of threads (ulimit -u, cgroup pids)"
                 ))
             })?;
             let mut raised = None;
@@ -361,7 +361,7 @@ fn stopped(
     let (done, mut said) = match &error {
         None => (
             rows,
-            "it came when the work was done already, which counts".to_owned(),
+            "the work was done already, and its result stands".to_owned(),
         ),
         Some(error) => (Some(error.done()), error.said()),
     };

@@ -9,31 +9,34 @@ use crate::arguments::{existing, memory as bytes, threads as thread_count};
 use crate::index::to_dict;
 use crate::progress::{Listener, run};
 
-/// Builds the damaged index in the folder `path` anew from the vectors in it that can be read, with the choices that it was
-/// built with. An index that is whole is left alone.
+/// Rebuilds the damaged index in the folder `path` from its readable vectors, with the choices of
+/// its first build. An index without damage stays unchanged.
 ///
-/// Until the new index is whole nothing of the old one is changed; then what could not be read is gone, so copy the folder
-/// first if another attempt may read more. An `Index` that is open goes on with what it has open: open it anew.
+/// The old index stays unchanged until the new one is complete. After that, the unreadable data is
+/// lost. So copy the folder first if another attempt may read more. An open `Index` continues with
+/// the files that it has open: open it again.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
 ///     The folder of the index. Its MANIFEST must be readable.
 /// threads : int, optional
-///     Threads of the build; None is one a core.
+///     The number of threads. None is one for each core.
 /// memory : int or str, optional
-///     A cap on the build's memory: bytes, or "2GiB".
+///     The most memory of the build: bytes, or "2GiB".
 /// force : bool
-///     Builds an index anew that is whole.
+///     Whether an index without damage is rebuilt as well.
 /// progress : callable or bool, optional
 ///     As in `build`.
 ///
 /// Returns
 /// -------
 /// dict
-///     `repaired`, whether it was built anew; `vectors`, how many it has now, of which `from_log` were in the log;
-///     `vectors_lost`; `lost`, a list of dicts that name a `file`, `what` was wrong with it and at most how many `vectors`
-///     are lost with it (0: what is in it was made anew); `bytes_before`, `bytes_after`, `seconds`.
+///     `repaired` is whether the index was rebuilt. `vectors` is its number of vectors now, and
+///     `from_log` is how many of them were in the log. `vectors_lost` counts the lost ones. `lost`
+///     is a list of dicts with the `file`, its fault (`what`), and the most `vectors` that are lost
+///     with it (0: its contents were made again). The other keys are `bytes_before`, `bytes_after`
+///     and `seconds`.
 #[pyfunction]
 #[pyo3(signature = (path, threads=None, memory=None, force=false, *, progress=None))]
 pub fn repair<'py>(

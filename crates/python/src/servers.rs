@@ -71,7 +71,7 @@ type Slot = RwLock<Option<Opened<Box<dyn Role>>>>;
 /// The running servers, with the processes that started them.
 static RUNNING: Mutex<Vec<(u32, Weak<Slot>)>> = Mutex::new(Vec::new());
 
-/// Python calls it before it ends.
+/// Closes all servers. Python calls it before it ends.
 #[pyfunction]
 fn end_servers(py: Python<'_>) {
     py.detach(|| {
@@ -109,7 +109,8 @@ fn close(slot: &Slot) {
     drop(server);
 }
 
-/// A server that was started in this process: a memory server, a storage server or a compute server.
+/// A server that was started in this process: a memory server, a storage server or a compute
+/// server.
 #[pyclass(frozen, subclass, module = "stratann")]
 pub struct Server {
     slot: Arc<Slot>,
@@ -149,7 +150,7 @@ impl Server {
     fn report(&self, py: Python<'_>, page: Page) -> PyResult<Report> {
         if !self.is_home() {
             return Err(StratannError::new_err(format!(
-                "{} runs in process {}, and this is {}, which was forked from it without its threads: start one here",
+                "{} runs in process {}, and this is process {}, which was forked without the threads of the other. Start a server here",
                 self.name(),
                 self.process,
                 std::process::id()
@@ -164,25 +165,30 @@ impl Server {
 
 #[pymethods]
 impl Server {
-    /// Where it listens: "host:port", with the port that it was given where it asked for any.
+    /// The address on which the server listens: "host:port". If the server was started with port 0,
+    /// this has the port that it was given.
     #[getter]
     fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// Whether it can do what it is for, now: a dict of "well" (bool), "trouble" (why not, or None) and "lines" (how the servers are that it needs).
+    /// Whether the server can work now: a dict of "well" (bool), "trouble" (the reason, or None)
+    /// and "lines" (the condition of the servers that it needs).
     ///
-    /// A compute server asks its memory server and its storage, and waits up to a second for a sign of life.
+    /// A compute server asks its memory server and its storage, and waits up to a second for their
+    /// answer.
     fn health<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         health(py, self.report(py, Page::Health)?)
     }
 
-    /// What it has counted: the figures of `/metrics` (docs/servers.md) by name; those of its connections are dicts by who is at the other end.
+    /// The server's counters: the figures of `/metrics` (docs/servers.md) by name. Figures of
+    /// connections are dicts by the peer at the other end.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats(py, self.report(py, Page::Metrics)?)
     }
 
-    /// Ends it: when this returns, nobody listens there any more and all of its threads have ended. A second call does nothing. A `with` block ends with it.
+    /// Ends the server. When this call returns, the port is closed and all threads of the server
+    /// have ended. A second call does nothing. The end of a `with` block closes the server as well.
     fn close(&self, py: Python<'_>) {
         if self.is_home() {
             py.detach(|| close(&self.slot));
@@ -243,35 +249,42 @@ fn stats<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> {
     Ok(stats)
 }
 
-/// The lists and high-precision codes of an index, in memory, for compute servers: `stratann memory-server INDEX` in this process.
+/// Serves the adjacency lists and high-precision codes of an index from memory, for compute
+/// servers: `stratann memory-server INDEX` in this process.
 ///
-/// It is started by this call and runs until `close`, the end of a `with` block, or the end of the interpreter, on threads that never wait for Python.
+/// The call starts the server. It runs until `close`, the end of a `with` block, or the end of the
+/// interpreter. Its threads never wait for Python.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
 ///     An index of the preset "distvs".
 /// listen : str
-///     "host:port"; port 0 is any that is free, which `address` tells. Other addresses than loopback need a secret.
+///     "host:port". Port 0 takes any free port, and `address` then has it. An address other than
+///     loopback needs a secret.
 /// follow : bool
-///     Whether it goes on to the next checkpoint when the index is merged, as it has to beside a storage server that takes changes. Both are in memory for half a minute then.
+///     Whether the server loads the next checkpoint when the index is merged. It must do so beside
+///     a storage server that accepts changes. For half a minute both checkpoints are then in
+///     memory.
 /// secret : bytes or str, optional
-///     What compute servers have to know; None is that of `secret_file`, or of the environment (STRATANN_SECRET_FILE, STRATANN_SECRET).
+///     The secret that compute servers must know. None reads `secret_file`, or else the environment
+///     (STRATANN_SECRET_FILE, STRATANN_SECRET).
 /// secret_file : str or os.PathLike, optional
-///     A file with it, which only its owner may be able to read.
+///     A file with the secret. Only its owner may have permission to read it.
 /// certificate : tuple of two str or os.PathLike, optional
-///     A certificate and its key (PEM): connections are encrypted then.
+///     A certificate and its key (PEM). With them, connections are encrypted.
 /// clients : int
 ///     The most connections at once.
 /// progress : bool or callable
-///     Who is told how far reading the index is, as in `stratann.build`.
+///     The receiver of progress while the index is read, as in `stratann.build`.
 ///
 /// Raises
 /// ------
 /// ServerError
-///     It cannot listen there.
+///     The server cannot listen on this address.
 /// ValueError
-///     An address that others can reach, and no secret; an index of another preset.
+///     The address can be reached from other machines and there is no secret, or the index has
+///     another preset.
 #[pyclass(frozen, extends = Server, module = "stratann")]
 pub struct MemoryServer;
 
@@ -305,33 +318,38 @@ impl MemoryServer {
     }
 }
 
-/// The exact vectors of an index, for compute servers: `stratann storage-server INDEX` in this process.
+/// Serves the exact vectors of an index, for compute servers: `stratann storage-server INDEX` in
+/// this process.
 ///
-/// It is started by this call and runs until `close`, the end of a `with` block, or the end of the interpreter. Then nobody has the index open any more.
+/// The call starts the server. It runs until `close`, the end of a `with` block, or the end of the
+/// interpreter. After that, this process no longer has the index open.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
 ///     An index of the preset "distvs".
 /// listen : str
-///     "host:port"; port 0 is any that is free, which `address` tells. Other addresses than loopback need a secret.
+///     "host:port". Port 0 takes any free port, and `address` then has it. An address other than
+///     loopback needs a secret.
 /// changes : bool
-///     Whether it takes inserts and deletes from clients, and merges them when that is due. Nobody else may have the index open for changes.
+///     Whether the server accepts inserts and deletes from clients, and merges them when a merge is
+///     due. No other object or process may have the index open for changes.
 /// threads : int
-///     How many rank.
+///     The number of threads that rank vectors.
 /// io : str
-///     How the SSD is read: "auto", "uring" or "pread".
+///     The interface for reads of the SSD: "auto", "uring" or "pread".
 /// secret, secret_file, certificate, clients
-///     As those of `MemoryServer`.
+///     As in `MemoryServer`.
 ///
 /// Raises
 /// ------
 /// InUseError
-///     Somebody else has the index open for changes.
+///     Another object or process has the index open for changes.
 /// ServerError
-///     It cannot listen there.
+///     The server cannot listen on this address.
 /// ValueError
-///     An address that others can reach, and no secret; an index of another preset.
+///     The address can be reached from other machines and there is no secret, or the index has
+///     another preset.
 #[pyclass(frozen, extends = Server, module = "stratann")]
 pub struct StorageServer;
 
@@ -368,48 +386,58 @@ impl StorageServer {
     }
 }
 
-/// Searches for clients (`stratann.connect`), with a memory server and storage: `stratann compute-server` in this process.
+/// Searches for clients (`stratann.connect`), with a memory server and a storage server: `stratann
+/// compute-server` in this process.
 ///
-/// It needs no file, and the others need not be there yet: `health` tells for whom it waits. It is started by this call and runs until `close`, the end of a `with` block, or the
-/// end of the interpreter.
+/// The server needs no file. It may be started before the other two; `health` names the servers
+/// that it waits for. The call starts the server. It runs until `close`, the end of a `with` block,
+/// or the end of the interpreter.
 ///
 /// Parameters
 /// ----------
 /// memory, storage : str
-///     Where these servers are: "host:port", "[address]:port" or "shm:/path". Their secret is this one's.
+///     The addresses of these servers: "host:port", "[address]:port" or "shm:/path". They must have
+///     the same secret as this server.
 /// listen : str
-///     "host:port"; port 0 is any that is free, which `address` tells. Other addresses than loopback need a secret.
+///     "host:port". Port 0 takes any free port, and `address` then has it. An address other than
+///     loopback needs a secret.
 /// threads : int, optional
-///     How many search; None is one for each core.
+///     The number of threads that search. None is one for each core.
 /// in_flight : int
-///     Queries that take turns on each of them while they wait for the memory server.
+///     The number of queries that share a thread. While one waits for the memory server, another
+///     runs.
 /// list_size : int
-///     D_high, candidates by codes of high precision, where a client does not say.
+///     D_high, the number of candidates by codes of high precision, unless a client sets it.
 /// beam : int
-///     The most nodes that are visited in a round, where a client does not say.
+///     The most nodes that are visited in a round, unless a client sets it.
 /// low_list : float
-///     The longest list of candidates by low codes, as a multiple of `list_size`; 2 in the paper.
+///     The longest list of candidates by low codes, as a multiple of `list_size`. The paper has 2.
 /// refine : float
-///     The share of that list that goes to the memory server in each round; 0.3 in the paper.
+///     The share of that list that goes to the memory server in each round. The paper has 0.3.
 /// seeds : int
-///     Nodes that are looked at by low codes first: near the nearest of them a search begins. 0 is the graph's entry node, as in the paper.
+///     The number of nodes whose low codes are compared first. A search begins near the nearest of
+///     them. 0 is the graph's entry node, as in the paper.
 /// low_memory : int or str, optional
-///     Bytes that codes of low precision may take, or "64MiB": where they take more, those of the nodes that the fewest link to are left to the memory server (DistVS §3.3).
+///     The most bytes of low-precision codes in memory, or "64MiB". If the codes take more, codes
+///     of the nodes with the fewest incoming links are left to the memory server (DistVS §3.3).
 /// connections : int, optional
-///     To the memory server, each of which has a thread there; None is one for each four threads.
+///     The number of connections to the memory server, which has a thread for each. None is one for
+///     every four threads.
 /// waiting : int
-///     Queries that wait for a thread at most.
+///     The most queries that wait for a thread.
 /// tls : bool, str or os.PathLike
-///     Whether connections to the others are encrypted, and whose certificates are believed, as in `stratann.connect`.
+///     Whether connections to the other servers are encrypted, and the certificates to trust, as in
+///     `stratann.connect`.
 /// secret, secret_file, certificate, clients
-///     As those of `MemoryServer`.
+///     As in `MemoryServer`.
 ///
 /// Raises
 /// ------
 /// ServerError
-///     It cannot listen there, or nobody knows the name of one of the others.
+///     The server cannot listen on this address, or the name of another server cannot be resolved.
 /// ValueError
-///     A number out of its range; an address that others can reach, and no secret.
+///     A number is out of its range, or the address can be reached from other machines and there is
+///     no secret.
 #[pyclass(frozen, extends = Server, module = "stratann")]
 pub struct ComputeServer;
 
@@ -453,7 +481,7 @@ impl ComputeServer {
         )?;
         if !(refine > 0.0 && refine <= 1.0) {
             return Err(PyValueError::new_err(format!(
-                "refine={refine}: it must be a share, more than 0 and at most 1 (0.2 is usual)"
+                "refine={refine}: it must be a share above 0 and up to 1 (0.2 is usual)"
             )));
         }
         if !(1.0..=bounds::MOST_LOW).contains(&low_list) {
@@ -518,7 +546,7 @@ fn bounded(name: &str, value: usize, most: usize) -> PyResult<usize> {
     }
 }
 
-/// How a server listens.
+/// The address, secret, certificate and connections of a server that listens.
 fn listening(
     listen: &str,
     secret: Option<&Bound<'_, PyAny>>,

@@ -86,8 +86,10 @@ impl Shape<'_, '_> {
     }
 }
 
-/// Checks the choices of a build that comes later, as `build` does, and `memory`, as `open` does. `dimension` is that of vectors of float32, or None where nobody
-/// knows it yet: then choices that a dimension decides on are left to the build. So are files: whether they are there matters to it alone.
+/// Checks the choices of a later build, as `build` does, and `memory`, as `open` does. `dimension`
+/// is the dimension of float32 vectors, or None if it is not known yet. With None, choices that
+/// depend on a dimension are left to the build. Files are left to the build as well, since only the
+/// build needs them to exist.
 #[pyfunction]
 #[pyo3(signature = (dimension, memory, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None,
     codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, space=None, cluster_size=None,
@@ -143,7 +145,7 @@ pub fn check_build<'py>(
         alpha,
         code_bytes,
         low_codes,
-        // Documents that exist already (`stratann.documents`) need the file no longer.
+        // Documents that exist already (`stratann.documents`) no longer need the file.
         codebook: None,
         order,
         layout,
@@ -158,7 +160,7 @@ pub fn check_build<'py>(
         overwrite: false,
         place,
     };
-    // It limits the size of an index with vectors, so a plan without vectors does not use it.
+    // `space` limits the size of an index with vectors, so a plan without vectors does not use it.
     size(space, "space", SPACE)?;
     let options = BuildOptions {
         calibrate,
@@ -170,7 +172,8 @@ pub fn check_build<'py>(
     if let Some(dimension) = dimension {
         stratann::plan_build(&NoRows::new(Element::F32, dimension), &options).map_err(to_python)?;
     }
-    // Nothing is replaced. If it cannot be tried here, the build reports the error.
+    // This call replaces no index. If the temporary folder cannot be made here, the build reports
+    // the error.
     match tempfile::tempdir() {
         Ok(folder) if memory.is_some() => {
             let dimension = dimension.unwrap_or(1);

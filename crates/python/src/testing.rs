@@ -18,7 +18,7 @@ fn while_locked<'py>(index: &Index, work: &Bound<'py, PyAny>) -> PyResult<Bound<
     index.while_locked(|| work.call0())
 }
 
-/// Raises what a snapshot does that met a new checkpoint at each try.
+/// Raises the error of a snapshot that met a new checkpoint at each try.
 #[pyfunction]
 fn restless(path: std::path::PathBuf) -> PyResult<()> {
     Err(to_python(stratann::Error::Restless {

@@ -16,9 +16,10 @@ type Found<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// The `k` exact nearest rows of `base` for each query, by brute force.
 ///
-/// `base` and `queries` are vector files or arrays of one dtype. Returns row numbers (uint64) and distances (float32),
-/// both (nq, k), nearest first; of equal distances the lower row comes first. Where `base` has fewer than k rows, the rest is as in `Index.search`:
-/// 2^64 - 1 at infinite distance.
+/// `base` and `queries` are vector files or arrays of one dtype. Returns row numbers (uint64) and
+/// distances (float32), both (nq, k), nearest first. Of equal distances the lower row comes first.
+/// If `base` has fewer than k rows, the rest is as in `Index.search`: 2^64 - 1 at infinite
+/// distance.
 #[pyfunction]
 #[pyo3(signature = (base, queries, k=100, metric="l2", *, threads=None, progress=None))]
 pub fn truth<'py>(
@@ -49,10 +50,11 @@ pub fn truth<'py>(
 
 /// Recall@k: the share of the exact `k` nearest that was found, from 0 to 1.
 ///
-/// `found` is what `Index.search` returned, `truth` what `stratann.truth` returned or a truth file held
-/// (`stratann.read`): pairs of ids and distances. A vector as near as the k-th exact one counts as found, whichever id it
-/// has (so distances must not be the estimates of `exact=False`); without distances in `truth` (None) only ids count. `k` is by default the width of `found`. Where `found` has no answer
-/// (the id 2^64 - 1), nothing was found.
+/// `found` is the result of `Index.search`. `truth` is the result of `stratann.truth`, or of
+/// reading a truth file (`stratann.read`). Both are pairs of ids and distances. A vector as near as
+/// the k-th exact one counts as found, whichever id it has. So distances must not be the estimates
+/// of `exact=False`. If `truth` has no distances (None), only ids count. By default `k` is the
+/// width of `found`. A place of `found` without an answer (the id 2^64 - 1) counts as not found.
 #[pyfunction]
 #[pyo3(signature = (found, truth, k=None))]
 pub fn recall<'py>(
@@ -76,13 +78,13 @@ pub fn recall<'py>(
     let k = k.unwrap_or(ids.columns);
     if ids.rows != exact.rows {
         return Err(PyValueError::new_err(format!(
-            "found holds {} queries and truth {}: they must be of the same queries",
+            "found has {} queries and truth has {}. Pass results of the same queries",
             ids.rows, exact.rows
         )));
     }
     if k == 0 || k > ids.columns || k > exact.columns {
         return Err(PyValueError::new_err(format!(
-            "k={k}: found holds {} a query and truth {}, and k must be from 1 to the lesser",
+            "k={k}: found has {} ids for each query and truth has {}. Pass a k from 1 to the smaller number",
             ids.columns, exact.columns
         )));
     }
@@ -118,7 +120,7 @@ impl<T: numpy::Element + Copy> Table<T> {
             ref other => {
                 let shape = shape_text(other);
                 return Err(PyValueError::new_err(format!(
-                    "{name} has the shape {shape}: it must be (nq, k)"
+                    "{name} has the shape {shape}; it must be (nq, k)"
                 )));
             }
         };
@@ -136,7 +138,7 @@ impl<T: numpy::Element + Copy> Table<T> {
             return Ok(());
         }
         Err(PyTypeError::new_err(format!(
-            "{} has the shape ({}, {}) and {} ({}, {}): pass ids and their distances",
+            "{} has the shape ({}, {}) and {} has ({}, {}). Pass ids and their distances",
             self.name, self.rows, self.columns, other.name, other.rows, other.columns
         )))
     }

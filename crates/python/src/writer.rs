@@ -245,8 +245,8 @@ impl Refused {
                 wanted,
                 closed: true,
             } => InUseError::new_err(format!(
-                "{option}={wanted}: {} was closed in this process with {option}={open}, and a search or another call still reads by that. Call again when \
-                 it is done, or open both objects alike",
+                "{option}={wanted}: {} was closed in this process with {option}={open}, and a search or another call still reads it so. Call again when \
+                 that is done, or open both objects with the same options",
                 shown(path)
             )),
             Self::Otherwise {
@@ -255,7 +255,7 @@ impl Refused {
                 wanted,
                 closed: false,
             } => InUseError::new_err(format!(
-                "{option}={wanted}: {} is open for changes in this process with {option}={open}. Open both objects alike, or close the other one first",
+                "{option}={wanted}: {} is open for changes in this process with {option}={open}. Open both objects with the same options, or close the other one first",
                 shown(path)
             )),
         }

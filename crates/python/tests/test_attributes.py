@@ -240,10 +240,10 @@ def test_an_integer_column_takes_whole_floats_of_pandas(tmp_path, small):
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"a": [1, 2]}, ValueError, r"attributes\['a'\] has 2 values: it must have 3"),
-        ([{"a": 1}], ValueError, "attributes has 1 rows: it must have 3"),
+        ({"a": [1, 2]}, ValueError, r"attributes\['a'\] has 2 values; it must have 3"),
+        ([{"a": 1}], ValueError, "attributes has 1 rows; it must have 3"),
         ([{"a": 1}, 2, None], TypeError, "row 1 is 2"),
-        ({"a": [1, "x", 2]}, TypeError, "row 1 is 'x', of type string, and row 0 of type integer"),
+        ({"a": [1, "x", 2]}, TypeError, "row 1 is 'x', of type string, and row 0 is of type integer"),
         ({"a": [1, 2, {}]}, TypeError, "row 2 is {}.*payload"),
         ({"a": [[1], ["x"], [1, "x"]]}, TypeError, "row 1 is"),
         ({"a": [1, 2, 2**63]}, ValueError, "row 2 is 9223372036854775808"),

@@ -277,7 +277,7 @@ def test_a_forked_process_is_told_to_connect_itself(address, queries):
         [sys.executable, "-c", FORKED, address], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert "call stratann.connect here" in done.stdout
+    assert "Call stratann.connect here" in done.stdout
 
 
 FORKED = """

@@ -247,11 +247,11 @@ def test_what_is_wrong_far_inside_is_found(monkeypatch):
         (lambda a: pytest.importorskip("pandas").DataFrame(a).drop(2).reindex(range(5)), "row 2 is missing"),
         (lambda a: pytest.importorskip("pandas").DataFrame({"e": [a[0], a[1][:5]]}), "row 1 has 5 elements and row 0 has 128"),
         (lambda a: pytest.importorskip("polars").Series([a[0].tolist(), None]), "row 1 is null"),
-        (lambda a: pytest.importorskip("polars").Series([[1.0, 2.0], [None, 1.0]]), "row 1 is null, or has an element"),
+        (lambda a: pytest.importorskip("polars").Series([[1.0, 2.0], [None, 1.0]]), "row 1 is null, or has a null element"),
         (lambda a: pytest.importorskip("polars").Series([[1.0, 2.0], [1.0]]), "row 1 has 1 elements and row 0 has 2"),
         (lambda a: pytest.importorskip("polars").DataFrame({"a": [1.0, None], "b": [1.0, 2.0]}), "row 1 is null"),
         (lambda a: pytest.importorskip("pyarrow").array([[1.0, 2.0], None]), "row 1 is null"),
-        (lambda a: pytest.importorskip("pyarrow").array([[1.0, 2.0], [None, 1.0]]), "row 1 is null, or has an element"),
+        (lambda a: pytest.importorskip("pyarrow").array([[1.0, 2.0], [None, 1.0]]), "row 1 is null, or has a null element"),
         (lambda a: pytest.importorskip("pyarrow").array([[1.0, 2.0], [1.0]]), "row 1 has 1 elements and row 0 has 2"),
     ],
 )

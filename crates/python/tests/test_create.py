@@ -104,7 +104,7 @@ def test_an_index_is_created_and_opened_with_the_options_of_open(tmp_path, small
         ({"durability": "never"}, "durability='never'"),
         ({"cache": "10 percent"}, "cache="),
         ({"cache_entries": "x%"}, "cache_entries='x%'"),
-        ({"cache": "1MB", "cache_entries": "1%"}, "pass one of them"),
+        ({"cache": "1MB", "cache_entries": "1%"}, "Pass one of them"),
     ],
 )
 def test_a_wrong_choice_is_refused_also_where_the_index_is_there(tmp_path, there, wrong, said):

@@ -187,7 +187,7 @@ def test_answers_become_columns_without_empty_places():
     )
     assert columns["query"].tolist() == [0, 1, 1] and columns["id"].tolist() == [4, 6, HUGE]
     assert _columns(numpy.array([5], numpy.uint64), numpy.array([1], numpy.float32))["rank"].tolist() == [0]
-    with pytest.raises(ValueError, match="what a search returned"):
+    with pytest.raises(ValueError, match="that a search returned"):
         _columns(numpy.zeros((2, 3), numpy.uint64), numpy.zeros((2, 4), numpy.float32))
 
 

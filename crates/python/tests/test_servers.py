@@ -330,5 +330,5 @@ def test_the_end_of_the_interpreter_and_a_forked_process(folder, tmp_path, small
     done = subprocess.run([sys.executable, "-c", LEFT, str(own)], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     said, status, last = done.stdout.splitlines()
-    assert "start one here" in said and status == "7" and last == "1 True"
+    assert "Start a server here" in said and status == "7" and last == "1 True"
     assert len(stratann.open(own)) == len(small) + 1

@@ -181,7 +181,7 @@ def test_objects_that_change_it_together_are_opened_alike(options, words, path, 
     index.insert(small[1000], ids=[1000])
     with pytest.raises(stratann.InUseError) as error:
         other.insert(small[1001], ids=[1001])
-    for word in [*words, "open for changes in this process", "Open both objects alike, or close"]:
+    for word in [*words, "open for changes in this process", "Open both objects with the same options, or close"]:
         assert word in str(error.value)
     # Its searches see all the same.
     assert 1000 in nearest(other, small[1000])

@@ -88,7 +88,7 @@ def test_wrong_calls_are_told():
     with pytest.raises(ValueError, match="MaxSim"):
         StratannSearchIndex(model(ScoringFunction.MAX_SIM))
     index = StratannSearchIndex(model(ScoringFunction.COSINE))
-    with pytest.raises(ValueError, match="add_documents comes first"):
+    with pytest.raises(ValueError, match="Call add_documents first"):
         index.search(QUERIES, 10, asked_for)
     with pytest.raises(ValueError, match="5 embeddings and 4 ids"):
         index.add_documents(CORPUS[:5], IDS[:4])

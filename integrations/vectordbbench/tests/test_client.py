@@ -96,7 +96,7 @@ def test_it_is_there_until_it_is_dropped(loaded, tmp_path):
     with empty.init():
         with pytest.raises(RuntimeError, match="no index yet"):
             empty.search_embedding(ROWS[3].tolist(), 1)
-        with pytest.raises(RuntimeError, match="nothing was inserted"):
+        with pytest.raises(RuntimeError, match="no vectors were inserted"):
             empty.optimize()
 
 

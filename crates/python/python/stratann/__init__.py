@@ -1,36 +1,52 @@
 """Vector search for collections that do not fit in RAM.
 
-    import stratann
+```python
+import stratann
 
-    index = stratann.build("base.u8bin", "photos.idx", metric="l2", memory="2GiB")  # or a numpy array
-    index = stratann.create("notes.idx", dimension=384, dtype="float32", metric="cosine")  # no vectors yet
-    index = stratann.open("photos.idx", memory="64MiB")
-    ids, distances = index.search(queries, k=10)
-    index = stratann.build(vectors, "docs.idx", attributes={"year": [...], "tags": [[...], ...]})
-    ids, distances = index.search(query, filter="year >= 2020 and tags contains 'sea'")
-    vector = index[17]  # by its id; several with index.get(ids), all with index.batches()
+index = stratann.build("base.u8bin", "photos.idx", metric="l2", memory="2GiB")  # or a numpy array
+index = stratann.open("photos.idx", memory="64MiB")
+ids, distances = index.search(queries, k=10)
+vector = index[17]  # by its id; several with index.get(ids), all with index.batches()
 
-    catalog = stratann.Catalog("shelf", memory="256MiB")  # many indexes, one budget
-    ids, distances = catalog["photos"].search(queries)
+# An index without vectors, which are inserted later.
+index = stratann.create("notes.idx", dimension=384, dtype="float32", metric="cosine")
 
-    with stratann.connect("10.0.0.3:7710") as client:  # compute servers (`stratann cluster up`)
-        ids, distances = client.search(queries, k=10)
+# Attributes and filters.
+index = stratann.build(vectors, "docs.idx", attributes={"year": [...], "tags": [[...], ...]})
+ids, distances = index.search(query, filter="year >= 2020 and tags contains 'sea'")
 
-    memory, storage = stratann.MemoryServer("photos.idx"), stratann.StorageServer("photos.idx")  # or such servers, here
-    compute = stratann.ComputeServer(memory.address, storage.address)
+catalog = stratann.Catalog("shelf", memory="256MiB")  # many indexes, one budget
+ids, distances = catalog["photos"].search(queries)
 
-Distances: "l2" is the squared Euclidean distance, "ip" minus the inner product, "cosine" 1 - cos; a smaller one is
-nearer. Arrays that are C-contiguous and float32, float16, uint8 or int8 are read in place; other arrays, lists, and columns of
-pandas, polars and pyarrow are converted, with a CopyWarning where that copies 64 MiB or more.
+with stratann.connect("10.0.0.3:7710") as client:  # compute servers (`stratann cluster up`)
+    ids, distances = client.search(queries, k=10)
 
-A wrong call raises TypeError or ValueError, a missing path FileNotFoundError, one that may not be touched
-PermissionError, a name that a catalog does not have KeyError, memory that the system refuses MemoryError, and what failed though the call was right StratannError:
-DamagedError, InUseError, OutdatedError, NoSpaceError and ServerError (of which ServerTimeoutError is one) are kinds of it. Ctrl-C raises Interrupted, a KeyboardInterrupt
-that says what became of the work.
+memory = stratann.MemoryServer("photos.idx")  # servers in this process
+storage = stratann.StorageServer("photos.idx")
+compute = stratann.ComputeServer(memory.address, storage.address)
+```
 
-What the engine tells goes to the logger "stratann" of Python's logging, which shows warnings unless it is told otherwise:
-logging.getLogger("stratann").setLevel("DEBUG") has it tell of each opening, merge, checkpoint and recovery. The environment
-variable STRATANN_LOG ("error", "warn", "info", "debug" or "off"), set before the import, keeps the rest from being handed over.
+Distances: "l2" is the squared Euclidean distance, "ip" minus the inner product, "cosine" 1 - cos. A
+smaller distance is nearer.
+
+A C-contiguous array of float32, float16, uint8 or int8 is read in place. Other arrays, lists, and
+columns of pandas, polars and pyarrow are converted. If a conversion copies 64 MiB or more, a
+CopyWarning says so.
+
+Exceptions:
+
+- TypeError, ValueError: the call was wrong.
+- FileNotFoundError: a path does not exist. PermissionError: this user may not access it.
+- KeyError: a catalog has no index of this name.
+- MemoryError: the system refuses memory.
+- StratannError: a correct call failed. DamagedError, InUseError, OutdatedError, NoSpaceError and
+  ServerError are its subclasses, and ServerTimeoutError is a subclass of ServerError.
+- Interrupted: Ctrl-C. It is a KeyboardInterrupt with the outcome of the work.
+
+The engine logs to the logger "stratann" of Python's logging, which shows only warnings by default.
+After logging.getLogger("stratann").setLevel("DEBUG") it reports each opening, merge, checkpoint and
+recovery. The environment variable STRATANN_LOG ("error", "warn", "info", "debug" or "off") must be
+set before the import. It keeps messages below its level from reaching Python.
 """
 
 from ._stratann import (

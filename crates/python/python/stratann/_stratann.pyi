@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from .rows import Page, Rows
 
 _Path = Union[str, "os.PathLike[str]"]
-# Arrays, lists, columns of pandas, polars and pyarrow: what is none is known when it is looked at (`stratann.conversion`).
+# Arrays, lists, columns of pandas, polars and pyarrow. Other values are refused at run time
+# (`stratann.conversion`).
 _Vectors = Any
 _IdsLike = Any
 _Ids = NDArray[numpy.uint64]

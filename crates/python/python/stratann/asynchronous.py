@@ -1,4 +1,6 @@
-"""Searches that an event loop awaits. One bell for each loop: a descriptor that it watches, which threads that search ring."""
+"""Searches that an event loop awaits. Each loop watches one bell, a file descriptor that the
+searching threads make readable.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ _loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop]" = weakref.
 
 
 async def answers(search: Search) -> Tuple[Any, ...]:
-    """What a search found, when it has ended; cancelled, it ends the search."""
+    """The result of a search, when it has ended. Cancelling the task ends the search."""
     loop = asyncio.get_running_loop()
     here = _loops.get(loop)
     if here is None:

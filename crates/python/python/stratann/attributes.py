@@ -1,13 +1,16 @@
-"""What vectors have beside them, as people have it, and back.
+"""Converts attributes and payloads from a user's form to the engine's, and back.
 
-    dict of columns; a list of dicts; a table of pandas, polars or pyarrow; a structured array of numpy's
-    a payload for each: anything that JSON can say
+    attributes   a dict of columns; a list of dicts; a table of pandas, polars or pyarrow; a
+                 structured array of numpy
+    payload      a JSON value for each vector
 
-A value is a bool, an int of 64 bits, a float, a str, a datetime or date, or a list of str or of int. None, NaN, NaT and an empty list are no
-value. Whole numbers in a column with floats are floats, and an error where no float is exactly the same; an array or Series of floats that are
-whole, as pandas has integers with gaps, goes into a column of the index that has integers. A datetime without a time zone is taken for UTC, and what comes out has UTC.
+A value is a bool, an int of 64 bits, a float, a str, a datetime or date, or a list of str or of
+int. None, NaN, NaT and an empty list are no value. In a column with floats, whole numbers become
+floats; a whole number that no float equals exactly is an error. pandas keeps integers with gaps as
+floats. So an array or Series of whole floats may go into a column of integers that the index has. A
+datetime without a time zone is taken for UTC, and every returned datetime has UTC.
 
-The functions here are called by the part that is written in Rust, which gets each column as its type and a list.
+The Rust part of the package calls these functions. It gets each column as its type and a list.
 """
 
 from __future__ import annotations
@@ -25,15 +28,18 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _LARGEST = 2**63 - 1
 
 Column = Tuple[str, List[Any], Optional[List[bool]]]
-"""A type's name, a value of it or None for each row, and which rows name the column where others do not: an update leaves it alone there."""
+"""The name of a type, a value of it or None for each row, and the rows that name the column, if
+others do not. An update leaves the column alone in rows that do not name it.
+"""
 
 
 def table(
     attributes: Any, payload: Any, rows: int, single: bool, types: Optional[Mapping[str, str]] = None
 ) -> Tuple[Dict[str, Column], Optional[List[Optional[str]]]]:
-    """The columns and the payload of so many rows; of a single one, attributes may be its own dict, and the payload its own.
+    """The columns and the payload of `rows` vectors. For a single vector, `attributes` may be a dict
+    of its values, and `payload` is the payload itself, not a list.
 
-    `types` are those of the columns that the index has.
+    `types` are the types of the columns that the index has.
     """
     if single:
         attributes = [attributes] if isinstance(attributes, collections.abc.Mapping) else attributes
@@ -43,18 +49,18 @@ def table(
 
 
 def value(given: Any) -> Tuple[str, Any]:
-    """A value that a filter compares with: its type and what it is."""
+    """A value that a filter compares with: its type and the value as Rust takes it."""
     try:
         kind, made = _value(given)
     except (TypeError, ValueError) as error:
         raise type(error)(f"the value {given!r} of a filter {error}") from None
     if kind is None:
-        raise TypeError(f"a filter compares with no {given!r}: use column.missing() or column.exists()")
+        raise TypeError(f"a filter cannot compare with {given!r}, which is no value. Use column.missing() or column.exists()")
     return kind, made
 
 
 def text(given: Any, what: str) -> str:
-    """A text that a user gives, which UTF-8 can say."""
+    """A text from a user. Raises ValueError if UTF-8 cannot encode it."""
     if not isinstance(given, str):
         raise TypeError(f"{what} is {given!r}: it must be a str")
     try:
@@ -64,7 +70,9 @@ def text(given: Any, what: str) -> str:
 
 
 def several(given: Any, asked: str) -> List[Any]:
-    """The values that a filter asks for at once. A text would be its characters, which nobody means."""
+    """The values that a filter asks for at once. A single text is refused, since it would be taken
+    for its characters.
+    """
     if isinstance(given, (str, bytes, bytearray)):
         raise TypeError(f"{asked}({given!r}) would ask for each character: pass a list, {asked}([{given!r}])")
     if not hasattr(given, "__iter__"):
@@ -73,7 +81,7 @@ def several(given: Any, asked: str) -> List[Any]:
 
 
 def time(microseconds: int) -> Any:
-    """A timestamp as a datetime; as a numpy.datetime64 where that is beyond the years that a datetime knows."""
+    """A timestamp as a datetime, or as a numpy.datetime64 for years that a datetime cannot hold."""
     try:
         return _EPOCH + datetime.timedelta(microseconds=microseconds)
     except OverflowError:
@@ -93,14 +101,14 @@ def _columns(attributes: Any, rows: int, types: Mapping[str, str]) -> Dict[str, 
         named = [(name, attributes[name]) for name in attributes.columns]
     else:
         raise TypeError(
-            f"attributes is of type {type(attributes).__name__}: pass a dict of columns, a list of dicts, or a table of pandas, polars or pyarrow"
+            f"attributes is of type {type(attributes).__name__}. Pass a dict of columns, a list of dicts, or a table of pandas, polars or pyarrow"
         )
     made: Dict[str, Column] = {}
     for name, column in named:
         _check_name(name)
         values = _listed(column, f"attributes[{name!r}]")
         if len(values) != rows:
-            raise ValueError(f"attributes[{name!r}] has {len(values)} values: it must have {rows}, one for each vector")
+            raise ValueError(f"attributes[{name!r}] has {len(values)} values; it must have {rows}, one for each vector")
         if types.get(name) == "integer" and getattr(getattr(column, "dtype", None), "kind", None) == "f":
             values = _whole_where_all_are(values, column.dtype)
         made[name] = (*_column(name, values), None)
@@ -108,7 +116,9 @@ def _columns(attributes: Any, rows: int, types: Mapping[str, str]) -> Dict[str, 
 
 
 def _whole_where_all_are(values: List[Any], dtype: Any) -> List[Any]:
-    """The floats of an array as integers, if each that is there is one that is meant: beyond a bound others would look the same."""
+    """The floats of an array as integers, if every value is a whole number below the bound. Beyond
+    this bound, different integers have the same float.
+    """
     bound = 2.0 ** (numpy.finfo(getattr(dtype, "numpy_dtype", dtype)).nmant + 1)
     if not all(_is_missing(one) or (abs(one) < bound and float(one).is_integer()) for one in values):
         return values
@@ -118,14 +128,14 @@ def _whole_where_all_are(values: List[Any], dtype: Any) -> List[Any]:
 def _of_rows(attributes: Iterable[Any], rows: int) -> Dict[str, Column]:
     given = list(attributes)
     if len(given) != rows:
-        raise ValueError(f"attributes has {len(given)} rows: it must have {rows}, one for each vector")
+        raise ValueError(f"attributes has {len(given)} rows; it must have {rows}, one for each vector")
     columns: Dict[str, List[Any]] = {}
     named: Dict[str, List[bool]] = {}
     for row, one in enumerate(given):
         if one is None:
             continue
         if not isinstance(one, collections.abc.Mapping):
-            raise TypeError(f"attributes: row {row} is {one!r}: it must be a dict, or None")
+            raise TypeError(f"attributes: row {row} is {one!r}; it must be a dict, or None")
         for name in one:
             if name not in columns:
                 _check_name(name)
@@ -136,16 +146,16 @@ def _of_rows(attributes: Iterable[Any], rows: int) -> Dict[str, Column]:
 
 def _check_name(name: Any) -> None:
     if not isinstance(name, str):
-        raise TypeError(f"attributes has a column named {name!r}: names are str")
+        raise TypeError(f"attributes has a column named {name!r}; a name must be a str")
     text(name, "the name of a column of attributes")
 
 
 def _listed(column: Any, what: str) -> List[Any]:
-    """The values of a column, as Python's own where a package has them otherwise."""
+    """The values of a column, converted to Python's own types where a package has others."""
     if isinstance(column, (str, bytes)) or not hasattr(column, "__iter__"):
-        raise TypeError(f"{what} is {column!r}: pass a value for each vector")
+        raise TypeError(f"{what} is {column!r}. Pass a list with a value for each vector")
     if isinstance(column, numpy.ndarray):
-        # Of times, tolist() would give nanoseconds as bare integers.
+        # For times, tolist() would give nanoseconds as bare integers.
         return list(column) if column.ndim != 1 or column.dtype.kind == "M" else list(column.tolist())
     for listed in ("to_pylist", "to_list"):
         if hasattr(column, listed):
@@ -168,7 +178,7 @@ def _column(name: str, values: List[Any]) -> Tuple[str, List[Any]]:
             kind, kind_of = ("float" if kind is not None else found), row
             continue
         raise TypeError(
-            f"attributes[{name!r}]: row {row} is {given!r}, of type {found}, and row {kind_of} of type {kind}: a column has one type"
+            f"attributes[{name!r}]: row {row} is {given!r}, of type {found}, and row {kind_of} is of type {kind}; a column has one type"
         )
     if kind == "float":
         made = [None if one is None else _as_float(name, row, one) if isinstance(one, int) else float(one) for row, one in enumerate(made)]
@@ -176,25 +186,29 @@ def _column(name: str, values: List[Any]) -> Tuple[str, List[Any]]:
 
 
 def _as_float(name: str, row: int, given: int) -> float:
-    """A whole number of a column that has floats. Beyond 2^53, and so below -2^53, most whole numbers are no floats."""
+    """A whole number of a column that has floats. Beyond 2^53 and below -2^53, most whole numbers
+    have no exact float.
+    """
     made = float(given)
     if made != given:
         raise ValueError(
-            f"attributes[{name!r}]: row {row} is {given}, which a float cannot be exactly, and the column has floats in other rows: pass whole "
-            f"numbers alone for a column of integers, or round it, float({given})"
+            f"attributes[{name!r}]: row {row} is {given}, which no float equals exactly, and the column has floats in other rows. Pass only whole "
+            f"numbers for a column of integers, or round it, float({given})"
         )
     return made
 
 
 def _value(given: Any) -> Tuple[Optional[str], Any]:
-    """The name of a value's type, and it as Rust takes it; (None, None) is no value."""
+    """The name of a value's type, and the value as Rust takes it. (None, None) stands for no
+    value.
+    """
     if _is_missing(given):
         return None, None
     if isinstance(given, numpy.datetime64):
         micros = given.astype("datetime64[us]")
-        # NumPy wraps around where 64 bits do not hold it.
+        # NumPy wraps around if 64 bits cannot hold the time.
         if micros.astype("datetime64[Y]") != given.astype("datetime64[Y]"):
-            raise ValueError(f"is {given}: times are microseconds since 1970 in 64 bits, which hold the years -290307 to 294247")
+            raise ValueError(f"is {given}; times are microseconds since 1970 in 64 bits, which hold the years -290307 to 294247")
         return "timestamp", int(micros.astype(numpy.int64))
     if isinstance(given, (numpy.generic, numpy.ndarray)):
         given = given.tolist()
@@ -215,7 +229,7 @@ def _value(given: Any) -> Tuple[Optional[str], Any]:
     if isinstance(given, (list, tuple, set, frozenset)):
         return _items([one.item() if isinstance(one, numpy.generic) else one for one in given])
     raise TypeError(
-        f"is {given!r}: pass a bool, an int, a float, a str, a datetime, a list of str or of int, or None; what else there is belongs into the payload"
+        f"is {given!r}. Pass a bool, an int, a float, a str, a datetime, a list of str or of int, or None; values of other types can go into the payload"
     )
 
 
@@ -234,17 +248,19 @@ def _items(items: List[Any]) -> Tuple[Optional[str], Any]:
         return "strings", [_unicode(one) for one in items]
     if all(isinstance(one, int) and not isinstance(one, bool) for one in items):
         return "integers", [_whole(one) for one in items]
-    raise TypeError(f"is {items!r}: a list has str alone or int alone")
+    raise TypeError(f"is {items!r}; a list has only str or only int")
 
 
 def _unicode(given: str) -> str:
-    """The text, if it is one: Python's may have halves of characters, which UTF-8 has not."""
+    """The text, if UTF-8 can encode it. A text of Python may have halves of characters
+    (surrogates), which UTF-8 cannot encode.
+    """
     try:
         if not given.isascii():
             given.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"is {_shortened(given)}, with the half of a character (a surrogate) at {error.start}, which UTF-8 cannot say: decode the text anew, "
+            f"is {_shortened(given)}, with the half of a character (a surrogate) at {error.start}, which UTF-8 cannot encode. Decode the text again, "
             'or pass text.encode("utf-8", "replace").decode()'
         ) from None
     return given
@@ -256,16 +272,16 @@ def _shortened(given: str) -> str:
 
 def _whole(given: int) -> int:
     if not -_LARGEST - 1 <= given <= _LARGEST:
-        raise ValueError(f"is {given}: whole numbers have 64 bits, from -2^63 to 2^63 - 1")
+        raise ValueError(f"is {given}; whole numbers have 64 bits, from -2^63 to 2^63 - 1")
     return given
 
 
 def _payload(payload: Any, rows: int) -> List[Optional[str]]:
     if isinstance(payload, collections.abc.Mapping):
-        raise TypeError("payload is a dict: pass a list, with what JSON can say, or None, for each vector")
+        raise TypeError("payload is a dict. Pass a list, with a JSON value or None for each vector")
     given = _listed(payload, "payload")
     if len(given) != rows:
-        raise ValueError(f"payload has {len(given)} values: it must have {rows}, one for each vector")
+        raise ValueError(f"payload has {len(given)} values; it must have {rows}, one for each vector")
     made: List[Optional[str]] = []
     for row, one in enumerate(given):
         if _is_missing(one):
@@ -274,6 +290,6 @@ def _payload(payload: Any, rows: int) -> List[Optional[str]]:
         try:
             said = json.dumps(one, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         except (TypeError, ValueError) as error:
-            raise type(error)(f"payload: row {row} is nothing that JSON can say: {error}") from None
+            raise type(error)(f"payload: row {row} cannot be written as JSON: {error}") from None
         made.append(text(said, f"payload: row {row}"))
     return made

@@ -1,16 +1,21 @@
-"""What people have for arrays, as the arrays that the engine reads.
+"""Converts vectors and ids from a user's form to the arrays that the engine reads.
 
-    numpy arrays of another dtype, strided, big-endian, masked      of the dtype that is wanted, row after row
-    lists, tuples, ranges, and what numpy.asarray takes (a tensor)  the same
-    pandas: DataFrame of numbers; a column whose cells are vectors  recognised by the name of their module: none of
-    polars: DataFrame of numbers; a column of List or Array         these packages is imported unless the caller has
-    pyarrow: arrays and chunked arrays of (fixed-size) lists        brought an object of it along
+- numpy arrays of another dtype, strided, big-endian or masked;
+- lists, tuples, ranges, and values that numpy.asarray takes, such as a tensor;
+- pandas: a DataFrame of numbers, and a column whose cells are vectors;
+- polars: a DataFrame of numbers, and a column of List or Array;
+- pyarrow: arrays and chunked arrays of lists, also of a fixed size.
 
-Nothing is rounded that was whole: a vector of floats becomes one of uint8 only if each of its elements is one, and an id is
-never anything but the integer that was given. From float64 to float32 (or float16) is rounding, as everywhere. What is missing or
-masked is an error that names the row.
+Each is converted row after row to the wanted dtype. Types of pandas, polars and pyarrow are
+recognised by the name of their module, so this module imports none of these packages unless the
+caller has.
 
-The functions here are called by the part that is written in Rust, with what it cannot read in place.
+Whole numbers are never rounded. A vector of floats becomes one of uint8 only if each element is a
+whole number in the range of uint8. An id is always exactly the integer that was passed. Conversions
+from float64 to float32 or float16 round, as everywhere. A missing or masked value is an error that
+names the row.
+
+The Rust part of the package calls these functions with values that it cannot read in place.
 """
 
 from __future__ import annotations
@@ -26,10 +31,10 @@ import numpy
 from numpy.typing import NDArray
 
 NATIVE = ("float32", "float16", "uint8", "int8")
-"""What an index holds."""
+"""The element types that an index can hold."""
 
 LARGE = 64 << 20
-"""Bytes of a copy from which on it is worth a warning."""
+"""The bytes of a copy from which on the user is warned."""
 
 MOST_ID = 2**64 - 2
 """The largest id: 2^64 - 1 stands for "no answer" in results."""
@@ -40,13 +45,15 @@ _warned: Set[Tuple[str, str]] = set()
 
 
 class CopyWarning(UserWarning):
-    """An argument was copied to convert it, and the copy is large. Told once for each argument and kind of conversion."""
+    """An argument was copied to convert it, and the copy is large. The warning comes once for each
+    argument and kind of conversion.
+    """
 
 
 def vectors(value: Any, name: str, dtype: Optional[str]) -> NDArray[Any]:
-    """`value` as a C-contiguous array of `dtype`, (n, d) or (d,), or of any other shape that it has.
+    """`value` as a C-contiguous array of `dtype`: (n, d), (d,), or any other shape that it has.
 
-    Without a dtype that is its own where an index can hold it, and else float32.
+    Without a dtype, this is the array's own if an index can hold it, and else float32.
     """
     array, kind = _array_of_vectors(value, name)
     if array.dtype.kind not in "fiu":
@@ -57,28 +64,30 @@ def vectors(value: Any, name: str, dtype: Optional[str]) -> NDArray[Any]:
         made = _converted(array, wanted, name)
         if array.dtype == wanted:
             kind = "not C-contiguous"
-    # What another package has in memory as it is wanted is read where it is.
+    # Memory of another package that has the wanted form is read in place.
     if made is not array or not isinstance(value, numpy.ndarray) and _owner(array).flags.owndata:
         _say(name, kind, made)
     return made
 
 
 def ids(value: Any, beside: Optional[str]) -> NDArray[numpy.uint64]:
-    """`value` as an array of ids, (n,). `beside` names the rows that are in their order, "the vectors"; None: in none, so that a set will do."""
+    """`value` as an array of ids, (n,). `beside` names the rows that are in the order of the ids,
+    such as "the vectors". None: there are no such rows, so `value` may be a set.
+    """
     array = _array_of_ids(value, beside)
     if array.ndim == 0:
         array = array.reshape(1)
     if array.ndim != 1:
-        raise ValueError(f"ids has the shape {array.shape}: it must be (n,); pass ids.ravel()")
+        raise ValueError(f"ids has the shape {array.shape}; it must be (n,). Pass ids.ravel()")
     if array.dtype.kind == "b":
-        # A mask of rows is no list of them.
-        raise TypeError("ids is bool: pass numpy.flatnonzero(ids), if it says which row numbers are meant")
+        # A mask of rows is no list of ids.
+        raise TypeError("ids is bool. If it is a mask of row numbers, pass numpy.flatnonzero(ids)")
     if array.dtype.kind == "O":
         array = _whole(array.tolist())
     elif array.dtype.kind == "f":
         array = _whole_floats(array)
     elif array.dtype.kind not in "iu":
-        raise TypeError(f"ids is {array.dtype}: ids are integers, and others have to be kept beside the index for now")
+        raise TypeError(f"ids is {array.dtype}; ids are integers. Keep other keys as attributes, or outside of the index")
     if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
         row = int(numpy.argmax(array < 0))
         raise _no_id(row, int(array[row]))
@@ -89,7 +98,7 @@ def ids(value: Any, beside: Optional[str]) -> NDArray[numpy.uint64]:
 
 
 def _array_of_vectors(value: Any, name: str) -> Tuple[NDArray[Any], str]:
-    """`value` as an array of numbers, and what it was, where that is worth telling if the copy is large."""
+    """`value` as an array of numbers, and its kind in words, for the warning about a large copy."""
     package = _package(value)
     if package == "pandas":
         return _of_pandas(value, name), f"a {type(value).__name__} of pandas"
@@ -105,24 +114,24 @@ def _array_of_vectors(value: Any, name: str) -> Tuple[NDArray[Any], str]:
         array, kind = numpy.asarray(value), f"a {type(value).__name__}"
     else:
         article = "an" if type(value).__name__[:1].lower() in "aeio" else "a"
-        raise TypeError(f"{name} is {article} {type(value).__name__}: pass an array, (n, d), or a list of vectors")
+        raise TypeError(f"{name} is {article} {type(value).__name__}. Pass an array, (n, d), or a list of vectors")
     if array.dtype.kind == "O":
         array = _of_rows(list(array), name)
     return array, kind
 
 
 def _of_rows(rows: Iterable[Any], name: str) -> NDArray[Any]:
-    """A list of vectors, or of the elements of one."""
+    """A list of vectors, or of the elements of one vector."""
     rows = list(rows)
     for row, cell in enumerate(rows):
         if cell is None or _is_missing(cell):
-            raise ValueError(f"{name}: row {row} is missing ({cell!r}): leave it out")
+            raise ValueError(f"{name}: row {row} is missing ({cell!r}). Leave it out")
     if not rows or not hasattr(rows[0], "__len__"):
         return _of_numbers(rows, name, None)
     made: List[NDArray[Any]] = []
     for row, cell in enumerate(rows):
         if not hasattr(cell, "__len__"):
-            raise ValueError(f"{name}: row {row} is {cell!r}, and row 0 a vector: all must be vectors")
+            raise ValueError(f"{name}: row {row} is {cell!r}, and row 0 is a vector; all rows must be vectors")
         if isinstance(cell, numpy.ndarray):
             cell = _unmasked(cell, name, row)
             if cell.dtype.kind == "O":
@@ -133,7 +142,7 @@ def _of_rows(rows: Iterable[Any], name: str) -> NDArray[Any]:
             cell = numpy.asarray(cell)
         if cell.shape != (made[0].shape if made else cell.shape):
             raise ValueError(
-                f"{name}: rows of different lengths: row {row} has {len(cell)} elements and row 0 has {len(made[0])}"
+                f"{name} has rows of different lengths: row {row} has {len(cell)} elements and row 0 has {len(made[0])}"
             )
         made.append(cell)
     return numpy.stack(made)
@@ -148,7 +157,7 @@ def _of_numbers(cells: Iterable[Any], name: str, row: Optional[int]) -> NDArray[
     if array.dtype.kind == "O":
         for column, cell in enumerate(cells):
             if cell is None or _is_missing(cell):
-                raise ValueError(f"{name}: {_at(row)}column {column} is missing ({cell!r}): vectors have no gaps")
+                raise ValueError(f"{name}: {_at(row)}column {column} is missing ({cell!r}); every element of a vector needs a value")
         try:
             array = numpy.array(cells, dtype=numpy.float64)
         except (TypeError, ValueError, OverflowError) as error:
@@ -166,13 +175,13 @@ def _of_pandas(value: Any, name: str) -> NDArray[Any]:
     missing = value.isna().to_numpy()
     if missing.any():
         row = int(numpy.argmax(missing.any(axis=1) if missing.ndim == 2 else missing))
-        raise ValueError(f"{name}: row {row} is missing, or has a value that is: leave it out, or fill it in")
+        raise ValueError(f"{name}: row {row} is missing, or has a missing value. Leave the row out, or fill it in")
     if value.ndim == 1 and value.dtype == object:
         return _of_rows(value.tolist(), name)
     array = value.to_numpy()
     if array.dtype.kind == "O":
         if value.ndim == 2:
-            raise TypeError(f"{name} has columns that are no numbers ({', '.join(_not_numeric(value))}): pass {name}[columns]")
+            raise TypeError(f"{name} has columns that are no numbers ({', '.join(_not_numeric(value))}). Pass {name}[columns]")
         return _of_rows(array.tolist(), name)
     return numpy.asarray(array)
 
@@ -188,19 +197,19 @@ def _of_polars(value: Any, name: str) -> NDArray[Any]:
         if value.width != 1 or not value.dtypes[0].is_nested():
             for column in value.iter_columns():
                 if not column.dtype.is_numeric():
-                    raise TypeError(f"{name} has a column that is no number, {column.name!r}: pass {name}.select(columns)")
+                    raise TypeError(f"{name} has a column that is no number, {column.name!r}. Pass {name}.select(columns)")
                 _no_gaps(column, name, 1)
             return numpy.asarray(value.to_numpy())
         value = value.to_series(0)
     if not isinstance(value, polars.Series):
-        raise TypeError(f"{name} is a {type(value).__name__} of polars: pass a Series or a DataFrame (.collect() of a lazy one)")
+        raise TypeError(f"{name} is a {type(value).__name__} of polars. Pass a Series or a DataFrame (.collect() of a lazy one)")
     _no_gaps(value, name, 1)
     if not value.dtype.is_nested():
         return numpy.asarray(value.to_numpy())
     if value.dtype == polars.Array:
         value = value.arr.to_list()
     if value.dtype != polars.List:
-        raise TypeError(f"{name} is a Series of {value.dtype}: pass one of List or Array")
+        raise TypeError(f"{name} is a Series of {value.dtype}. Pass one of List or Array")
     elements = _equal(value.list.len().to_numpy(), name)
     flat = value.explode()
     _no_gaps(flat, name, elements)
@@ -208,10 +217,10 @@ def _of_polars(value: Any, name: str) -> NDArray[Any]:
 
 
 def _no_gaps(series: Any, name: str, elements: int) -> None:
-    """Refuses a polars Series with nulls, of which so many make a row."""
+    """Refuses a polars Series with nulls. `elements` is the number of elements of each row."""
     if series.null_count():
         row = int(series.is_null().arg_max()) // max(elements, 1)
-        raise ValueError(f"{name}: row {row} is null, or has an element that is: leave it out, or fill it in")
+        raise ValueError(f"{name}: row {row} is null, or has a null element. Leave the row out, or fill it in")
 
 
 def _of_arrow(value: Any, name: str) -> NDArray[Any]:
@@ -219,11 +228,11 @@ def _of_arrow(value: Any, name: str) -> NDArray[Any]:
 
     if isinstance(value, (pyarrow.Table, pyarrow.RecordBatch)):
         if value.num_columns != 1:
-            raise TypeError(f"{name} is a {type(value).__name__} of {value.num_columns} columns: pass the one that has the vectors")
+            raise TypeError(f"{name} is a {type(value).__name__} of {value.num_columns} columns. Pass the column that has the vectors")
         value = value.column(0)
     value = _whole_arrow(value)
     if not isinstance(value, pyarrow.Array):
-        raise TypeError(f"{name} is a {type(value).__name__} of pyarrow: pass an array, or a column of a table")
+        raise TypeError(f"{name} is a {type(value).__name__} of pyarrow. Pass an array, or a column of a table")
     _no_nulls(value, name, 1)
     if pyarrow.types.is_fixed_size_list(value.type):
         elements = value.type.list_size
@@ -237,7 +246,7 @@ def _of_arrow(value: Any, name: str) -> NDArray[Any]:
 
 
 def _whole_arrow(value: Any) -> Any:
-    """Chunks as one array, and an array of an extension type (tensors) as what it is stored as."""
+    """Chunks as one array, and an array of an extension type (tensors) as its storage type."""
     pyarrow: Any = sys.modules["pyarrow"]
 
     if isinstance(value, pyarrow.ChunkedArray):
@@ -250,30 +259,32 @@ def _whole_arrow(value: Any) -> Any:
 def _no_nulls(array: Any, name: str, elements: int) -> None:
     if array.null_count:
         row = int(numpy.argmax(array.is_null().to_numpy(zero_copy_only=False))) // max(elements, 1)
-        raise ValueError(f"{name}: row {row} is null, or has an element that is: leave it out, or fill it in")
+        raise ValueError(f"{name}: row {row} is null, or has a null element. Leave the row out, or fill it in")
 
 
 def _equal(lengths: NDArray[Any], name: str) -> int:
-    """The length that all rows have."""
+    """The length of all rows. Raises ValueError if their lengths differ."""
     if len(lengths) == 0:
         return 0
     other = numpy.flatnonzero(lengths != lengths[0])
     if len(other):
         row = int(other[0])
         raise ValueError(
-            f"{name}: rows of different lengths: row {row} has {lengths[row]} elements and row 0 has {lengths[0]}"
+            f"{name} has rows of different lengths: row {row} has {lengths[row]} elements and row 0 has {lengths[0]}"
         )
     return int(lengths[0])
 
 
 def _usual(dtype: numpy.dtype[Any]) -> str:
-    """What an index of these numbers holds, where nobody says."""
+    """The element type of an index of these numbers, if the user chose none."""
     name = dtype.newbyteorder("=").name
     return name if name in NATIVE else "float32"
 
 
 def _converted(array: NDArray[Any], wanted: numpy.dtype[Any], name: str) -> NDArray[Any]:
-    """A copy of `array` with the elements `wanted`, all of which are what they were but for rounding of floats."""
+    """A copy of `array` with elements of the type `wanted`. Raises ValueError if an element changes
+    other than by rounding of floats.
+    """
     made = numpy.empty(array.shape, dtype=wanted)
     if array.ndim == 0 or array.size == 0:
         made[...] = array
@@ -289,7 +300,8 @@ def _converted(array: NDArray[Any], wanted: numpy.dtype[Any], name: str) -> NDAr
             elif array.dtype.kind == "f":
                 wrong = after != before
             else:
-                # A float that is the nearest to a large integer is not it: up to 2^53, which has two such, integers say, and beyond none is taken.
+                # A float that is nearest to a large integer may differ from it. Up to 2^53 the
+                # comparison of integers finds this; beyond, no float is accepted.
                 floats = after.astype(numpy.float64)
                 wrong = (floats != before) | (numpy.abs(floats) > 2.0**53) | (after.astype(before.dtype) != before)
         if wrong.any():
@@ -298,15 +310,15 @@ def _converted(array: NDArray[Any], wanted: numpy.dtype[Any], name: str) -> NDAr
             place[0] += first
             where = f"row {place[0]}, column {place[1]}" if array.ndim == 2 else f"element {place[0]}"
             does = "is too large for" if rounds else "is no"
-            remedy = f"pass {name}.astype(numpy.{wanted}), if rounding is meant" if not rounds else "scale the vectors"
+            remedy = f"if it should be rounded, pass {name}.astype(numpy.{wanted})" if not rounds else "scale the vectors"
             raise ValueError(f"{name}: {where} is {shown}, which {does} {wanted}: {remedy}")
     return made
 
 
 def _not_numbers(array: NDArray[Any], name: str) -> str:
     if array.dtype.kind == "b":
-        return f"{name} is bool: pass {name}.astype(numpy.uint8)"
-    return f"{name} is {array.dtype}: float32, float16, uint8 and int8 are known, and other numbers are converted"
+        return f"{name} is bool. Pass {name}.astype(numpy.uint8)"
+    return f"{name} is {array.dtype}; an index holds float32, float16, uint8 and int8, and other numbers are converted. Pass numbers"
 
 
 # Ids
@@ -319,7 +331,7 @@ def _array_of_ids(value: Any, beside: Optional[str]) -> NDArray[Any]:
     if package == "pandas":
         missing = value.isna()
         if missing.any():
-            raise ValueError(f"ids: row {int(numpy.argmax(missing))} is missing: leave it out")
+            raise ValueError(f"ids: row {int(numpy.argmax(missing))} is missing. Leave it out")
         return numpy.asarray(value.to_numpy())
     if package == "polars":
         _no_gaps(value, "ids", 1)
@@ -333,7 +345,7 @@ def _array_of_ids(value: Any, beside: Optional[str]) -> NDArray[Any]:
     if isinstance(value, range):
         return _whole(value)
     if isinstance(value, (bool, numpy.bool_)):
-        raise TypeError("ids is a bool: pass an integer, or several")
+        raise TypeError("ids is a bool. Pass an integer, or several")
     if isinstance(value, (int, float, numpy.number)):
         return _whole([value])
     if isinstance(value, (str, bytes, dict)) or value is None:
@@ -355,7 +367,9 @@ class _NotIterable(TypeError):
 
 
 def _whole(cells: Any) -> NDArray[numpy.uint64]:
-    """Python numbers as ids, exactly: numpy would take a list that goes beyond 2^63 for floats."""
+    """Python numbers as ids, exactly. numpy would convert a list with numbers beyond 2^63 to
+    floats.
+    """
     try:
         cells = iter(cells)
     except TypeError:
@@ -363,14 +377,14 @@ def _whole(cells: Any) -> NDArray[numpy.uint64]:
     made = []
     for row, cell in enumerate(cells):
         if isinstance(cell, (bool, numpy.bool_)):
-            raise TypeError(f"ids: row {row} is {cell!r}, a bool: pass integers, as numpy.flatnonzero of a mask gives them")
+            raise TypeError(f"ids: row {row} is {cell!r}, a bool. Pass integers, such as numpy.flatnonzero of a mask")
         try:
             number = operator.index(cell)
         except TypeError:
             if cell is None or _is_missing(cell):
-                raise ValueError(f"ids: row {row} is missing ({cell!r}): leave it out") from None
+                raise ValueError(f"ids: row {row} is missing ({cell!r}). Leave it out") from None
             if not isinstance(cell, (float, numpy.floating)):
-                raise TypeError(f"ids: row {row} is {cell!r}: ids are integers from 0 to 2^64 - 2") from None
+                raise TypeError(f"ids: row {row} is {cell!r}; ids are integers from 0 to 2^64 - 2") from None
             number = int(_whole_floats(numpy.array([cell]), row)[0])
         if not 0 <= number <= MOST_ID:
             raise _no_id(row, number)
@@ -379,31 +393,33 @@ def _whole(cells: Any) -> NDArray[numpy.uint64]:
 
 
 def _whole_floats(array: NDArray[Any], first: int = 0) -> NDArray[numpy.uint64]:
-    """Floats that are integers, of which each is meant: beyond a bound others would look the same."""
+    """Floats as integers, if each is a whole number below the bound. Beyond this bound, different
+    integers have the same float.
+    """
     bound = 2.0 ** (numpy.finfo(array.dtype).nmant + 1)
     with numpy.errstate(invalid="ignore"):
         right = (array >= 0) & (array < bound) & (numpy.floor(array) == array)
     if not right.all():
         row = int(numpy.argmin(right))
         raise ValueError(
-            f"ids: row {first + row} is {array[row].item()}: of {array.dtype} only whole numbers from 0 to below "
-            f"{int(bound)} are ids, since larger ones are not exact; keep ids as integers from their source on"
+            f"ids: row {first + row} is {array[row].item()}; of {array.dtype} only whole numbers from 0 to below "
+            f"{int(bound)} are ids, since larger ones are not exact. Keep ids as integers from their source on"
         )
     return array.astype(numpy.uint64)
 
 
 def _no_id(row: int, number: int) -> ValueError:
-    return ValueError(f"ids: row {row} is {number}: ids are from 0 to 2^64 - 2")
+    return ValueError(f"ids: row {row} is {number}; ids are from 0 to 2^64 - 2")
 
 
 # Both
 
 
 def _package(value: Any) -> str:
-    """The package that a value's type comes from, if it is one that is asked for its values in its own way."""
+    """The package of a value's type, if this module has a conversion for that package."""
     for kind in type(value).__mro__:
         package = kind.__module__.partition(".")[0]
-        # One that only claims to be there has not been imported by anybody.
+        # Another module may only claim to be of such a package, which is not imported then.
         if package in ("pandas", "polars", "pyarrow") and package in sys.modules:
             return package
     return ""
@@ -415,7 +431,9 @@ def _is_missing(cell: Any) -> bool:
 
 
 def _unmasked(array: NDArray[Any], name: str, row: Optional[int] = None) -> NDArray[Any]:
-    """The array without its mask. What is masked has a value in memory all the same, and nobody meant it."""
+    """The array without its mask. A masked element has an arbitrary value in memory, so one is
+    refused.
+    """
     if not isinstance(array, numpy.ma.MaskedArray):
         return numpy.asarray(array)
     mask = numpy.ma.getmaskarray(array)
@@ -423,14 +441,14 @@ def _unmasked(array: NDArray[Any], name: str, row: Optional[int] = None) -> NDAr
         if row is None:
             row = int(numpy.argmax(mask.reshape(len(mask), -1).any(axis=1))) if mask.ndim else 0
         raise ValueError(
-            f"{name}: row {row} is masked: an index holds no missing values; leave out such rows, or pass {name}.filled(0) or "
+            f"{name}: row {row} is masked; an index holds no missing values. Leave such rows out, or pass {name}.filled(0) or "
             "another value"
         )
     return numpy.asarray(array.data)
 
 
 def _owner(array: NDArray[Any]) -> NDArray[Any]:
-    """The array whose memory this one is a view of."""
+    """The array that owns the memory of this one."""
     while isinstance(array.base, numpy.ndarray):
         array = array.base
     return array
@@ -442,7 +460,7 @@ def _say(name: str, kind: str, made: NDArray[Any]) -> None:
         return
     _warned.add((name, kind))
     warnings.warn(
-        f"{name} is {kind}, and was copied to {made.nbytes / 1e6:.0f} MB of {made.dtype}: pass a C-contiguous array of {made.dtype}, "
+        f"{name} is {kind}, and was copied to {made.nbytes / 1e6:.0f} MB of {made.dtype}. Pass a C-contiguous array of {made.dtype}, "
         "which is read in place",
         CopyWarning,
         stacklevel=2 + _frames_of_ours(),
@@ -450,7 +468,9 @@ def _say(name: str, kind: str, made: NDArray[Any]) -> None:
 
 
 def _frames_of_ours() -> int:
-    """How many frames behind `_say` are of this package: who called it is warned."""
+    """The number of frames above `_say` that belong to this package. The warning is about the
+    caller of these.
+    """
     frame = sys._getframe(2)
     for depth in itertools.count():
         if frame is None or not frame.f_code.co_filename.startswith(_FOLDER):

@@ -1,13 +1,16 @@
 """Vector files and ground-truth files as numpy arrays.
 
-    .fbin .hbin .u8bin .i8bin .ibin    u32 rows, u32 dimension, then the rows (big-ann)
-    .fvecs .bvecs .ivecs               before each row its dimension as i32
-    .npy                               numpy's own
-    .bin                               ground truth: u32 queries, u32 k, u32 ids[queries * k], then
-                                       f32 distances[queries * k] or nothing
-    .bin64                             the same with u64 ids
+```text
+.fbin .hbin .u8bin .i8bin .ibin    u32 rows, u32 dimension, then the rows (big-ann)
+.fvecs .bvecs .ivecs               before each row its dimension as i32
+.npy                               numpy's own
+.bin                               ground truth: u32 queries, u32 k, u32 ids[queries * k], then
+                                   f32 distances[queries * k] or nothing
+.bin64                             the same with u64 ids
+```
 
-All are little-endian. A matrix whose name ends with .crop_nb_N behind that has the first N rows of those that its header says.
+All are little-endian. If the name of a matrix file ends with .crop_nb_N, the file has only the
+first N of the rows that its header counts.
 """
 
 from __future__ import annotations
@@ -28,11 +31,11 @@ _CROPPED = re.compile(r"\.crop_nb_([0-9]+)", re.IGNORECASE)
 
 
 def read(path: Path, *, mmap: bool = False) -> Any:
-    """The array that a file holds; of a ground-truth file (.bin, .bin64), the pair `(ids, distances)`.
+    """The array in a file. For a ground-truth file (.bin, .bin64), the pair `(ids, distances)`.
 
-    With `mmap` the rows stay on disk and are read when they are touched, except those of .fvecs, .bvecs and .ivecs.
-    `distances` is None if the file has none. Where there are fewer than k neighbours, the last ids are 2^32 - 1
-    (2^64 - 1 in .bin64 and .npy), at infinite distance.
+    With `mmap` the rows stay on disk and are read when they are accessed, except those in .fvecs,
+    .bvecs and .ivecs files. `distances` is None if the file has none. If a query has fewer than k
+    neighbours, its last ids are 2^32 - 1 (2^64 - 1 in .bin64 and .npy), at infinite distance.
     """
     path = pathlib.Path(path)
     cropped = _CROPPED.fullmatch(path.suffix)
@@ -51,12 +54,14 @@ def read(path: Path, *, mmap: bool = False) -> Any:
 
 
 def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:
-    """Writes the rows of `array`, (n, d), as the file that the ending of `path` names; the dtype must be the file's."""
+    """Writes the rows of `array`, (n, d), to a file of the type that the ending of `path` names.
+    The dtype must be the type's own.
+    """
     path = pathlib.Path(path)
     suffix = path.suffix.lower()
     array = numpy.asarray(array)
     if array.ndim != 2:
-        raise ValueError(f"array has the shape {array.shape}: it must be (n, d)")
+        raise ValueError(f"array has the shape {array.shape}; it must be (n, d)")
     if suffix == ".npy":
         numpy.save(path, array)
         return
@@ -65,7 +70,7 @@ def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:
         raise ValueError(f"{path}: the ending {suffix or 'is missing and'} is not known or holds no vectors")
     dtype = numpy.dtype(name)
     if array.dtype != dtype:
-        raise TypeError(f"array is {array.dtype} and {suffix} holds {dtype}: pass array.astype(numpy.{dtype})")
+        raise TypeError(f"array is {array.dtype}, and {suffix} files hold {dtype}. Pass array.astype(numpy.{dtype})")
     with path.open("wb") as file:
         if suffix in _MATRICES:
             write_header(file, *array.shape)
@@ -79,7 +84,7 @@ def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:
 
 
 def write_header(file: IO[bytes], rows: int, dimension: int) -> None:
-    """What a big-ann file begins with; so many rows are to follow."""
+    """Writes the header of a big-ann file for this number of rows."""
     numpy.array([rows, dimension], dtype="<u4").tofile(file)
 
 
@@ -87,7 +92,7 @@ def _read_matrix(path: pathlib.Path, dtype: numpy.dtype[Any], mmap: bool, left: 
     rows, dimension = _header(path)
     if left is not None:
         if left > rows:
-            raise ValueError(f"{path}: its header says {rows} rows, of which {left} are left by its name: fetch it again")
+            raise ValueError(f"{path}: its header says {rows} rows, and its name keeps {left} of them. Fetch the file again")
         rows = left
     _expect(path, 8 + rows * dimension * dtype.itemsize, f"{rows} rows of {dimension} {dtype}")
     if mmap and rows * dimension:
@@ -103,11 +108,11 @@ def _read_records(path: pathlib.Path, dtype: numpy.dtype[Any]) -> Any:
     dimension = int(first[0]) if len(first) else 0
     record = _record(dtype, dimension) if dimension > 0 else None
     if record is None or size % record.itemsize:
-        raise ValueError(f"{path}: {size} bytes are no whole number of rows of {dimension} {dtype}; it is damaged or cut")
+        raise ValueError(f"{path}: {size} bytes are no whole number of rows of {dimension} {dtype}; the file is damaged or cut off")
     records = numpy.fromfile(path, dtype=record)
     if (records["dimension"] != dimension).any():
         row = int((records["dimension"] != dimension).argmax())
-        raise ValueError(f"{path}: row {row} has {records['dimension'][row]} dimensions and row 0 {dimension}")
+        raise ValueError(f"{path}: row {row} has {records['dimension'][row]} dimensions and row 0 has {dimension}; the file is damaged")
     return numpy.ascontiguousarray(records["row"])
 
 
@@ -117,7 +122,7 @@ def _read_truth(path: pathlib.Path, dtype: numpy.dtype[Any]) -> Any:
     if size not in (ids_only, ids_only + 4 * queries * k):
         raise ValueError(
             f"{path}: {size} bytes, but ids of {queries} queries and k = {k} need {ids_only}, "
-            f"with distances {ids_only + 4 * queries * k}; it is damaged, cut or no ground truth"
+            f"with distances {ids_only + 4 * queries * k}; the file is damaged, cut off or no ground truth"
         )
     ids = numpy.fromfile(path, dtype=dtype, offset=8, count=queries * k).reshape(queries, k)
     if size == ids_only:
@@ -128,14 +133,14 @@ def _read_truth(path: pathlib.Path, dtype: numpy.dtype[Any]) -> Any:
 def _header(path: pathlib.Path) -> tuple[int, int]:
     header = numpy.fromfile(path, dtype="<u4", count=2)
     if len(header) < 2:
-        raise ValueError(f"{path}: it ends within the header of 8 bytes")
+        raise ValueError(f"{path}: the file ends within its header of 8 bytes")
     return int(header[0]), int(header[1])
 
 
 def _expect(path: pathlib.Path, size: int, what: str) -> None:
     actual = path.stat().st_size
     if actual != size:
-        raise ValueError(f"{path}: {actual} bytes, but {what} need {size}; it is damaged, cut or of another type")
+        raise ValueError(f"{path}: {actual} bytes, but {what} need {size}; the file is damaged, cut off or of another type")
 
 
 def _record(dtype: numpy.dtype[Any], dimension: int) -> numpy.dtype[Any]:

@@ -1,4 +1,4 @@
-"""The nearest of what several indexes found, each of its own vectors."""
+"""Merges the answers of several indexes, each of its own vectors."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import numpy
 from numpy.typing import NDArray
 
 NOTHING = numpy.uint64(2**64 - 1)
-"""Stands at an infinite distance where there is no answer; it is no vector's id."""
+"""The id in a place without an answer, at an infinite distance. No vector has it."""
 
 
 def nearest(found: Sequence[tuple[NDArray[Any], NDArray[Any]]], k: int) -> tuple[NDArray[numpy.uint64], NDArray[numpy.float32]]:
-    """The `k` nearest of each query: ids, (nq, k) uint64, and distances, (nq, k) float32, nearest first.
+    """The `k` nearest of each query: ids, (nq, k) uint64, and distances, (nq, k) float32, nearest
+    first.
 
-    `found` has the ids and distances of each index, (nq, any number), for the same queries. On equal distance the smaller id
-    comes first. An id that several indexes found is one answer, at the least of its distances. Where there are fewer than k,
-    the rest is `NOTHING`.
+    `found` has the ids and distances of each index, (nq, any number), for the same queries. Of
+    equal distances the smaller id comes first. An id that several indexes found is one answer, at
+    its smallest distance. If there are fewer than k answers, the rest is `NOTHING`.
     """
     ids = numpy.concatenate([ids for ids, _ in found], axis=1).astype(numpy.uint64, copy=False)
     distances = numpy.concatenate([distances for _, distances in found], axis=1).astype(numpy.float32, copy=False)
@@ -30,13 +31,13 @@ def nearest(found: Sequence[tuple[NDArray[Any], NDArray[Any]]], k: int) -> tuple
 
 
 def _sorted(ids: NDArray[Any], distances: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Each row by distance, then by id, so that what is nothing comes last."""
+    """Sorts each row by distance, then by id, so that places without an answer come last."""
     order = numpy.lexsort((ids, distances), axis=1)
     return numpy.take_along_axis(ids, order, axis=1), numpy.take_along_axis(distances, order, axis=1)
 
 
 def _again(ids: NDArray[Any]) -> NDArray[Any]:
-    """Where an id stands that stood farther left in its row already."""
+    """Marks each id that appears farther left in its row already."""
     order = numpy.argsort(ids, axis=1, kind="stable")
     by_id = numpy.take_along_axis(ids, order, axis=1)
     repeated = numpy.zeros(ids.shape, bool)

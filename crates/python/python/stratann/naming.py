@@ -1,8 +1,10 @@
-"""Arguments by name: a call that is given a name it does not have says which one is meant.
+"""Checks names of arguments. A call with an unknown name raises an error that suggests the right
+one.
 
-    stratann.build, .open, ...      checked here, and given to users in place of what they wrap
-    methods of Index and others     checked in place, in the class; a search reads its names by itself, in Rust
-    stratann.documents.Documents    asks `refuse_others`, as it hands most of its names on
+- `stratann.build`, `stratann.open` and other functions are wrapped here.
+- Methods of `Index` and other classes are wrapped in their class. A search checks its names itself,
+  in Rust.
+- `stratann.documents.Documents` calls `refuse_others`, as it passes most of its names on.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ _IN_RUST = ("search", "search_async")
 
 
 def refuse_others(call: str, given: Iterable[str], names: Iterable[str]) -> None:
-    """Raises TypeError where a call is given a name that is none of its own, and says which one is meant."""
+    """Raises TypeError if a call is given a name that it does not have, and suggests the most
+    similar one.
+    """
     names = list(names)
     for name in given:
         if name not in names:
@@ -29,7 +33,7 @@ def refuse_others(call: str, given: Iterable[str], names: Iterable[str]) -> None
 
 
 def checked(call: _Call) -> _Call:
-    """The same function or method of `stratann`, which looks at the names of its arguments first."""
+    """The function or method of `stratann` with a check of the names of its arguments."""
     names = [name for name in inspect.signature(call).parameters if name != "self"]
 
     @functools.wraps(call)
@@ -38,15 +42,15 @@ def checked(call: _Call) -> _Call:
             refuse_others(call.__qualname__, named, names)
         return call(*arguments, **named)
 
-    # Where `pickle` finds it.
+    # `pickle` looks for it in this module.
     with_names.__module__ = "stratann"
     return cast(_Call, with_names)
 
 
 def _check_methods(kind: type) -> None:
-    """Has the public methods of a class look at the names of their arguments first."""
+    """Adds the check of names to the public methods of a class."""
     for name, method in list(vars(kind).items()):
-        # Of those that are called for each query, Rust looks at the names.
+        # Methods that are called for each query check names in Rust.
         if not name.startswith("_") and inspect.ismethoddescriptor(method) and name not in _IN_RUST:
             setattr(kind, name, checked(method))
 

@@ -1,4 +1,4 @@
-"""What `progress=True` draws."""
+"""The progress bar of `progress=True`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Optional, TextIO
 
 
 class Bar:
-    """A line that says which stage long work is in, how far it is, and how long it will take.
+    """A line with the current stage of long work, its progress, and the remaining time.
 
-    On a terminal the line is drawn over itself; elsewhere a stage is a line when it begins and one when it is done.
+    A terminal shows one line that is redrawn. Other streams get a line when a stage begins, and one
+    when it is done.
     """
 
     def __init__(self, stream: Optional[TextIO] = None) -> None:

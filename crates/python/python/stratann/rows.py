@@ -1,4 +1,4 @@
-"""Vectors with their ids, and answers, as other packages have them: numpy, pandas, pyarrow."""
+"""Vectors with their ids, and answers of searches, also as objects of pandas and pyarrow."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 class Rows:
     """Vectors that were looked up by their ids (`Index.get`, `Index.batches`).
 
-    Its length is that of `ids`, and it gives pairs of an id (int) and its vector (d,):
+    `len` counts the ids. Iteration gives pairs of an id (int) and its vector (d,):
 
         vectors = dict(index.get([3, 17]))
     """
 
     ids: NDArray[numpy.uint64]
-    """(n,): those that are in the index, in the order in which they were asked for."""
+    """(n,): the ids that are in the index, in the order of the call."""
     vectors: NDArray[Any]
-    """(n, d), of the index's dtype: to the bit what was inserted."""
+    """(n, d), of the index's dtype: equal to the bit to the inserted vectors."""
     missing: NDArray[numpy.uint64]
-    """Ids that were asked for and are not in the index."""
+    """The other ids of the call, which are not in the index."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -55,29 +55,30 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Page:
-    """Some of what is within a distance (`Index.search_range`); its length is that of `ids`."""
+    """A page of the vectors within a distance (`Index.search_range`). `len` counts the ids."""
 
     ids: NDArray[numpy.uint64]
     """(n,): nearest first."""
     distances: NDArray[numpy.float32]
     """(n,): exact."""
     next: Optional[Tuple[float, int, int]]
-    """What the next page is asked for with, as `after`; None if this is the last."""
+    """The argument `after` for the next page; None after the last one."""
     complete: bool
-    """Whether it is certain that none was missed."""
+    """Whether it is certain that no answer is missing."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 def to_lists(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> List[Any]:
-    """The answers of a search as lists of pairs of an id (int) and its distance (float), nearest first: a list for each query, or one for one query.
+    """The answers of a search as lists of pairs of an id (int) and its distance (float), nearest
+    first. There is a list for each query, or a single one for a single query.
 
         for number, answers in enumerate(stratann.to_lists(*index.search(queries, k=10))):
             for id, distance in answers: ...
 
-    `ids` and `distances` are what `search` returned, (nq, k) or (k,). Places without an answer are left out, so that a list is shorter than k where
-    there are fewer.
+    `ids` and `distances` are the result of `search`, (nq, k) or (k,). Places without an answer are
+    left out, so a list may be shorter than k.
     """
     ids, distances = _same_shape(ids, distances)
     if ids.ndim == 1:
@@ -93,14 +94,16 @@ def _pairs(ids: NDArray[Any], distances: NDArray[Any]) -> List[Tuple[int, float]
 def _same_shape(ids: Any, distances: Any) -> Tuple[NDArray[Any], NDArray[Any]]:
     ids, distances = numpy.asarray(ids), numpy.asarray(distances)
     if ids.shape != distances.shape or ids.ndim not in (1, 2):
-        raise ValueError(f"ids has the shape {ids.shape} and distances {distances.shape}: pass what a search returned")
+        raise ValueError(f"ids has the shape {ids.shape} and distances has {distances.shape}. Pass the ids and distances that a search returned")
     return ids, distances
 
 
 def to_pandas(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> Any:
-    """The answers of a search as a pandas.DataFrame: a row for each, with `query` (its row), `rank` (0 is the nearest), `id` and `distance`.
+    """The answers of a search as a pandas.DataFrame. Each answer is a row with `query` (the row of
+    its query), `rank` (0 is the nearest), `id` and `distance`.
 
-    `ids` and `distances` are what `search` returned, (nq, k) or (k,). Places without an answer are left out.
+    `ids` and `distances` are the result of `search`, (nq, k) or (k,). Places without an answer are
+    left out.
     """
     import pandas
 
@@ -108,7 +111,7 @@ def to_pandas(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> 
 
 
 def to_arrow(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> Any:
-    """The same as a pyarrow.Table."""
+    """The answers of a search as a pyarrow.Table, with the columns of `to_pandas`."""
     import pyarrow
 
     return pyarrow.table(_columns(ids, distances))
@@ -121,7 +124,7 @@ def _columns(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> D
 
 
 def batches(index: Index, size: int) -> Iterator[Rows]:
-    """All of an index, `size` ids at a time."""
+    """All vectors of an index, `size` at a time."""
     if size < 1:
         raise ValueError(f"size={size}: it must be at least 1")
     return _batches(index, size)
@@ -131,7 +134,7 @@ def _batches(index: Index, size: int) -> Iterator[Rows]:
     ids = index.ids(None, size)
     while len(ids):
         rows = index.get(ids)
-        # Those that were deleted since were never asked for.
+        # The caller did not ask for ids that were deleted meanwhile, so they are not missing.
         yield dataclasses.replace(rows, missing=rows.missing[:0])
         ids = index.ids(int(ids[-1]), size)
 
@@ -145,7 +148,7 @@ def every_id(index: Index) -> Iterator[int]:
 
 
 def reopen(path: "os.PathLike[str]", arguments: Dict[str, Any]) -> Index:
-    """An index that was pickled, opened again."""
+    """Opens an index again that was pickled."""
     from ._stratann import open
 
     return open(path, **arguments)

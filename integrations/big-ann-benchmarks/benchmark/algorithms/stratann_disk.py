@@ -1,7 +1,10 @@
-"""StratANN for big-ann-benchmarks: the disk track (T2), and what the other tracks' modules have in common with it.
+"""StratANN for big-ann-benchmarks: the disk track (T2), and the common part of the modules of all
+tracks.
 
-    index parameters   "memory": what searches may take; all others go to `stratann.build` (preset, degree, build_list, ...)
-    query parameters   go to `Index.search` (list_size, recall, beam, threads, in_flight, ...)
+- Index parameters: "memory" is the most memory of searches. All others are arguments of
+  `stratann.build` (preset, degree, build_list, ...).
+- Query parameters are arguments of `Index.search` (list_size, recall, beam, threads, in_flight,
+  ...).
 """
 
 import os
@@ -22,7 +25,7 @@ class Stratann(BaseANN):
 
     def __init__(self, metric, index_params):
         if metric not in METRICS:
-            raise ValueError(f"the metric is {metric!r}: StratANN has {', '.join(METRICS)}")
+            raise ValueError(f"the metric is {metric!r}; StratANN has {', '.join(METRICS)}. Pass one of these")
         self.name = "stratann"
         self.metric = METRICS[metric]
         self.memory = index_params.get("memory")
@@ -35,7 +38,7 @@ class Stratann(BaseANN):
         return "T2"
 
     def folder(self, dataset):
-        """Where the index of a data set is: its name says what it was built with."""
+        """The folder for the index of a data set. Its name has the parameters of the build."""
         parameters = "_".join(f"{name}-{value}" for name, value in sorted(self.build_params.items())) or "default"
         return pathlib.Path("data", "indices", self.track(), "stratann", DATASETS[dataset]().short_name(), parameters)
 
@@ -47,12 +50,14 @@ class Stratann(BaseANN):
         self.index = stratann.open(folder, memory=self.memory)
 
     def beside(self, ds):
-        """What else `stratann.build` is given of a data set."""
+        """Further arguments of `stratann.build` for a data set."""
         return {}
 
     @staticmethod
     def _file(ds, folder):
-        """The file of the vectors, under a name that says of which type they are: cropped files have another."""
+        """The file of the vectors, under a name that tells their type. Cropped files have another
+        name.
+        """
         file = pathlib.Path(ds.get_dataset_fn()).absolute()
         if file.suffix in EXTENSIONS.values():
             return file
@@ -62,7 +67,7 @@ class Stratann(BaseANN):
         return link
 
     def load_index(self, dataset):
-        # A build that did not end leaves nothing that opens.
+        # An unfinished build leaves nothing that can be opened.
         try:
             self.index = stratann.open(self.folder(dataset), memory=self.memory)
         except FileNotFoundError:
@@ -74,7 +79,7 @@ class Stratann(BaseANN):
         return [str(folder), "", sorted(os.listdir(folder))]
 
     def set_query_arguments(self, query_args):
-        # Distances are not asked for, so nothing is read for them.
+        # The benchmark needs no distances, so a search reads nothing for them.
         self.query_params = {"exact": False, **query_args}
 
     def query(self, X, k):
@@ -95,5 +100,5 @@ class Stratann(BaseANN):
 
 
 def as_results(ids):
-    """Ids as the benchmark has them: (nq, k) int32, -1 where fewer were found."""
+    """Ids in the benchmark's form: (nq, k) int32, with -1 where there is no answer."""
     return numpy.where(ids == NO_ID, -1, ids.astype(numpy.int64)).astype(numpy.int32)

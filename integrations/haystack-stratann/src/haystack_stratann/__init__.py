@@ -1,4 +1,6 @@
-"""StratANN for Haystack: `StratannDocumentStore`, a document store in a folder on disk, and `StratannEmbeddingRetriever`."""
+"""StratANN for Haystack: `StratannDocumentStore`, a document store in a folder on disk, and
+`StratannEmbeddingRetriever`.
+"""
 
 from .document_store import StratannDocumentStore
 from .retriever import StratannEmbeddingRetriever

@@ -2,7 +2,8 @@
 
     store = StratannDocumentStore("notes.idx", memory="256MiB")
     store.write_documents([Document(content="A cat sleeps.", meta={"year": 2024}, embedding=[...])])
-    StratannEmbeddingRetriever(store, top_k=3).run(query_embedding, filters={"field": "meta.year", "operator": ">=", "value": 2020})
+    recent = {"field": "meta.year", "operator": ">=", "value": 2020}
+    StratannEmbeddingRetriever(store, top_k=3).run(query_embedding, filters=recent)
 """
 
 from __future__ import annotations
@@ -38,17 +39,20 @@ _SCALED: dict[str, Callable[[float], float]] = {
 
 
 class StratannDocumentStore:
-    """Documents in the folder of a StratANN index, which may be larger than memory. It is there from the first document on.
+    """Documents in the folder of a StratANN index, which may be larger than memory. The folder
+    exists from the first document on.
 
-    Documents may have no embedding: filters find them, and searches don't. Sparse embeddings are kept, and not searched. Each document is
-    durable when `write_documents` returns; after a crash it is there as a whole or not at all.
+    A document may have no embedding. Filters find it, and searches do not. Sparse embeddings are
+    stored, but not searched. Each document is durable when `write_documents` returns. After a crash
+    the store has the whole document or none of it.
 
-    :param path: The folder. Any number of threads and processes may read; one process at a time changes, from its first change to `close`.
-    :param metric: "cosine", "ip" or "l2"; of an index that is there it has to be the same.
-    :param embedding_dim: Of the embeddings; None takes it from the first.
-    :param memory: What searches may take, in bytes or as "64MiB"; None is what the machine has.
-    :param filterable: The keys of meta that filters may ask; None is all. There can be at most 1024.
-    :param options: Of `stratann.build`, such as `{"preset": "spann"}`.
+    :param path: The folder. Any number of threads and processes may read. One process at a time
+    makes changes, from its first change to `close`.
+    :param metric: "cosine", "ip" or "l2". An existing index must have the same metric.
+    :param embedding_dim: The dimension of the embeddings. None takes it from the first embedding.
+    :param memory: The most memory of searches, in bytes or as "64MiB". None is no cap.
+    :param filterable: The keys of meta that filters may ask for, at most 1024. None is all.
+    :param options: Arguments of `stratann.build`, such as `{"preset": "spann"}`.
     """
 
     def __init__(
@@ -73,11 +77,11 @@ class StratannDocumentStore:
 
     @property
     def documents(self) -> Documents:
-        """What is stored, as StratANN has it."""
+        """The documents as StratANN stores them."""
         return self._documents
 
     def to_dict(self) -> dict[str, Any]:
-        """What the store was made with."""
+        """The arguments of the store, as a dict."""
         return default_to_dict(
             self,
             path=self.path,
@@ -90,29 +94,33 @@ class StratannDocumentStore:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> StratannDocumentStore:
-        """The store that `to_dict` was asked of."""
+        """The store that `to_dict` was called on."""
         made: StratannDocumentStore = default_from_dict(cls, data)
         return made
 
     def close(self) -> None:
-        """Ends the changes, so that another process may make some. The store stays open for searches."""
+        """Ends the changes, so that another process may make changes. The store stays open for
+        searches.
+        """
         self._documents.close()
 
     # Haystack's protocol.
 
     def count_documents(self) -> int:
-        """How many documents there are."""
+        """The number of documents."""
         return len(self._documents)
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """All documents, or those that match, in an order that says nothing."""
+        """All documents, or those that match, in no particular order."""
         wanted = translate(filters, self._documents.columns())
         return [_document(found) for found in self._documents.scan(wanted, vectors=True)]
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
-        """Writes documents; how many. Without a policy, ids that are there are refused, as with FAIL, and nothing is written."""
+        """Writes documents, and returns their number. Without a policy, as with FAIL, ids that
+        exist already are refused, and nothing is written.
+        """
         if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
-            raise ValueError(f"documents is {documents!r}: it must be a list of haystack.Document")
+            raise ValueError(f"documents is {documents!r}; it must be a list of haystack.Document")
         try:
             written = self._documents.put(map(_stored, documents), existing=_EXISTING[policy])
         except DuplicateError as error:
@@ -120,32 +128,36 @@ class StratannDocumentStore:
         return len(documents) if policy == DuplicatePolicy.OVERWRITE else len(written)
 
     def delete_documents(self, document_ids: list[str]) -> None:
-        """Deletes documents by their ids, of which some may not be there."""
+        """Deletes documents by their ids. Ids that do not exist are ignored."""
         self._documents.delete(document_ids)
 
-    # What other stores have besides.
+    # Further methods that other stores have.
 
     def delete_all_documents(self) -> None:
         """Deletes all documents."""
         self._documents.delete_matching(None)
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
-        """Deletes the documents that match; how many. An empty filter is refused: `delete_all_documents` deletes all."""
+        """Deletes the documents that match, and returns their number. An empty filter is refused;
+        `delete_all_documents` deletes all.
+        """
         if not filters:
-            raise FilterError(f"delete_by_filter has the empty filter {filters!r}, which would be everything: delete_all_documents does that")
+            raise FilterError(f"delete_by_filter has the empty filter {filters!r}, which matches all documents. To delete all, call delete_all_documents")
         return self._documents.delete_matching(translate(filters, self._documents.columns(deleting=True)))
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Sets keys of the meta of the documents that match; how many."""
+        """Sets keys of the meta of the documents that match, and returns their number."""
         wanted = translate(filters, self._documents.columns())
         return self._documents.update(wanted, lambda found: dataclasses.replace(found, metadata={**found.metadata, **meta}))
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
-        """How many documents match."""
+        """The number of documents that match."""
         return self._documents.count(translate(filters, self._documents.columns()))
 
     def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
-        """How many different values the documents that match have of each key. Reads them all."""
+        """The number of different values of each key, among the documents that match. Reads all
+        these documents.
+        """
         found: dict[str, set[Any]] = {_key(field): set() for field in metadata_fields}
         for document in self._documents.scan(translate(filters, self._documents.columns())):
             for key in found.keys() & document.metadata.keys():
@@ -153,14 +165,18 @@ class StratannDocumentStore:
         return {key: len(values) for key, values in found.items()}
 
     def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
-        """The keys of meta that filters can ask for, and the types of their values: "string", "number", "boolean", ..., several with a comma."""
+        """The keys of meta that filters can ask for, and the types of their values: "string",
+        "number", "boolean", ... Several types are separated by commas.
+        """
         if not len(self._documents):
             return {}
         columns = self._documents.columns()
         return {key: {"type": ", ".join(columns.kinds(key))} for key in columns.keys() if columns.kinds(key)}
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
-        """The smallest and the largest value of a key, of numbers or, where there are none, of texts; None if there is none. Reads all that have one."""
+        """The smallest and the largest value of a key, among its numbers, or else among its texts.
+        None if there is no such value. Reads all documents that have the key.
+        """
         values = [value for value in self._values(metadata_field, None) if not isinstance(value, bool)]
         numbers = [value for value in values if isinstance(value, (int, float))]
         comparable: list[Any] = numbers or [value for value in values if isinstance(value, str)]
@@ -169,14 +185,16 @@ class StratannDocumentStore:
     def get_metadata_field_unique_values(
         self, metadata_field: str, search_term: str | None = None, from_: int = 0, size: int = 10, filters: dict[str, Any] | None = None
     ) -> tuple[list[Any], int]:
-        """Different values of a key that contain a text, in any case, in their order as texts, `size` of them from `from_` on; and how many there are in all."""
+        """The different values of a key that contain a text, in any case, and their total number.
+        They are sorted as texts; `size` of them are returned, from the `from_`-th on.
+        """
         found = {_distinct(value): value for value in self._values(metadata_field, filters)}
         kept = [value for value in found.values() if search_term is None or search_term.lower() in str(value).lower()]
         kept.sort(key=lambda value: (str(value), type(value).__name__))
         return kept[from_ : from_ + size], len(kept)
 
     def _values(self, field: str, filters: dict[str, Any] | None) -> list[Any]:
-        """The values of a key; a list's items are values."""
+        """The values of a key. The items of a list are values."""
         key, columns = _key(field), self._documents.columns()
         wanted, there = translate(filters, columns), columns.exists(key)
         values: list[Any] = []
@@ -197,7 +215,8 @@ class StratannDocumentStore:
         return_embedding: bool = False,
         search: dict[str, Any] | None = None,
     ) -> list[Document]:
-        """The nearest documents, with their scores: the cosine, the inner product, or minus the squared distance; from 0 to 1 if they are scaled.
+        """The nearest documents, with their scores: the cosine, the inner product, or minus the
+        squared distance. With `scale_score` scores are from 0 to 1.
 
         `search` has arguments of `stratann.Index.search`: recall, list_size, ...
         """
@@ -211,7 +230,8 @@ class StratannDocumentStore:
             documents.append(_document(stored, _SCALED[self.metric](score) if scale_score else score))
         return documents
 
-    # The same, awaited, in threads: reads of the index and of its files leave the loop free.
+    # Asynchronous methods. They run in threads, so that reads of the index leave the event loop
+    # free.
 
     async def count_documents_async(self) -> int:
         """As `count_documents`."""
@@ -283,5 +303,5 @@ def _key(field: str) -> str:
 
 
 def _distinct(value: Any) -> Any:
-    """What tells a value from others: 1, 1.0, True and "1" are four."""
+    """A key that differs for different values: 1, 1.0, True and "1" are four values."""
     return type(value).__name__, repr(value)

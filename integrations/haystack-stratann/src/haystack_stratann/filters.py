@@ -1,9 +1,10 @@
-"""Haystack's filters as StratANN's: each is answered by the index, or refused.
+"""Translates Haystack's filters to StratANN's. The index answers each filter, or refuses it.
 
-    {"field": "meta.year", "operator": ">=", "value": 2020}                  a comparison
-    {"operator": "AND", "conditions": [.., ..]}                              AND, OR, NOT (not all of them)
+    {"field": "meta.year", "operator": ">=", "value": 2020}    a comparison
+    {"operator": "AND", "conditions": [.., ..]}                AND, OR, NOT (not all of them)
 
-Texts in ISO 8601 are times for > >= < <=, and equal another that says the same time; without a zone they are UTC.
+Texts in ISO 8601 are times for > >= < <=. Such a text equals another text with the same time.
+Without a zone they are UTC.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from stratann.documents import Columns
 
 
 def translate(given: dict[str, Any] | None, columns: Columns) -> stratann.Filter | None:
-    """The filter as StratANN has it; None for no filter. Raises FilterError where it says nothing that can be asked."""
+    """The filter of StratANN; None for no filter. Raises FilterError for a filter that the index
+    cannot answer.
+    """
     if not given:
         return None
     try:
@@ -28,12 +31,12 @@ def translate(given: dict[str, Any] | None, columns: Columns) -> stratann.Filter
 
 def _condition(given: Any, columns: Columns) -> stratann.Filter:
     if not isinstance(given, dict):
-        raise FilterError(f"a condition is {given!r}: it must be a dict")
+        raise FilterError(f"a condition is {given!r}; it must be a dict")
     if "field" in given:
         return _comparison(given, columns)
     operator, conditions = _taken(given, "operator"), _taken(given, "conditions")
     if operator not in ("AND", "OR", "NOT") or not isinstance(conditions, list) or not conditions:
-        raise FilterError(f"a filter has the operator {operator!r} and the conditions {conditions!r}: pass AND, OR or NOT, and a list of dicts")
+        raise FilterError(f"a filter has the operator {operator!r} and the conditions {conditions!r}. Pass AND, OR or NOT, and a list of dicts")
     if operator == "NOT":
         return columns.negated(lambda: _joined("AND", conditions, columns))
     return _joined(operator, conditions, columns)
@@ -50,13 +53,13 @@ def _joined(operator: str, conditions: list[Any], columns: Columns) -> stratann.
 def _comparison(given: dict[str, Any], columns: Columns) -> stratann.Filter:
     field, operator, value = (_taken(given, name) for name in ("field", "operator", "value"))
     if not isinstance(field, str):
-        raise FilterError(f"a filter has the field {field!r}: it must be a str")
+        raise FilterError(f"a filter has the field {field!r}; it must be a str")
     if operator not in _OPERATORS:
-        raise FilterError(f"a filter of {field!r} has the operator {operator!r}: it must be one of {', '.join(_OPERATORS)}")
+        raise FilterError(f"a filter of {field!r} has the operator {operator!r}; it must be one of {', '.join(_OPERATORS)}")
     if field == "id":
         return _OPERATORS[operator](columns, columns.ID, value)
     if field in ("content", "blob", "embedding", "score", "sparse_embedding"):
-        raise FilterError(f"a filter asks for {field!r}: StratANN filters by the id and by meta")
+        raise FilterError(f"a filter asks for {field!r}; StratANN filters by the id and by meta. Use one of these fields")
     return _OPERATORS[operator](columns, field.removeprefix("meta."), value)
 
 
@@ -76,7 +79,7 @@ def _equal(columns: Columns, key: str, value: Any) -> stratann.Filter:
 
 def _in(columns: Columns, key: str, value: Any) -> stratann.Filter:
     if not isinstance(value, list):
-        raise FilterError(f"a filter asks whether {key!r} is in {value!r}: pass a list")
+        raise FilterError(f"a filter asks whether {key!r} is in {value!r}. Pass a list")
     return columns.is_in(key, value)
 
 

@@ -15,11 +15,12 @@ class StratannEmbeddingRetriever:
     """The documents of a `StratannDocumentStore` nearest to an embedding.
 
     :param document_store: The store.
-    :param filters: Which documents; at run time others can be given.
-    :param top_k: How many.
-    :param scale_score: Scores from 0 to 1, instead of the cosine, the inner product or minus the squared distance.
-    :param return_embedding: Whether documents come with their embeddings.
-    :param filter_policy: Whether filters at run time replace those here, or both have to match.
+    :param filters: The default filters. `run` can be given others.
+    :param top_k: The number of documents to return.
+    :param scale_score: Whether scores are from 0 to 1, instead of the cosine, the inner product or
+    minus the squared distance.
+    :param return_embedding: Whether documents are returned with their embeddings.
+    :param filter_policy: Whether filters of `run` replace the default ones, or both must match.
     :param search: Arguments of `stratann.Index.search`, such as `{"recall": 0.95}`.
     """
 
@@ -35,9 +36,9 @@ class StratannEmbeddingRetriever:
         search: dict[str, Any] | None = None,
     ) -> None:
         if not isinstance(document_store, StratannDocumentStore):
-            raise TypeError(f"document_store is of type {type(document_store).__name__}: it must be a StratannDocumentStore")
+            raise TypeError(f"document_store is of type {type(document_store).__name__}; it must be a StratannDocumentStore")
         if top_k <= 0:
-            raise ValueError(f"top_k is {top_k}: it must be 1 or more")
+            raise ValueError(f"top_k is {top_k}; it must be 1 or more")
         self.document_store = document_store
         self.filters = filters
         self.top_k = top_k
@@ -47,7 +48,7 @@ class StratannEmbeddingRetriever:
         self.search = search
 
     def to_dict(self) -> dict[str, Any]:
-        """What the component was made with."""
+        """The arguments of the component, as a dict."""
         return default_to_dict(
             self,
             document_store=self.document_store.to_dict(),
@@ -61,7 +62,7 @@ class StratannEmbeddingRetriever:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> StratannEmbeddingRetriever:
-        """The component that `to_dict` was asked of."""
+        """The component that `to_dict` was called on."""
         given = dict(data["init_parameters"])
         if isinstance(given["document_store"], dict):
             given["document_store"] = StratannDocumentStore.from_dict(given["document_store"])

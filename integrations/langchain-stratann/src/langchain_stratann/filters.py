@@ -1,7 +1,8 @@
-"""Filters of metadata as dicts, for StratANN to search with.
+"""Translates filters of metadata, given as dicts, to StratANN's filters.
 
-    {"year": 2024, "tags": {"$contains": "sea"}}              all of them
-    {"$or": [{"year": {"$gte": 2020}}, {"kind": ["a", "b"]}]}  one of them; a list is one of its values
+    {"year": 2024, "tags": {"$contains": "sea"}}               all conditions
+    {"$or": [{"year": {"$gte": 2020}}, {"kind": ["a", "b"]}]}  one of them; a list is one of its
+    values
 """
 
 from __future__ import annotations
@@ -13,29 +14,31 @@ import stratann
 from stratann.documents import Columns
 
 Filter = stratann.Filter | str | Mapping[str, Any] | None
-"""A filter of StratANN's, as text or as an object; or a dict. None is no filter."""
+"""A filter of StratANN, as a text or an object, or a dict. None is no filter."""
 
 
 def translate(given: Filter, columns: Columns) -> stratann.Filter | str | None:
-    """The filter as StratANN has it. Raises ValueError or TypeError where a dict says nothing that can be asked."""
+    """The filter of StratANN. Raises ValueError or TypeError for a dict that the index cannot
+    answer.
+    """
     if given is None or isinstance(given, (str, stratann.Filter)):
         return given
     if not isinstance(given, Mapping):
-        raise TypeError(f"filter is {given!r}: pass a dict, a text such as \"year >= 2020\", or a stratann.Filter")
+        raise TypeError(f"filter is {given!r}. Pass a dict, a text such as \"year >= 2020\", or a stratann.Filter")
     return _all(given, columns) if given else None
 
 
 def _all(given: Mapping[str, Any], columns: Columns) -> stratann.Filter:
     if not isinstance(given, Mapping):
-        raise TypeError(f"a filter has {given!r} where a dict has to be: pass {{key: value}}")
+        raise TypeError(f"a filter has {given!r} in place of a dict. Pass {{key: value}}")
     found = None
     for key, wanted in given.items():
         if not isinstance(key, str):
-            raise TypeError(f"a filter has the key {key!r}: keys of metadata that filters ask are str")
+            raise TypeError(f"a filter has the key {key!r}; a key of metadata in a filter must be a str")
         one = _combined(key, wanted, columns) if key.startswith("$") else _of_key(key, wanted, columns)
         found = one if found is None else found & one
     if found is None:
-        raise ValueError("a filter has an empty dict: name a key of the metadata, or leave it away")
+        raise ValueError("a filter has an empty dict. Name a key of the metadata, or leave the dict out")
     return found
 
 
@@ -43,7 +46,7 @@ def _combined(word: str, wanted: Any, columns: Columns) -> stratann.Filter:
     if word == "$not" and isinstance(wanted, Mapping):
         return columns.negated(lambda: _all(wanted, columns))
     if word not in ("$and", "$or") or not isinstance(wanted, (list, tuple)) or not wanted:
-        raise ValueError(f'a filter has {word!r}: {wanted!r}: it knows "$and" and "$or" with a list of dicts, and "$not" with a dict')
+        raise ValueError(f'a filter has {word!r}: {wanted!r}. Pass "$and" or "$or" with a list of dicts, or "$not" with a dict')
     parts = [_all(one, columns) for one in wanted]
     found = parts[0]
     for part in parts[1:]:
@@ -59,17 +62,17 @@ def _of_key(key: str, wanted: Any, columns: Columns) -> stratann.Filter:
     found = None
     for operator, value in wanted.items():
         if operator not in _OPERATORS:
-            raise ValueError(f"a filter of {key!r} has {operator!r}: it knows {', '.join(_OPERATORS)}")
+            raise ValueError(f"a filter of {key!r} has {operator!r}. Pass one of {', '.join(_OPERATORS)}")
         one = _OPERATORS[operator](columns, key, value)
         found = one if found is None else found & one
     if found is None:
-        raise ValueError(f"a filter of {key!r} is an empty dict: pass a value, or a dict with {', '.join(_OPERATORS)}")
+        raise ValueError(f"a filter of {key!r} is an empty dict. Pass a value, or a dict with {', '.join(_OPERATORS)}")
     return found
 
 
 def _between(columns: Columns, key: str, value: Any) -> stratann.Filter:
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise ValueError(f'a filter of {key!r} has "$between": {value!r}: pass a list of the least and the most, as in {{"$between": [2020, 2022]}}')
+        raise ValueError(f'a filter of {key!r} has "$between": {value!r}. Pass a list of the least and the largest value, as in {{"$between": [2020, 2022]}}')
     low, high = value
     return columns.order(key, ">=", low) & columns.order(key, "<=", high)
 

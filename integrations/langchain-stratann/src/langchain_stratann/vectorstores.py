@@ -26,21 +26,26 @@ from .filters import Filter, translate
 
 
 class StratannVectorStore(VectorStore):
-    """Documents in the folder of a StratANN index, which may be larger than memory. It is there from the first document on, and again when it is opened.
+    """Documents in the folder of a StratANN index, which may be larger than memory. The folder
+    exists from the first document on, and can be opened again later.
 
-    Adding a document whose id is there replaces it. Each is durable when `add_documents` returns; after a crash it is there as a whole or not at all.
+    If a document is added whose id exists already, it replaces that document. Each document is
+    durable when `add_documents` returns. After a crash the store has the whole document or none of
+    it.
 
     Args:
         embedding: The model.
-        path: The folder. Any number of threads and processes may search; one process at a time changes, from its first change to `close`.
-        metric: "cosine", "ip" or "l2"; of an index that is there it has to be the same.
-        memory: What searches may take, in bytes or as "64MiB"; None is what the machine has.
-        filterable: The keys of metadata that filters may ask; None is all. There can be at most 1024.
-        options: Of `stratann.build`, such as `preset`.
+        path: The folder. Any number of threads and processes may search. One process at a time
+        makes changes, from its first change to `close`.
+        metric: "cosine", "ip" or "l2". An existing index must have the same metric.
+        memory: The most memory of searches, in bytes or as "64MiB". None is no cap.
+        filterable: The keys of metadata that filters may ask for, at most 1024. None is all.
+        options: Arguments of `stratann.build`, such as `preset`.
 
-    Scores are distances: "cosine" is 1 - cos, "ip" minus the inner product, "l2" the squared distance; smaller is nearer.
-    `similarity_search_with_relevance_scores` has 1 for the nearest there can be: the cosine (0 where it is negative), the inner product, or, for vectors of
-    length 1, 1 - distance / sqrt(2).
+    Scores are distances: "cosine" is 1 - cos, "ip" minus the inner product, "l2" the squared
+    distance. Smaller is nearer. In `similarity_search_with_relevance_scores` a larger score is
+    nearer, and 1 is the best. For "cosine" this score is the cosine, or 0 if that is negative. For
+    "ip" it is the inner product. For "l2" it is 1 - distance / sqrt(2), for vectors of length 1.
     """
 
     def __init__(
@@ -64,11 +69,13 @@ class StratannVectorStore(VectorStore):
 
     @property
     def documents(self) -> Documents:
-        """What is stored, as StratANN has it: to count, to scan, to delete by filter."""
+        """The documents as StratANN stores them: to count, to scan, and to delete by a filter."""
         return self._documents
 
     def close(self) -> None:
-        """Ends the changes, so that another process may make some. The store stays open for searches."""
+        """Ends the changes, so that another process may make changes. The store stays open for
+        searches.
+        """
         self._documents.close()
 
     # Changes.
@@ -76,7 +83,9 @@ class StratannVectorStore(VectorStore):
     def add_texts(
         self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *, ids: Sequence[str | None] | None = None, **kwargs: Any
     ) -> list[str]:
-        """Embeds texts and adds them, in place of those with the same ids; their ids, of which new ones are UUIDs."""
+        """Embeds and adds texts, and returns their ids. A text replaces the one with the same id.
+        New ids are UUIDs.
+        """
         texts = listed(texts, "texts", "add_texts({})")
         named = _named(texts, metadatas, ids)
         return self._put(texts, named, self._embedding.embed_documents(texts) if texts else [])
@@ -84,7 +93,9 @@ class StratannVectorStore(VectorStore):
     async def aadd_texts(
         self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *, ids: Sequence[str | None] | None = None, **kwargs: Any
     ) -> list[str]:
-        """As `add_texts`; the model's own `aembed_documents` is awaited, and the store in a thread."""
+        """As `add_texts`. Awaits the model's `aembed_documents`, and writes to the store in a
+        thread.
+        """
         texts = listed(texts, "texts", "add_texts({})")
         named = _named(texts, metadatas, ids)
         vectors = await self._embedding.aembed_documents(texts) if texts else []
@@ -93,23 +104,25 @@ class StratannVectorStore(VectorStore):
     def add_embeddings(
         self, text_embeddings: Iterable[tuple[str, list[float]]], metadatas: list[dict[str, Any]] | None = None, *, ids: Sequence[str | None] | None = None
     ) -> list[str]:
-        """Adds texts whose embeddings are there, as `add_texts` does."""
+        """Adds texts with given embeddings, as `add_texts` does."""
         pairs = list(text_embeddings)
         texts = [text for text, _ in pairs]
         return self._put(texts, _named(texts, metadatas, ids), [vector for _, vector in pairs])
 
     def _put(self, texts: list[str], named: list[tuple[str, dict[str, Any]]], vectors: list[list[float]]) -> list[str]:
         if len(vectors) != len(texts):
-            raise ValueError(f"the model gave {len(vectors)} embeddings of {len(texts)} texts: it must give one of each")
+            raise ValueError(f"the model returned {len(vectors)} embeddings of {len(texts)} texts; it must return one of each")
         self._documents.put(Stored(id, text, metadata, vector) for text, (id, metadata), vector in zip(texts, named, vectors))
         return [id for id, _ in named]
 
     def delete(self, ids: list[str] | None = None, *, filter: Filter = None, **kwargs: Any) -> bool:
-        """Deletes documents by their ids, of which some may not be there; or those that match a filter; or, with neither, all."""
+        """Deletes documents by their ids, or the documents that match a filter, or all with
+        neither. Ids that do not exist are ignored.
+        """
         if ids is not None and filter is not None:
-            raise ValueError("delete takes ids or a filter: pass one of them")
+            raise ValueError("delete takes ids or a filter. Pass one of them")
         if isinstance(filter, (Mapping, str)) and not filter:
-            raise ValueError(f"delete has the empty filter {filter!r}, which would be everything: pass delete() without one where that is meant")
+            raise ValueError(f"delete has the empty filter {filter!r}, which matches all documents. To delete all, call delete() without a filter")
         if ids is not None:
             self._documents.delete(ids)
         else:
@@ -119,15 +132,17 @@ class StratannVectorStore(VectorStore):
     # Searches.
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Documents by their ids, in that order, without those that are not there."""
+        """Documents by their ids, in that order. Ids that do not exist are left out."""
         return [_document(found) for found in self._documents.get(ids) if found is not None]
 
     def similarity_search(self, query: str, k: int = 4, *, filter: Filter = None, **kwargs: Any) -> list[Document]:
-        """The k documents nearest to a text. `kwargs` are those of `stratann.Index.search`: recall, list_size, ..."""
+        """The k documents nearest to a text. `kwargs` are arguments of `stratann.Index.search`:
+        recall, list_size, ...
+        """
         return self.similarity_search_by_vector(self._embedding.embed_query(query), k, filter=filter, **kwargs)
 
     async def asimilarity_search(self, query: str, k: int = 4, *, filter: Filter = None, **kwargs: Any) -> list[Document]:
-        """As `similarity_search`; the model's own `aembed_query` is awaited, and the store in a thread."""
+        """As `similarity_search`. Awaits the model's `aembed_query`, and searches in a thread."""
         return await self.asimilarity_search_by_vector(await self._embedding.aembed_query(query), k, filter=filter, **kwargs)
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, *, filter: Filter = None, **kwargs: Any) -> list[Document]:
@@ -143,7 +158,9 @@ class StratannVectorStore(VectorStore):
         return self.similarity_search_with_score_by_vector(self._embedding.embed_query(query), k, filter=filter, **kwargs)
 
     async def asimilarity_search_with_score(self, query: str, k: int = 4, *, filter: Filter = None, **kwargs: Any) -> list[tuple[Document, float]]:
-        """As `similarity_search_with_score`; the model's own `aembed_query` is awaited, and the store in a thread."""
+        """As `similarity_search_with_score`. Awaits the model's `aembed_query`, and searches in a
+        thread.
+        """
         vector = await self._embedding.aembed_query(query)
         return await run_in_executor(None, self.similarity_search_with_score_by_vector, vector, k, filter=filter, **kwargs)
 
@@ -156,20 +173,24 @@ class StratannVectorStore(VectorStore):
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, *, filter: Filter = None, **kwargs: Any
     ) -> list[Document]:
-        """Of the `fetch_k` documents nearest to a text k that are near and unlike each other: `lambda_mult` 1 is only near, 0 only unlike."""
+        """k of the `fetch_k` documents nearest to a text, chosen to be near and unlike each other.
+        With `lambda_mult` 1 only nearness counts, with 0 only unlikeness.
+        """
         return self.max_marginal_relevance_search_by_vector(self._embedding.embed_query(query), k, fetch_k, lambda_mult, filter=filter, **kwargs)
 
     async def amax_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, *, filter: Filter = None, **kwargs: Any
     ) -> list[Document]:
-        """As `max_marginal_relevance_search`; the model's own `aembed_query` is awaited, and the store in a thread."""
+        """As `max_marginal_relevance_search`. Awaits the model's `aembed_query`, and searches in a
+        thread.
+        """
         vector = await self._embedding.aembed_query(query)
         return await run_in_executor(None, self.max_marginal_relevance_search_by_vector, vector, k, fetch_k, lambda_mult, filter=filter, **kwargs)
 
     def max_marginal_relevance_search_by_vector(
         self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, *, filter: Filter = None, **kwargs: Any
     ) -> list[Document]:
-        """As `max_marginal_relevance_search`, of a vector."""
+        """As `max_marginal_relevance_search`, for a vector."""
         found = [document for document, _ in self._search(embedding, fetch_k, filter, vectors=True, **kwargs)]
         query = numpy.array(embedding, numpy.float32)
         chosen = maximal_marginal_relevance(query, [document.vector for document in found], lambda_mult=lambda_mult, k=k)
@@ -193,9 +214,9 @@ class StratannVectorStore(VectorStore):
         path: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> StratannVectorStore:
-        """A store in the folder `path`, with these texts added to what is there."""
+        """A store in the folder `path`, with these texts added to its documents."""
         if path is None:
-            raise TypeError("a StratannVectorStore is a folder on disk: pass path=")
+            raise TypeError("a StratannVectorStore needs a folder on disk. Pass path=")
         store = cls(embedding, path, **kwargs)
         store.add_texts(texts, metadatas, ids=ids)
         return store
@@ -212,7 +233,7 @@ class StratannVectorStore(VectorStore):
         path: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> StratannVectorStore:
-        """As `from_texts`; the model's own `aembed_documents` is awaited."""
+        """As `from_texts`. Awaits the model's `aembed_documents`."""
         store = cls.from_texts([], embedding, path=path, **kwargs)
         await store.aadd_texts(texts, metadatas, ids=ids)
         return store
@@ -229,7 +250,7 @@ def _named(texts: list[str], metadatas: list[dict[str, Any]] | None, ids: Sequen
             continue
         listed(given, what, f"{what}={{}}")
         if len(given) != len(texts):
-            raise ValueError(f"there are {len(given)} {what} for {len(texts)} texts: pass one for each")
+            raise ValueError(f"there are {len(given)} {what} for {len(texts)} texts. Pass one for each text")
     ids = [None] * len(texts) if ids is None else ids
     metadatas = [{}] * len(texts) if metadatas is None else metadatas
     return [(id or str(uuid.uuid4()), metadata or {}) for id, metadata in zip(ids, metadatas)]

@@ -1,7 +1,8 @@
-"""LlamaIndex's metadata filters as StratANN's.
+"""Translates LlamaIndex's metadata filters to StratANN's.
 
-All operators are asked of the index but TEXT_MATCH and TEXT_MATCH_INSENSITIVE: that a text has another in it is looked for in Python, in the documents
-that match all else, nearest first (`Wanted.check`). Filters may be nested. A missing value matches NE, NIN and IS_EMPTY alone.
+The index answers all operators except TEXT_MATCH and TEXT_MATCH_INSENSITIVE. These two search for a
+text in a text, which Python does (`Wanted.check`). It checks the documents that match all other
+conditions, nearest first. Filters may be nested. A missing value matches only NE, NIN and IS_EMPTY.
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ _TEXTS = (FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE)
 
 
 class Wanted(NamedTuple):
-    """What the index is asked, None for nothing; and what a document it found has to pass besides, None for nothing."""
+    """The filter for the index, and a check in Python for the documents that it finds. Each is None
+    if there is nothing to ask or check.
+    """
 
     filter: stratann.Filter | None
     check: Callable[[Document], bool] | None
 
     def and_also(self, filter: stratann.Filter) -> Wanted:
-        """The same, of documents that match this, too."""
+        """The same condition, and this filter as well."""
         return self._replace(filter=filter if self.filter is None else self.filter & filter)
 
 
 def translate(given: MetadataFilters | None, columns: Columns) -> Wanted:
-    """What is to be asked. Raises ValueError or TypeError where a filter says nothing that can be."""
+    """The condition for the index and for Python. Raises ValueError or TypeError for a filter that
+    cannot be answered.
+    """
     if given is None or not given.filters:
         return Wanted(None, None)
     filter = _asked(given, columns)
@@ -37,7 +42,7 @@ def translate(given: MetadataFilters | None, columns: Columns) -> Wanted:
 
 
 def has_nothing(given: MetadataFilters) -> bool:
-    """Whether it, or one in it, has no filters."""
+    """Whether this filter, or a nested one, has no conditions."""
     return not given.filters or any(isinstance(part, MetadataFilters) and has_nothing(part) for part in given.filters)
 
 
@@ -48,12 +53,15 @@ def _has_texts(given: MetadataFilter | MetadataFilters) -> bool:
 
 
 def _asked(given: MetadataFilter | MetadataFilters, columns: Columns) -> stratann.Filter:
-    """What the index can say; what it can't say is left out of an AND, and makes all else match."""
+    """The part of a filter that the index can answer. It matches at least the documents of the whole
+    filter. A condition on a text becomes `exists`, and is left out of a NOT.
+    """
     if isinstance(given, MetadataFilter):
         return columns.exists(given.key) if given.operator in _TEXTS else _OPERATORS[given.operator](columns, given.key, given.value)
     condition = given.condition or FilterCondition.AND
     if condition == FilterCondition.NOT and _has_texts(given):
-        # What has a text in it is asked all the same: its keys may be such as cannot be.
+        # Conditions on texts are translated too, since their keys may be ones that filters must not
+        # ask for.
         parts = [(columns.negated(functools.partial(_asked, part, columns)), _has_texts(part)) for part in given.filters]
         return _joined(FilterCondition.AND, [part for part, is_text in parts if not is_text], columns)
     if condition == FilterCondition.NOT:
@@ -69,7 +77,7 @@ def _joined(condition: FilterCondition, parts: list[stratann.Filter], columns: C
 
 
 class _Check:
-    """Whether a document matches, said in Python."""
+    """Checks in Python whether a document matches."""
 
     def __init__(self, given: MetadataFilters) -> None:
         self._given = given
@@ -93,11 +101,11 @@ def _check_texts(given: MetadataFilter | MetadataFilters) -> None:
         for part in given.filters:
             _check_texts(part)
     elif given.operator in _TEXTS and not isinstance(given.value, str):
-        raise TypeError(f"a filter {given.operator.value} of {given.key!r} has the value {given.value!r}: it must be a text")
+        raise TypeError(f"a filter {given.operator.value} of {given.key!r} has the value {given.value!r}; it must be a text")
 
 
 def _matches(operator: FilterOperator, value: Any, wanted: Any) -> bool:
-    """As the index says it, for filters of which a part is a text's."""
+    """Compares as the index does, for filters in which a condition is on texts."""
     if operator == FilterOperator.TEXT_MATCH:
         return isinstance(value, str) and wanted in value
     if operator == FilterOperator.TEXT_MATCH_INSENSITIVE:

@@ -1,7 +1,8 @@
 """A vector store in a folder on disk.
 
     store = StratannVectorStore(path="notes.idx", memory="256MiB")
-    index = VectorStoreIndex.from_documents(documents, storage_context=StorageContext.from_defaults(vector_store=store))
+    context = StorageContext.from_defaults(vector_store=store)
+    index = VectorStoreIndex.from_documents(documents, storage_context=context)
     index = VectorStoreIndex.from_vector_store(store)      # when it is opened again
 """
 
@@ -28,25 +29,27 @@ from stratann.documents import Document, Documents
 
 from .filters import Wanted, has_nothing, translate
 
-# By these keys filters find the document that a node is of, as in other stores.
+# Keys by which filters find the document of a node, as in other stores.
 _OF_DOCUMENT = ("ref_doc_id", "doc_id", "document_id")
 _CANDIDATES = 4
 
 
 class StratannVectorStore(BasePydanticVectorStore):
-    """Nodes in the folder of a StratANN index, which may be larger than memory. It is there from the first node on.
+    """Nodes in the folder of a StratANN index, which may be larger than memory. The folder exists
+    from the first node on.
 
-    Adding a node whose id is there replaces it. Each is durable when `add` returns; after a crash it is there as a whole or not at all.
-    Similarities are the cosine, the inner product, or 1 / (1 + squared distance).
+    If a node is added whose id exists already, it replaces that node. Each node is durable when
+    `add` returns. After a crash the store has the whole node or none of it. Similarities are the
+    cosine, the inner product, or 1 / (1 + squared distance).
     """
 
     stores_text: bool = True
     flat_metadata: bool = False
-    path: str = Field(description="The folder. One process at a time changes it, from its first change to `close`; any number search.")
-    metric: str = Field(default="cosine", description='"cosine", "ip" or "l2"; of an index that is there it has to be the same.')
-    memory: int | str | None = Field(default=None, description='What searches may take, in bytes or as "64MiB".')
-    filterable: list[str] | None = Field(default=None, description="The keys of metadata that filters may ask; None is all. There can be at most 1024.")
-    options: dict[str, Any] = Field(default_factory=dict, description="Of `stratann.build`, such as `preset`.")
+    path: str = Field(description="The folder. One process at a time makes changes, from its first change to `close`. Any number may search.")
+    metric: str = Field(default="cosine", description='"cosine", "ip" or "l2". An existing index must have the same metric.')
+    memory: int | str | None = Field(default=None, description='The most memory of searches, in bytes or as "64MiB".')
+    filterable: list[str] | None = Field(default=None, description="The keys of metadata that filters may ask for, at most 1024. None is all.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Arguments of `stratann.build`, such as `preset`.")
 
     _documents: Documents = PrivateAttr()
 
@@ -57,20 +60,24 @@ class StratannVectorStore(BasePydanticVectorStore):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name by which LlamaIndex knows the class."""
+        """LlamaIndex's name of the class."""
         return "StratannVectorStore"
 
     @property
     def client(self) -> stratann.Index | None:
-        """The index as it is now; None before the first node."""
+        """The current index; None before the first node."""
         return self._documents.index()
 
     def close(self) -> None:
-        """Ends the changes, so that another process may make some. The store stays open for searches."""
+        """Ends the changes, so that another process may make changes. The store stays open for
+        searches.
+        """
         self._documents.close()
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Adds nodes that have embeddings, in place of those with the same ids; their ids."""
+        """Adds nodes with embeddings, and returns their ids. A node replaces the one with the same
+        id.
+        """
         self._documents.put(map(_stored, nodes))
         return [node.node_id for node in nodes]
 
@@ -79,14 +86,16 @@ class StratannVectorStore(BasePydanticVectorStore):
         self._documents.delete_matching(self._documents.columns().equal(_OF_DOCUMENT[0], ref_doc_id))
 
     def delete_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any) -> None:
-        """Deletes nodes by their ids, or those that match, or those of the ids that match. With neither, nothing: that is `clear`."""
+        """Deletes nodes by their ids, or nodes that match filters. With both, a node must match
+        both. With neither, nothing is deleted; `clear` deletes all.
+        """
         if node_ids is None and filters is None:
             return
         if filters is None:
             self._documents.delete(node_ids or [])
             return
         if has_nothing(filters):
-            raise ValueError("delete_nodes has a filter without conditions, which would be everything: clear() deletes all, and ids alone are deleted with filters=None")
+            raise ValueError("delete_nodes has a filter without conditions, which matches all nodes. To delete all, call clear(); to delete by ids alone, pass filters=None")
         wanted = self._wanted(filters, node_ids, deleting=True)
         if wanted.check is None:
             self._documents.delete_matching(wanted.filter)
@@ -98,7 +107,9 @@ class StratannVectorStore(BasePydanticVectorStore):
         self._documents.delete_matching(None)
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
-        """Nodes by their ids, or those that match, or those of the ids that match; all with neither. With their embeddings."""
+        """Nodes by their ids, or nodes that match filters, with their embeddings. With both, a node
+        must match both. With neither, all nodes.
+        """
         if node_ids is not None and filters is None:
             return [_node(found) for found in self._documents.get(node_ids, vectors=True) if found is not None]
         wanted = self._wanted(filters, node_ids)
@@ -106,20 +117,22 @@ class StratannVectorStore(BasePydanticVectorStore):
         return [_node(one) for one in found if wanted.check is None or wanted.check(one)]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """The nodes nearest to an embedding: DEFAULT, or MMR for nodes that are near and unlike each other.
+        """The nodes nearest to an embedding. The mode is DEFAULT, or MMR for nodes that are near
+        and unlike each other.
 
-        `kwargs` are those of `stratann.Index.search` (recall, list_size, ...), and with MMR `mmr_threshold` and `mmr_prefetch_k`.
+        `kwargs` are arguments of `stratann.Index.search` (recall, list_size, ...), and with MMR
+        also `mmr_threshold` and `mmr_prefetch_k`.
         """
         if query.query_embedding is None:
-            raise ValueError("a query has no embedding: StratANN searches by embeddings; `get_nodes` finds by filters alone")
-        # LlamaIndex's retrievers pass an empty list of ids where they mean all.
+            raise ValueError("a query has no embedding, and StratANN searches by embeddings. To find nodes by filters alone, call `get_nodes`")
+        # LlamaIndex's retrievers pass an empty list of ids to mean all nodes.
         wanted = self._wanted(query.filters, query.node_ids or None)
         if query.doc_ids:
             wanted = wanted.and_also(self._documents.columns().is_in(_OF_DOCUMENT[0], query.doc_ids))
         if query.mode == VectorStoreQueryMode.MMR:
             return self._unlike(query, wanted, **kwargs)
         if query.mode != VectorStoreQueryMode.DEFAULT:
-            raise ValueError(f"the mode of a query is {query.mode.value}: StratANN has {VectorStoreQueryMode.DEFAULT.value} and {VectorStoreQueryMode.MMR.value}")
+            raise ValueError(f"the mode of a query is {query.mode.value}; StratANN has {VectorStoreQueryMode.DEFAULT.value} and {VectorStoreQueryMode.MMR.value}. Pass one of these")
         found = self._documents.search(query.query_embedding, query.similarity_top_k, filter=wanted.filter, check=wanted.check, **kwargs)
         return self._result([(one, self._similarity(distance)) for one, distance in found])
 
@@ -156,10 +169,11 @@ class StratannVectorStore(BasePydanticVectorStore):
         )
 
     def persist(self, persist_path: str = "", fs: Any = None) -> None:
-        """Nothing to do: what was added is in the folder."""
+        """Makes changes durable. The nodes are in the folder already, so nothing else is to do."""
         self._documents.flush()
 
-    # The same, awaited, in threads: reads of the index and of its files leave the loop free.
+    # Asynchronous methods. They run in threads, so that reads of the index leave the event loop
+    # free.
 
     async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """As `add`."""
@@ -187,7 +201,9 @@ class StratannVectorStore(BasePydanticVectorStore):
 
 
 def _stored(node: BaseNode) -> Document:
-    """A node: its metadata is what filters ask, and all else its content."""
+    """A node as a document. Its metadata is for filters, and everything else is the document's
+    content.
+    """
     held = node_to_metadata_dict(node, remove_text=False)
     content = json.loads(held["_node_content"])
     content["metadata"] = {key: value for key, value in content["metadata"].items() if key in _OF_DOCUMENT}

@@ -1,4 +1,6 @@
-"""StratANN for MTEB: `StratannSearchIndex`, a search index of encoders (`IndexEncoderSearchProtocol`) on disk."""
+"""StratANN for MTEB: `StratannSearchIndex`, a search index of encoders on disk
+(`IndexEncoderSearchProtocol`).
+"""
 
 from .search_index import StratannSearchIndex
 

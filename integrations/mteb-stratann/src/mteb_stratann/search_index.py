@@ -28,14 +28,18 @@ _NO_ID = 2**64 - 1
 
 
 class StratannSearchIndex:
-    """The corpus of a task as an index on disk: the whole of it is searched, or documents that are ranked already are ranked anew.
+    """The corpus of a task as an index on disk. A search covers the whole corpus, or ranks
+    documents again that are ranked already.
 
     Args:
-        model: The encoder; its similarity has to be the cosine, the inner product or the Euclidean distance.
-        path: A folder for the index; None is a temporary one. It is removed by `clear`, which MTEB calls after each search.
-        memory: What searches may take, in bytes or as "64MiB"; None is what the machine has.
+        model: The encoder. Its similarity must be the cosine, the inner product or the Euclidean
+        distance.
+        path: A folder for the index. None is a temporary one. `clear`, which MTEB calls after each
+        search, removes it.
+        memory: The most memory of searches, in bytes or as "64MiB". None is no cap.
         build: Arguments of `stratann.build`, such as `{"degree": 64}`.
-        search: Arguments of `stratann.Index.search`: recall, list_size, ... Scores are exact unless `exact=False` is among them.
+        search: Arguments of `stratann.Index.search`: recall, list_size, ... Scores are exact unless
+        `exact=False` is among them.
 
     Scores are the cosine, the inner product, or minus the Euclidean distance.
     """
@@ -51,7 +55,7 @@ class StratannSearchIndex:
     ) -> None:
         similarity = model.mteb_model_meta.similarity_fn_name
         if similarity not in _METRICS:
-            raise ValueError(f"the model's similarity is {similarity}: StratANN has {', '.join(_METRICS)}")
+            raise ValueError(f"the model's similarity is {similarity}; StratANN has {', '.join(_METRICS)}. Use a model with one of these")
         self._metric = _METRICS[similarity]
         self._path = None if path is None else pathlib.Path(path)
         self._memory = memory
@@ -63,15 +67,15 @@ class StratannSearchIndex:
         self._count = 0
 
     def add_documents(self, embeddings: Any, idxs: Sequence[str]) -> None:
-        """Adds documents: the first are built into an index, and others inserted into it."""
+        """Adds documents. The first call builds the index, and later calls insert into it."""
         rows = _rows(embeddings)
         if len(rows) != len(idxs):
-            raise ValueError(f"there are {len(rows)} embeddings and {len(idxs)} ids: pass one of each for a document")
+            raise ValueError(f"there are {len(rows)} embeddings and {len(idxs)} ids. Pass one of each for a document")
         if not len(rows):
             return
         if self._index is None:
             self._folder = self._path or pathlib.Path(tempfile.mkdtemp(prefix="mteb-stratann-"))
-            # Only who asks for a recall needs what it takes to be measured.
+            # A build measures recall only if searches will ask for one.
             options = {"calibrate": "recall" in self._search, **self._build}
             stratann.build(rows, self._folder / "index", metric=self._metric, **options)
             self._index = stratann.open(self._folder / "index", memory=self._memory)
@@ -90,19 +94,20 @@ class StratannSearchIndex:
         top_ranked: Mapping[str, Sequence[str]] | None = None,
         query_idx_to_id: Mapping[int, str] | None = None,
     ) -> tuple[list[list[float]], list[list[int]]]:
-        """For each query scores, largest first, and where the documents are: in the order of adding or, with `top_ranked`, in the query's list.
+        """For each query the scores, largest first, and the positions of the documents. A position
+        counts documents in the order of adding, or with `top_ranked` in the query's list.
 
-        `similarity_fn` is not asked: the metric is the model's.
+        `similarity_fn` is not called, since the metric is the model's.
         """
         if self._index is None:
-            raise ValueError("there are no documents to search: add_documents comes first")
+            raise ValueError("there are no documents to search. Call add_documents first")
         queries = _rows(embeddings)
         if top_ranked is not None:
             if query_idx_to_id is None:
-                raise ValueError("ranking anew needs query_idx_to_id, which says whose documents are whose")
+                raise ValueError("top_ranked needs query_idx_to_id, which maps queries to their documents. Pass both")
             return self._ranked_anew(queries, top_k, top_ranked, query_idx_to_id)
         k = min(top_k, self._count)
-        # MTEB asks for a thousand, and a list is never shorter than that.
+        # MTEB asks for a thousand documents, and a list is never shorter than that number.
         options = {**self._search, "list_size": max(self._search["list_size"], k)} if "list_size" in self._search else self._search
         ids, distances = self._index.search(queries, k, **options)
         found = ids != _NO_ID
@@ -144,7 +149,7 @@ class StratannSearchIndex:
 
 
 def _rows(embeddings: Any) -> NDArray[numpy.float32]:
-    """Embeddings of numpy's or torch's, on whatever device, as (n, d) float32."""
+    """Embeddings of numpy or torch, on any device, as (n, d) float32."""
     if hasattr(embeddings, "detach"):
         embeddings = embeddings.detach().cpu().float().numpy()
     return numpy.ascontiguousarray(embeddings, numpy.float32)

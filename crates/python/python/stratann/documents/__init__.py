@@ -1,10 +1,11 @@
-"""Documents by their ids: text and metadata beside vectors in an index, as the adapters of `integrations/` keep them.
+"""Documents by their ids: text and metadata beside vectors in an index. The adapters in
+`integrations/` are built on this package.
 
     documents = stratann.documents.Documents("notes.idx", metric="cosine")
     documents.put([stratann.documents.Document("a", "A cat sleeps.", {"year": 2024}, vector)])
     [(found, distance)] = documents.search(query, k=1, filter="year >= 2020")
 
-Ids are any str; metadata is a dict, which filters ask by its keys; content is anything that JSON can say.
+An id is any str. Metadata is a dict, and filters ask for its keys. Content is any JSON value.
 """
 
 from .columns import Columns

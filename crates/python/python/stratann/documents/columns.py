@@ -1,17 +1,22 @@
-"""In which columns the metadata of documents stands, and comparisons by its keys.
+"""The columns that hold the metadata of documents, and comparisons by the keys of metadata.
 
-A column has one type, and metadata need not. What comes first of a key is in a column of the key's own name, and what is of another kind later
-in one of its own:
+A column has one type, but a key of metadata may have values of several kinds. Values of the first
+kind go into a column with the key's own name. Each other kind that comes later has a column of its
+own:
 
-    metadata            column                        type
-    {"year": 2024}      year                          float: whole numbers up to 2^53 and floats
-    {"year": "unknown"} _stratann_string:year         string
-    {"year": 2**60}     _stratann_integer:year        integer, always there
-    {"year": {...}}     none: "opaque:year" is an item of the list _stratann_keys
-    {"tags": []}        none: "empty:tags" is an item of it
-    {"note": ...}       none, where it is not among `filterable`: "note" is an item of the list _stratann_hidden
+```text
+metadata            column                        type
+{"year": 2024}      year                          float: whole numbers up to 2^53 and floats
+{"year": "unknown"} _stratann_string:year         string
+{"year": 2**60}     _stratann_integer:year        integer, never in the column `year`
+{"year": {...}}     none: "opaque:year" is an item of the list _stratann_keys
+{"tags": []}        none: "empty:tags" is an item of that list
+{"note": ...}       none if `filterable` lacks the key: "note" is an item of the list
+                    _stratann_hidden
+```
 
-So text such as "year >= 2020" means what it says where a key has values of one kind, and `Columns` compares by key whatever there is.
+So a filter text such as "year >= 2020" is complete if a key has values of one kind. `Columns`
+compares by key whatever kinds there are.
 """
 
 from __future__ import annotations
@@ -26,17 +31,17 @@ from .._stratann import Filter, column
 from ..attributes import several
 
 RESERVED = "_stratann_"
-"""How names of columns begin that are no metadata's."""
+"""The prefix of column names that do not belong to a key of metadata."""
 ID = "_stratann_id"
 """The column of the documents' ids."""
 BARE = "_stratann_bare"
 """The column that is true for documents without a vector."""
 LATE = "_stratann_late"
-"""The column that is true for documents that came after the index was built, while it is small."""
+"""The column that is true for documents that were added after the build of a small index."""
 KEYS = "_stratann_keys"
-"""The column of keys whose values no column has."""
+"""The column of keys whose values are in no column."""
 HIDDEN = "_stratann_hidden"
-"""The column of keys that the document has and that were not filterable when it came."""
+"""The column of keys that a document has, but that were not filterable when it was written."""
 
 _MOST_NAME = 128
 _MOST_STRING = 32 << 10
@@ -57,7 +62,9 @@ NOTHING, EVERYTHING = Filter("false"), Filter("true")
 
 
 def kind_of(value: Any) -> Tuple[Optional[str], Any]:
-    """The kind of column that a value goes into, and the value as it goes there; (None, None) if it goes into none."""
+    """The kind of column that a value goes into, and the value in the form of that column. (None,
+    None) if it goes into none.
+    """
     if isinstance(value, (numpy.generic, numpy.ndarray)):
         value = value.tolist()
     if isinstance(value, bool):
@@ -81,13 +88,13 @@ def kind_of(value: Any) -> Tuple[Optional[str], Any]:
 
 
 def moment_of(value: Any) -> Optional[datetime.datetime]:
-    """The time that a text in ISO 8601 says, UTC unless it says otherwise; None for other texts."""
+    """The time in a text in ISO 8601, in UTC unless it has another zone. None for other texts."""
     if isinstance(value, datetime.datetime):
         return value
     if not isinstance(value, str) or len(value) < 10 or value[4:5] != "-":
         return None
     try:
-        # Python before 3.11 does not know the Z.
+        # Python before 3.11 does not accept the Z.
         return datetime.datetime.fromisoformat(value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value)
     except ValueError:
         return None
@@ -103,10 +110,12 @@ def _can_name(key: str) -> bool:
 
 
 class Columns:
-    """The columns of an index of documents; comparisons by the keys of metadata as filters, and metadata as attributes."""
+    """The columns of an index of documents. They make filters of comparisons by the keys of
+    metadata, and attributes of metadata.
+    """
 
     ID: ClassVar[str] = ID
-    """As a key: the document's id."""
+    """The document's id, as a key."""
     NOTHING: ClassVar[Filter] = NOTHING
     """Matches no document."""
     EVERYTHING: ClassVar[Filter] = EVERYTHING
@@ -120,8 +129,10 @@ class Columns:
         count: Optional[Callable[[Filter], int]] = None,
         deleting: bool = False,
     ) -> None:
-        """Of a schema. Keys beside `filterable` are refused, and so are those that documents have where filters don't see them, as `count`
-        says. With `deleting`, a key that no document has is refused where that makes all match: a misspelt one would delete everything.
+        """The columns of a schema. A key that is not in `filterable` is refused in a filter. So is
+        a key of documents that filters cannot see, by the number that `count` returns. With
+        `deleting`, a filter that negates a key that no document has is refused: a misspelt key
+        would delete every document.
         """
         self.schema: Dict[str, str] = dict(schema)
         self._filterable = None if filterable is None else frozenset(filterable)
@@ -130,13 +141,15 @@ class Columns:
         self._negative = False
 
     def attributes(self, metadata: Mapping[Any, Any], filterable: Optional[Iterable[str]], moments: bool) -> Dict[str, Any]:
-        """What metadata has in columns; new ones are added to the schema. Texts that are times are compared as such with `moments`."""
+        """The attributes of metadata, by column. New columns are added to the schema. With
+        `moments`, texts that are times can be compared as times too.
+        """
         row: Dict[str, Any] = {}
         others: List[str] = []
         hidden: List[str] = []
         for key, value in metadata.items():
             if isinstance(key, str) and key.startswith(RESERVED):
-                raise ValueError(f"the key {key!r} of metadata begins with {RESERVED!r}: such names are StratANN's own")
+                raise ValueError(f"the key {key!r} of metadata begins with {RESERVED!r}; such names are reserved for StratANN. Rename the key")
             if value is None or not isinstance(key, str):
                 continue
             if filterable is not None and key not in filterable:
@@ -161,7 +174,7 @@ class Columns:
         return row
 
     def _place(self, kind: str, key: str) -> str:
-        """The column for values of a kind, which there is from now on."""
+        """The column for values of a kind. It is added to the schema if it is new."""
         wanted = _TYPES.get(kind, _TYPES["time"])
         if kind not in ("integer", "moment") and self.schema.get(key, wanted) == wanted:
             name = key
@@ -178,11 +191,11 @@ class Columns:
         return None
 
     def kinds(self, key: str) -> List[str]:
-        """Of which kinds a key's values are, as far as columns have them."""
+        """The kinds of a key's values that columns have."""
         return [kind for kind in _TYPES if self._find(kind, key) is not None]
 
     def keys(self) -> List[str]:
-        """The keys that columns have."""
+        """The keys of metadata that columns have."""
         found = set()
         for name in self.schema:
             if not name.startswith(RESERVED):
@@ -192,7 +205,9 @@ class Columns:
         return sorted(found)
 
     def negated(self, ask: Callable[[], Filter]) -> Filter:
-        """What does not match the filter that `ask` makes of these columns. Say it so rather than `~`: then a deletion knows which keys it denies."""
+        """The negation of the filter that `ask` makes with these columns. Use it in place of `~`,
+        so that a deletion can check the keys that it negates.
+        """
         self._negative = not self._negative
         try:
             return ~ask()
@@ -200,26 +215,26 @@ class Columns:
             self._negative = not self._negative
 
     def _admit(self, key: str) -> None:
-        """Raises ValueError for a key that cannot be asked."""
+        """Raises ValueError for a key that filters cannot ask for."""
         if key == ID:
             return
         if self._filterable is not None and key not in self._filterable:
             raise ValueError(
-                f"a filter asks for the key {key!r}, which is not filterable: pass it in filterable= ({', '.join(map(repr, sorted(self._filterable)))}) "
+                f"a filter asks for the key {key!r}, which is not filterable. Add it to filterable= ({', '.join(map(repr, sorted(self._filterable)))}) "
                 "and put the documents again"
             )
         known = bool(self.kinds(key))
         if HIDDEN in self.schema and (self._deleting or not known) and self._counted(column(HIDDEN).contains(key)):
             raise ValueError(
-                f"a filter asks for the key {key!r}, which some documents have that came when it was not filterable: "
-                "pass it in filterable= and put them again"
+                f"a filter asks for the key {key!r}; some documents with this key were put when it was not filterable. "
+                "Add it to filterable= and put them again"
             )
         if self._deleting and self._negative and not known:
             others = [_other("opaque", key), _other("empty", key)]
             if KEYS not in self.schema or not self._counted(column(KEYS).contains_any(others)):
                 raise ValueError(
-                    f"the filter of a deletion says what the key {key!r} must not be, and no document has that key in filters, so it would delete "
-                    f"whatever else it says: is it misspelt, or not among filterable=? There are {', '.join(map(repr, self.keys())) or 'no keys'}"
+                    f"the filter of a deletion excludes values of the key {key!r}; filters find this key in no document, so this condition matches "
+                    f"every document. Check whether the key is misspelt, or missing in filterable=. There are {', '.join(map(repr, self.keys())) or 'no keys'}"
                 )
 
     def _counted(self, filter: Filter) -> int:
@@ -227,11 +242,13 @@ class Columns:
 
     @staticmethod
     def moment(value: Any) -> Optional[datetime.datetime]:
-        """The time that a text in ISO 8601, or a datetime, says; None for what says none."""
+        """The time in a datetime or in a text in ISO 8601. None for other values."""
         return moment_of(value)
 
     def equal(self, key: str, value: Any) -> Filter:
-        """The value is this one: a bool, number, text or time. A whole number equals a float of the same value. None is no value."""
+        """Matches documents whose value equals `value`, a bool, number, text or time. A whole
+        number equals a float of the same value. None matches documents without a value.
+        """
         if value is None:
             return self.missing(key)
         self._admit(key)
@@ -242,7 +259,9 @@ class Columns:
         return NOTHING if name is None else column(name) == held
 
     def is_in(self, key: str, values: Iterable[Any]) -> Filter:
-        """The value is one of these, which may be of several kinds; None among them is no value."""
+        """Matches documents whose value is one of `values`, which may be of several kinds. None
+        among them matches documents without a value.
+        """
         self._admit(key)
         found = NOTHING
         by_name: Dict[str, List[Any]] = {}
@@ -261,7 +280,9 @@ class Columns:
         return found
 
     def order(self, key: str, operator: str, value: Any, moments: bool = False) -> Filter:
-        """The value is "<", "<=", ">" or ">=" this one: a number or a time; with `moments`, texts in ISO 8601 are times on both sides."""
+        """Matches documents whose value is "<", "<=", ">" or ">=" `value`, a number or a time. With
+        `moments`, texts in ISO 8601 are times on both sides.
+        """
         self._admit(key)
         moment = moment_of(value) if moments else None
         if moment is not None:
@@ -272,13 +293,15 @@ class Columns:
             names = [self._find("time", key), self._find("moment", key) if moments else None]
             return _any(_ordered(name, operator, held) for name in names if name is not None)
         if kind not in ("number", "integer"):
-            raise TypeError(f"{key!r} {operator} {value!r}: only numbers and times are greater or smaller")
+            raise TypeError(f"{key!r} {operator} {value!r}: only numbers and times can be compared so. Pass a number or a time")
         numbers, integers = self._find("number", key), self._find("integer", key)
         found = NOTHING if numbers is None else _ordered(numbers, operator, held)
         return found if integers is None else either(found, _whole(integers, operator, value))
 
     def contains(self, key: str, values: Iterable[Any], every: bool) -> Filter:
-        """The value is a list that has one of these, or every one: texts and whole numbers."""
+        """Matches documents whose value is a list with one of `values`, or with `every` one. They
+        are texts and whole numbers.
+        """
         self._admit(key)
         found: Optional[Filter] = None
         for value in several(values, f"{key!r}: {'contains_all' if every else 'contains_any'}"):
@@ -287,13 +310,13 @@ class Columns:
             whole = not isinstance(value, float) or value.is_integer()
             name = self._find(kind, key) if kind is not None and whole else None
             if kind is None:
-                raise TypeError(f"{key!r} contains {value!r}: filters know lists of texts and of whole numbers")
+                raise TypeError(f"{key!r} contains {value!r}: lists in filters have texts or whole numbers. Pass one of these")
             one = NOTHING if name is None else column(name).contains(int(value) if kind == "integers" else str.__str__(value))
             found = one if found is None else (found & one if every else found | one)
         return (EVERYTHING if every else NOTHING) if found is None else found
 
     def exists(self, key: str) -> Filter:
-        """There is a value."""
+        """Matches documents with a value for the key."""
         self._admit(key)
         found = _any(column(name).exists() for name in map(lambda kind: self._find(kind, key), _TYPES) if name is not None)
         if KEYS in self.schema:
@@ -301,17 +324,19 @@ class Columns:
         return found
 
     def missing(self, key: str) -> Filter:
-        """There is no value, or None."""
+        """Matches documents without a value for the key, or with None."""
         return self.negated(lambda: self.exists(key))
 
     def empty(self, key: str) -> Filter:
-        """There is no value, or an empty text or list."""
+        """Matches documents without a value for the key, or with an empty text or list."""
         found = either(self.missing(key), self.equal(key, ""))
         return either(found, column(KEYS).contains(_other("empty", key))) if KEYS in self.schema else found
 
 
 def either(first: Filter, second: Filter) -> Filter:
-    """One or the other, without a word that says nothing."""
+    """Matches documents that match one of the filters. A filter that matches nothing is left
+    out.
+    """
     return second if first == NOTHING else (first if second == NOTHING else first | second)
 
 
@@ -334,7 +359,7 @@ def _ordered(name: str, operator: str, value: Any) -> Filter:
     asked = column(name)
     ways: Dict[str, Callable[[object], Filter]] = {"<": asked.__lt__, "<=": asked.__le__, ">": asked.__gt__, ">=": asked.__ge__}
     if operator not in ways:
-        raise ValueError(f"the operator is {operator!r}: it must be <, <=, > or >=")
+        raise ValueError(f"the operator is {operator!r}; it must be <, <=, > or >=")
     return ways[operator](value)
 
 

@@ -1,4 +1,6 @@
-"""The index behind documents: opened once in a process, built when there is something to build it of, and written to by one process at a time."""
+"""The index of documents. A process opens it once, builds it from the first documents, and one
+process at a time writes to it.
+"""
 
 from __future__ import annotations
 
@@ -18,41 +20,49 @@ from .._stratann import Index, InUseError, OutdatedError, StratannError
 Path = Union[str, "os.PathLike[str]"]
 
 _BEGUN = b"building\n"
-"""What the lock file says from before the first file of a first build until its index is there."""
+"""The contents of the lock file from before the first file of a first build until its index
+exists.
+"""
 
 
 def is_current(index: Index) -> bool:
-    """Whether an index is still what stands at its path, with all that anyone has changed."""
+    """Whether an index is still the one at its path, with the changes of all processes."""
     try:
         return index.is_current()
     except (FileNotFoundError, StratannError):
-        # It was removed, or is being removed: what stands there is found out by opening it.
+        # It was removed, or is being removed. Opening the path shows the current index.
         return False
 
 
 class Handle:
-    """One for each folder in a process: what is changed through one store is seen by the others at once.
+    """One handle for each folder in a process, so that all stores of the folder see each other's
+    changes at once.
 
-    The first change takes the index's lock, and a lock beside the folder (`FOLDER.lock`), which `close` gives back. The second is held over the
-    moment in which an index is built anew, when the first cannot be. Its file says while a first build goes on, or was killed.
+    The first change takes two locks: the index's own, and a lock beside the folder (`FOLDER.lock`).
+    `close` releases both. The second lock is held while an index is rebuilt, when the first one
+    cannot be. The lock file also records that a first build is running, or was killed.
 
-    A forked process begins anew with the handles that it inherits (`_forked`): nothing is open there, no lock is held, and what it changes takes locks of
-    its own.
+    A forked process starts over with the handles that it inherits (`_forked`): no index is open and
+    no lock is held there, and its changes take locks of their own.
     """
 
     _open: "weakref.WeakValueDictionary[str, Handle]" = weakref.WeakValueDictionary()
     _opening = threading.RLock()
-    """Held for moments, in which no thread forks: while a handle is made, and while one takes its lock."""
+    """Held briefly, and no thread forks meanwhile: while a handle is made, and while one takes its
+    lock.
+    """
 
     @classmethod
     def of(cls, path: Path, memory: Union[int, str, None]) -> "Handle":
-        """That of the folder; it opens with so much memory for searches, or as much as before where `memory` is None."""
+        """The handle of a folder. It opens the index with `memory` for searches. None keeps the
+        current size.
+        """
         name = os.path.realpath(path)
         with cls._opening:
             found = cls._open.get(name)
             if found is None:
                 found = cls._open[name] = cls(pathlib.Path(name), memory)
-        # Apart from the lock of all handles: another thread may be writing to this one.
+        # Outside of the lock of all handles, since another thread may be writing to this handle.
         if memory is not None and memory != found._memory:
             found._reopen(memory)
         return found
@@ -63,13 +73,13 @@ class Handle:
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing is open, and no lock is held."""
+        """Resets the handle: no index is open, and no lock is held."""
         self.lock = threading.RLock()
-        """Held by writers alone, over all that they do: readers go on with the index that is published."""
+        """Held by writers for a whole change. Readers continue with the published index."""
         self._publishing = threading.Lock()
-        """Held while an index is opened, and put in place of the one that is published."""
+        """Held while an index is opened and published in place of the previous one."""
         self._index: Optional[Index] = None
-        """The index that is published: the last that was opened."""
+        """The published index: the one that was opened last."""
         self._beginning = False
         """Whether the first index is being built."""
         self._beside: Optional[int] = None
@@ -77,20 +87,20 @@ class Handle:
 
     @classmethod
     def _forked(cls) -> None:
-        """In a process that was just forked: what its parent has open and holds is the parent's."""
-        # The thread that had it may not be here.
+        """Runs in a process that was just forked. Open indexes and locks belong to the parent."""
+        # The thread that held this lock may not exist here.
         cls._opening = threading.RLock()
         handles = list(cls._open.values())
         held = [handle._beside for handle in handles]
         for handle in handles:
             handle._begin()
         for file in held:
-            # The lock is the parent's, and lasts for as long as any process has the descriptor.
+            # The lock is the parent's. It lasts as long as any process has the descriptor open.
             if file is not None:
                 os.close(file)
 
     def index(self) -> Optional[Index]:
-        """The index as it is now, other processes' changes included; None if there is none yet."""
+        """The current index, with changes of other processes. None if there is none yet."""
         index = self._index
         if index is not None and is_current(index):
             return index
@@ -98,18 +108,20 @@ class Handle:
             # Another thread may have opened it meanwhile.
             if self._index is not None and is_current(self._index):
                 return self._index
-            # What a first build has written so far is no index yet.
+            # Files of an unfinished first build are no index yet.
             if self._index is None and self._beginning:
                 return None
             self._index = self._opened()
             return self._index
 
     def _reopen(self, memory: Union[int, str]) -> None:
-        """Has searches take another size of memory. An index that takes changes keeps what it has: then that is refused."""
+        """Opens the index for searches with another size of memory. Raises ValueError if it is open
+        for changes, since such an index keeps its size.
+        """
         with self.lock:
             if self._beside is not None:
                 raise ValueError(
-                    f"memory is {memory!r}; this process has another store of {self.path} open for changes, with memory={self._memory!r}, and both go by "
+                    f"memory is {memory!r}; this process has another store of {self.path} open for changes, with memory={self._memory!r}, and both share "
                     "one index. Close that store first, or pass the same memory"
                 )
             with self._publishing:
@@ -121,16 +133,18 @@ class Handle:
                     raise
 
     def _opened(self) -> Optional[Index]:
-        """What stands at the path; None if nothing does, or only what a first build has written so far, or left when its process was killed.
+        """The index at the path. None if the path is free, or has only files of a first build that
+        is unfinished or was killed.
 
-        An index that lacks a file is an error, its MANIFEST as well: taken for none, it would be built over.
+        An index that lacks a file, even its MANIFEST, is an error. If it were taken for no index, a
+        build would overwrite it.
         """
         try:
             return _stratann.open(self.path, memory=self._memory)
         except (FileNotFoundError, StratannError):
             if self._is_vacant():
                 return None
-        # It may have come, or gone, between the two looks.
+        # The index may have appeared or disappeared between the two checks.
         try:
             return _stratann.open(self.path, memory=self._memory)
         except (FileNotFoundError, StratannError) as error:
@@ -138,14 +152,17 @@ class Handle:
                 return None
             if _stratann.is_vacant(self.path):
                 raise StratannError(
-                    f"{error}. If a copy of these documents is under way, wait for it. If only a first `put` that was broken off left this folder, remove it; else put its MANIFEST back"
+                    f"{error}. If these documents are being copied, wait for it. If only a first `put` that was cut off left this folder, remove the folder; else put its MANIFEST back"
                 ) from error
             raise
 
     def _is_vacant(self) -> bool:
-        """Whether nothing is there, or only what a first build of these documents has written so far, or left when its process was killed.
+        """Whether the path is free, or has only files of a first build of these documents that is
+        unfinished or was killed.
 
-        Files tell no first build from an index whose MANIFEST is away, as in a copy that is under way: the lock file does, from before the first of them until the index is there.
+        By its files alone, a first build looks like an index whose MANIFEST is missing, as in an
+        unfinished copy. The lock file tells them apart. It marks a build from before its first file
+        until its index exists.
         """
         return _stratann.is_vacant(self.path) and (self._is_empty() or self._has_begun())
 
@@ -163,26 +180,30 @@ class Handle:
             return False
 
     def _note(self, text: bytes) -> None:
-        """Has the lock file, which this process has open, say this durably."""
+        """Writes this text to the lock file, which this process has open, and makes it durable."""
         assert self._beside is not None
         os.ftruncate(self._beside, 0)
         os.pwrite(self._beside, text, 0)
         os.fsync(self._beside)
 
     def _note_end(self) -> None:
-        """Has the lock file say that no first build goes on. If it cannot, whoever changes the documents next does it."""
+        """Records in the lock file that no first build is running. If this fails, the next process
+        that changes the documents does it.
+        """
         if self._has_begun():
             with contextlib.suppress(OSError):
                 self._note(b"")
 
     def hold(self) -> Optional[Index]:
-        """The index for changes: no other process makes any until `close`. Raises InUseError if one does."""
+        """The index, for changes. No other process changes the documents until `close`. Raises
+        InUseError if another process does now.
+        """
         with self.lock:
             if self._beside is not None:
                 return self.index()
             self._take()
             try:
-                # With what another process did before it gave the lock back.
+                # Includes the changes of another process before it released the lock.
                 index = self.index()
                 if index is not None:
                     self._note_end()
@@ -194,7 +215,7 @@ class Handle:
     def _take(self) -> None:
         name = self._lock_file()
         os.makedirs(os.path.dirname(name), exist_ok=True)
-        # A process that was forked between these would have a descriptor that nobody closes there.
+        # If a process were forked between these two calls, it would keep the descriptor open.
         with self._opening:
             file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -202,7 +223,7 @@ class Handle:
             except BlockingIOError:
                 os.close(file)
                 raise InUseError(
-                    f"{self.path}: another process changes these documents and has {name} locked: close them there first, or only read here"
+                    f"{self.path}: another process changes these documents and has {name} locked. Close them there first, or only read here"
                 ) from None
             except OSError as error:
                 os.close(file)
@@ -216,13 +237,14 @@ class Handle:
         if file is None:
             return
         try:
-            # Closed alone, it would stay locked for as long as another process has the same descriptor.
+            # If the file were only closed, it would stay locked as long as another process has the
+            # same descriptor.
             fcntl.flock(file, fcntl.LOCK_UN)
         finally:
             os.close(file)
 
     def __del__(self) -> None:
-        # The index gives its own lock back when it goes.
+        # The index releases its own lock when it is freed.
         self._give_back()
 
     def build(
@@ -233,9 +255,11 @@ class Handle:
         payload: List[Any],
         options: Dict[str, Any],
     ) -> Index:
-        """Builds the index of these alone, in place of what there is; a crash leaves the one or the other. Only for who holds it."""
+        """Builds an index of these rows alone, in place of the current one. After a crash, one of
+        the two is there. The caller must hold the lock (`hold`).
+        """
         if self._beside is None:
-            raise StratannError(f"{self.path}: this process holds no lock of the documents: it was forked in the midst of a change. Make the change again")
+            raise StratannError(f"{self.path}: this process holds no lock of the documents, since it was forked during a change. Make the change again")
         before = self._index
         if before is not None:
             before.close()
@@ -246,13 +270,14 @@ class Handle:
                 self._note(_BEGUN)
             _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=before is not None, **options)
         except BaseException:
-            # It leaves nothing behind, or was done when a callback raised. What comes there later is not of this build.
+            # A failed build leaves no files, or it was done when a callback raised. Files that
+            # appear there later are not from this build.
             if self._beginning and (self._is_empty() or os.path.exists(os.path.join(self.path, "MANIFEST"))):
                 self._note_end()
             raise
         finally:
             self._beginning = False
-        # From here on an index is there, whatever becomes of opening it.
+        # From here on the index exists, even if it cannot be opened.
         self._note_end()
         with self._publishing:
             # A reader may have opened it already.
@@ -260,11 +285,11 @@ class Handle:
                 self._index = self._opened()
             built = self._index
         if built is None:
-            raise OutdatedError(f"{self.path}: the index was removed while it was built: build it again")
+            raise OutdatedError(f"{self.path}: the index was removed while it was built. Put the documents again")
         return built
 
     def close(self) -> None:
-        """Makes changes durable and gives the locks back. The next change takes them again."""
+        """Makes changes durable and releases the locks. The next change takes them again."""
         with self.lock:
             try:
                 if self._index is not None:

@@ -1,17 +1,20 @@
-"""Arguments that are several of a kind: ids, texts, keys, documents. One alone is refused: of a text Python would give its characters."""
+"""Arguments with several values: ids, texts, keys, documents. A single text is refused, since
+Python would take its characters for the values.
+"""
 
 from __future__ import annotations
 
 from typing import Any, List
 
 _LONG = 60
-"""Characters of a value that a message shows in full."""
+"""The most characters of a value that a message shows in full."""
 
 
 def listed(given: Any, argument: str, call: str) -> List[Any]:
-    """The values of an argument, as a list. Raises TypeError for one text, and for what has no values.
+    """The values of an argument, as a list. Raises TypeError for a single text, and for an object
+    without values.
 
-    `call` is how a list is passed, which the message shows: "delete({})" becomes `delete(['12'])`.
+    `call` shows in the message how to pass a list: "delete({})" becomes `delete(['12'])`.
     """
     if hasattr(given, "__iter__") and not isinstance(given, (str, bytes, bytearray)):
         return list(given)
@@ -21,4 +24,4 @@ def listed(given: Any, argument: str, call: str) -> List[Any]:
     remedy = "Pass a list, " + call.format(f"[{inside}]")
     if isinstance(given, (str, bytes, bytearray)):
         raise TypeError(f"{argument} is {shown}; each of its characters would count as one of {argument}. {remedy}")
-    raise TypeError(f"{argument} is {shown}; there may be several. {remedy}")
+    raise TypeError(f"{argument} is {shown}; it must be a list. {remedy}")

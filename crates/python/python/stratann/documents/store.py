@@ -1,11 +1,14 @@
-"""Documents in an index: what is written where.
+"""Stores documents as vectors, attributes and payloads of an index.
 
-    id        ──hash──> the vector's id: 63 bits of BLAKE2b, so that nothing has to be looked up; also in the column `_stratann_id`
-    metadata  ────────> columns by key (`columns.py`), as far as a column can have them
-    all of it ────────> the payload, {"id", "content", "metadata"}, which is checked against the id and given back
+    id        ──hash──> the vector's id: 63 bits of BLAKE2b, which needs no table of ids. The id
+                        itself is in the column `_stratann_id`.
+    metadata  ────────> columns by key (`columns.py`), as far as columns can hold its values.
+    document  ────────> the payload, {"id", "content", "metadata"}. A read checks it against the id
+                        and returns it.
 
-Vector, attributes and payload of a document are one record of the log: after a crash it is there as a whole, or not. Two ids of one hash are
-refused (`IdCollisionError`): of a hundred million documents that is to be expected once in two thousand collections.
+Vector, attributes and payload of a document are one record of the log. After a crash the index has
+the whole document or none of it. Two ids with the same hash are refused (`IdCollisionError`). With
+a hundred million documents, this is expected once in two thousand collections.
 """
 
 from __future__ import annotations
@@ -30,12 +33,15 @@ from .several import listed
 
 _BATCH = 1024
 _NO_ID = 2**64 - 1
-# The codes of an index are those of the vectors that it was built of, and of very few they tell nothing apart: 5,000 vectors inserted into an
-# index of one are found at recall@10 .2, into an index of ten at .99. So it is built anew when it has grown this much, until it was built of enough.
+# The codes of an index are trained on the vectors of its build, and codes of very few vectors
+# hardly tell vectors apart. If 5,000 vectors are inserted into an index of one, recall@10 is .2;
+# into an index of ten, it is .99. So the index is rebuilt each time it has grown by this factor,
+# until a build had enough vectors.
 _GROWTH = 4
 _ENOUGH = 5_000
 
-# Names that Documents takes: its own, and those of a build but for what a store gives it.
+# The arguments of Documents: its own, and the arguments of a build that a store does not set
+# itself.
 _OWN = ("metric", "dimension", "memory", "filterable", "moments")
 _OF_BUILD = [name for name in inspect.signature(build).parameters if name not in (*_OWN, "base", "path", "ids", "attributes", "payload", "overwrite")]
 
@@ -44,20 +50,20 @@ T = TypeVar("T")
 
 
 class DuplicateError(ValueError):
-    """A document whose id is there already, where that was to be refused. `ids` says which."""
+    """A document has an id that exists already, and `existing` is "refuse". `ids` has these ids."""
 
     def __init__(self, ids: List[str]) -> None:
-        super().__init__(f"there are documents with the ids {ids[:5]!r}{' and others' if len(ids) > 5 else ''} already: nothing was written")
+        super().__init__(f"documents with the ids {ids[:5]!r}{' and others' if len(ids) > 5 else ''} exist already; nothing was written")
         self.ids = ids
 
 
 class IdCollisionError(StratannError):
-    """Two ids that have the same hash: one of them has to be another."""
+    """Two ids have the same hash. One of the documents needs another id."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A document: its id, what it says, what is known of it, and its vector, (d,), which it may lack."""
+    """A document: its id, its content, its metadata, and its vector, (d,), or None."""
 
     id: str
     content: Any = None
@@ -66,39 +72,48 @@ class Document:
 
 
 def hash_of(id: str) -> int:
-    """The id of the vector of a document: 63 bits."""
+    """The id of a document's vector: 63 bits."""
     digest = hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 class Documents:
-    """Documents in the folder of an index, which is there from the first document on.
+    """Documents in the folder of an index. The folder exists from the first document on.
 
     Parameters
     ----------
     path : path
-        The folder of the index. `stratann.open` and the command line read it as any other.
+        The folder of the index. `stratann.open` and the command line can read it like any other
+        index.
     metric : str
-        "cosine", "ip" or "l2", of an index that is to be built; of one that is there it has to be the same.
+        "cosine", "ip" or "l2" of an index that is to be built. An existing index must have this
+        metric.
     dimension : int, optional
-        Of the vectors; else the first vector says it. Documents without a vector may come before. Where documents have vectors already it has to be theirs.
+        The dimension of the vectors. None takes the dimension of the first vector. Documents
+        without a vector may come before it. If documents have vectors already, this must be the
+        dimension of these.
     memory : int or str, optional
-        What searches may take, as in `stratann.open`. Stores of one folder in a process share it: the size that is given last counts for all, and
-        is refused while one of them is open for changes, which `close` ends.
+        The most memory of searches, as in `stratann.open`. Stores of one folder in a process share
+        it, and the size that was passed last applies to all. Another size is refused while one of
+        the stores is open for changes, until its `close`.
     filterable : iterable of str, optional
-        The keys of metadata that filters may ask; None is all. An index has at most 1024 columns, some of which are the store's own: with more keys
-        than that `put` and `update` raise ValueError, and this says which take columns. `columns` refuses others by name, as it does
-        keys that documents have which came when they were not filterable.
+        The keys of metadata that filters may ask for. None is all. An index has at most 1024
+        columns, and the store takes some of them itself. With more keys, `put` and `update` raise
+        ValueError, and `filterable` chooses the keys that take columns. `columns` refuses a filter
+        on another key, and on a key of documents that were put when it was not filterable.
     moments : bool
-        Texts of metadata in ISO 8601 can be compared as times, too.
+        Whether texts of metadata in ISO 8601 can also be compared as times.
     options
-        Of `stratann.build`: preset, degree, build_list, ... Names and values are checked at once; what depends on the dimension of the
-        vectors where `dimension` is given, else by the first `put`.
+        Arguments of `stratann.build`: preset, degree, build_list, ... Names and values are checked
+        at once. Checks that need the dimension come at once if `dimension` is given, else with the
+        first `put`.
 
-    Any number of threads may use one, and any number of processes read; one process at a time writes, from its first change to `close`.
-    Threads that read do not wait for one that writes; threads that write wait for each other.
-    Two stores of one folder in a process share what they see. A forked process may go on with those that it inherits: it opens the index anew, and its
-    changes take a lock of their own, which its parent has to give back first (`close`).
+    Any number of threads may use one store, and any number of processes may read the documents. One
+    process at a time writes, from its first change to `close`. Readers do not wait for writers, and
+    writers wait for each other. Two stores of one folder in a process see each other's changes.
+
+    A forked process may use the stores that it inherits. It opens the index again, and its changes
+    take a lock of their own. Its parent must release that lock first (`close`).
     """
 
     def __init__(
@@ -115,7 +130,7 @@ class Documents:
         refuse_others("Documents", options, (*_OWN, *_OF_BUILD))
         if dimension is not None:
             dimension = _checked_dimension(dimension)
-        # Whether an index that is there can be opened with this memory, its opening says.
+        # Opening an existing index checks whether it can be opened with this memory.
         is_there = os.path.exists(os.path.join(path, "MANIFEST"))
         check_build(dimension, None if is_there else memory, metric=metric, **options)
         self._metric = metric
@@ -129,7 +144,7 @@ class Documents:
 
     def _check(self, index: Optional[Index]) -> Optional[Index]:
         if index is not None and index.metric != self._metric:
-            raise ValueError(f"{index.path}: its metric is {index.metric!r}, not {self._metric!r}: pass metric={index.metric!r}")
+            raise ValueError(f"{index.path}: its metric is {index.metric!r}, not {self._metric!r}. Pass metric={index.metric!r}")
         return index
 
     def _check_dimension(self, index: Index) -> None:
@@ -139,23 +154,27 @@ class Documents:
             f"dimension is {self._dimension}; the documents in {index.path} have vectors of {index.dim} dimensions. Pass dimension={index.dim}, or leave it out"
         )
 
-    # What is read.
+    # Reads.
 
     def index(self) -> Optional[Index]:
-        """The index as it is now; None before the first document. It is closed with the documents."""
+        """The current index. None before the first document. It is closed with the documents."""
         return self._check(self._handle.index())
 
     def columns(self, *, deleting: bool = False) -> Columns:
-        """In which columns metadata is, and comparisons by its keys for filters: of a deletion, which refuse to deny a key that nothing has."""
+        """The columns of the metadata, to make filters from comparisons by key. Columns for a
+        deletion (`deleting`) refuse to negate a key that no document has.
+        """
         index = self.index()
         if index is None:
             return Columns({}, filterable=self._filterable)
         return Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting)
 
     def _reading(self, read: Callable[[Index], T], index: Optional[Index] = None) -> Optional[Tuple[Index, T]]:
-        """What `read` gives of an index, or else of the index as it is now, and of which it gave that; None if there is none.
+        """The result of `read` on `index`, or else on the current index, with that index. None if
+        there is none.
 
-        An index opens some of its files when they are asked for. They are gone where it was built anew meanwhile: then the new one is read.
+        An index opens some of its files only when they are needed. After a rebuild these files are
+        gone, so the new index is read.
         """
         index = index or self.index()
         failed = None
@@ -163,7 +182,7 @@ class Documents:
             try:
                 return index, read(index)
             except (FileNotFoundError, OutdatedError):
-                # Twice of one and the same index: it lacks a file.
+                # The same index failed twice, so it lacks a file.
                 if index is failed:
                     raise
                 failed, index = index, self.index()
@@ -174,12 +193,14 @@ class Documents:
         return 0 if index is None else len(index)
 
     def count(self, filter: FilterLike = None) -> int:
-        """How many documents there are, or match."""
+        """The number of documents, or of the documents that match a filter."""
         found = self._reading(lambda index: len(index) if filter is None else index.count(filter))
         return 0 if found is None else found[1]
 
     def get(self, ids: Iterable[str], *, vectors: bool = False) -> List[Optional[Document]]:
-        """Documents by their ids, in that order; None for those that are not there. One text is no list of ids, and a TypeError."""
+        """Documents by their ids, in that order. None stands for an id that does not exist. A
+        single text in place of a list of ids is a TypeError.
+        """
         ids = listed(ids, "ids", "get({})")
         if not ids:
             return []
@@ -190,7 +211,9 @@ class Documents:
         return [document if document is not None and document.id == id else None for id, document in zip(ids, found[1])]
 
     def scan(self, filter: FilterLike = None, *, vectors: bool = False) -> Iterator[Document]:
-        """All documents, or those that match, in an order that stays the same. What is there throughout comes once, whatever changes meanwhile."""
+        """All documents, or those that match a filter, in a fixed order. A document that exists all
+        the time comes exactly once, also while others change.
+        """
         index: Optional[Index] = None
         after: Optional[int] = None
 
@@ -202,7 +225,7 @@ class Documents:
             found = self._reading(page, index)
             if found is None:
                 return
-            # Where another index has taken this one's place, the documents that stay have the ids that they had.
+            # If another index has replaced this one, the remaining documents still have their ids.
             index, (ids, documents) = found
             for document in documents:
                 if document is not None:
@@ -221,13 +244,16 @@ class Documents:
         vectors: bool = False,
         **options: Any,
     ) -> List[Tuple[Document, float]]:
-        """The nearest k documents to a vector, (d,), nearest first, with their distances: "cosine" is 1 - cos, "ip" minus the product, "l2" squared.
+        """The k nearest documents to a vector, (d,), with their distances, nearest first. Distances
+        are 1 - cos for "cosine", minus the inner product for "ip", and squared for "l2".
 
-        With `filter`, k documents come whenever k match. `check` is asked of each document, in Python, for what no filter can say: more and more
-        are searched for until k pass. `options` are those of `Index.search`: recall, list_size, ...
+        If k documents match `filter`, the search returns k. `check` is a Python function for
+        conditions that a filter cannot express. It is called with each document, and the search
+        continues with more and more vectors until k documents pass. `options` are arguments of
+        `Index.search`: recall, list_size, ...
         """
         if k < 1:
-            raise ValueError(f"k is {k}: it must be 1 or more")
+            raise ValueError(f"k is {k}; it must be 1 or more")
         found = self._reading(lambda index: self._nearest(index, vector, k, filter, check, vectors, options))
         return [] if found is None else found[1]
 
@@ -241,7 +267,7 @@ class Documents:
         vectors: bool,
         options: Dict[str, Any],
     ) -> List[Tuple[Document, float]]:
-        """The answers of a search of an index."""
+        """The answers of a search of one index."""
         if len(index) == 0:
             return []
         filter = self._with_vectors(index, filter)
@@ -258,7 +284,7 @@ class Documents:
             asked = min(asked * 4, MOST_PADDED)
 
     def _with_vectors(self, index: Index, filter: FilterLike) -> FilterLike:
-        """The filter, and no document without a vector."""
+        """The filter, which also excludes documents without a vector."""
         if BARE not in index.columns:
             return filter
         wanted = column(BARE).missing()
@@ -280,17 +306,20 @@ class Documents:
             return set()
         return {int(id) for id, row in zip(ids, index.attributes(ids)) if row and row.get(BARE)}
 
-    # What is changed.
+    # Changes.
 
     def put(self, documents: Iterable[Document], *, existing: str = "replace") -> List[str]:
-        """Writes documents; the ids of those that were written. They are durable when it returns.
+        """Writes documents, and returns the ids of the written ones. They are durable when the call
+        returns.
 
-        `existing` says what becomes of one whose id is there, in the collection or earlier in these: "replace" writes it anew, "skip" leaves what is
-        there, "refuse" raises DuplicateError, and nothing is written. An error of a value is raised before anything is written; after a crash or
-        with a full disk the first documents are in, each as a whole.
+        `existing` decides about a document whose id exists already, in the collection or earlier in
+        `documents`. "replace" replaces that document, and "skip" keeps it. "refuse" raises
+        DuplicateError, and nothing is written. A wrong value raises an error before anything is
+        written. After a crash or on a full disk, the first documents are in the index, each as a
+        whole.
         """
         if existing not in ("replace", "skip", "refuse"):
-            raise ValueError(f'existing is {existing!r}: it must be "replace", "skip" or "refuse"')
+            raise ValueError(f'existing is {existing!r}; it must be "replace", "skip" or "refuse"')
         given = _unique(documents, existing)
         if not given:
             return []
@@ -306,7 +335,7 @@ class Documents:
         there = self._read(index, _hashes([document.id for document in given]), False)
         for document, found in zip(given, there):
             if found is not None and found.id != document.id:
-                raise IdCollisionError(f"the ids {document.id!r} and {found.id!r} have one hash: give one of them another id")
+                raise IdCollisionError(f"the ids {document.id!r} and {found.id!r} have the same hash. Give one of them another id")
         duplicates = [document.id for document, found in zip(given, there) if found is not None]
         if existing == "refuse" and duplicates:
             raise DuplicateError(duplicates)
@@ -319,7 +348,7 @@ class Documents:
         there = 0 if index is None else len(index)
         if index is not None and there and self._has_vectors(index):
             if dimension is not None and dimension != index.dim:
-                raise ValueError(f"a vector has {dimension} dimensions: it must have {index.dim}, as those in {index.path}")
+                raise ValueError(f"a vector has {dimension} dimensions; it must have {index.dim}, as the vectors in {index.path}")
             built = there - (index.count(column(LATE).exists()) if LATE in index.columns else 0)
             late = built < _ENOUGH
             anew = late and there + len(given) > _GROWTH * built
@@ -327,7 +356,7 @@ class Documents:
         else:
             late, anew = False, dimension is not None or not there
             if self._dimension is not None and dimension not in (None, self._dimension):
-                raise ValueError(f"a vector has {dimension} dimensions: it must have {self._dimension}")
+                raise ValueError(f"a vector has {dimension} dimensions; it must have {self._dimension}")
             dimension = dimension or self._dimension or (index.dim if there and index is not None else 1)
         columns = Columns({} if index is None or not there else index.columns)
         ids, rows, payload = self._encode(given, columns)
@@ -340,7 +369,7 @@ class Documents:
             return
         if index is not None and there:
             vectors, ids, rows, payload = self._joined(index, vectors, ids, rows, payload)
-        # What goes is no column any more.
+        # A rebuilt index has only the columns of its rows.
         _check_columns((), rows)
         self._handle.build(vectors, ids, rows, payload, {"metric": self._metric, **self._options})
 
@@ -350,7 +379,7 @@ class Documents:
     def _joined(
         self, index: Index, vectors: Any, ids: NDArray[numpy.uint64], rows: List[Dict[str, Any]], payload: List[Any]
     ) -> Tuple[Any, NDArray[numpy.uint64], List[Dict[str, Any]], List[Any]]:
-        """These, and what there is beside them."""
+        """The given rows, and the remaining rows of the index."""
         others = index.ids()
         others = others[~numpy.isin(others, ids)]
         kept = numpy.ones((len(others), vectors.shape[1]), numpy.float32)
@@ -375,12 +404,14 @@ class Documents:
         return _hashes([document.id for document in given]), rows, payload
 
     def update(self, filter: FilterLike, change: Callable[[Document], Document]) -> int:
-        """Puts `change` of each document that matches in its place, with the vector that it has; how many. Each is durable as a whole."""
+        """Replaces each document that matches by `change` of it, with the same vector. Returns the
+        number of documents. Each change is durable as a whole.
+        """
         with self._handle.lock:
             index = self._check(self._handle.hold())
             if index is None:
                 return 0
-            # All of them first: what is changed may match no more, or anew.
+            # Reads all ids first, since a changed document may no longer match, or match again.
             every = index.ids(filter=filter) if filter is not None else index.ids()
             for at in range(0, len(every), _BATCH):
                 ids = every[at : at + _BATCH]
@@ -395,7 +426,9 @@ class Documents:
             return len(every)
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Deletes documents by their ids; how many were there. One text is no list of ids, and a TypeError: its letters would be other ids."""
+        """Deletes documents by their ids, and returns how many existed. A single text in place of a
+        list of ids is a TypeError, since its letters would be taken for ids.
+        """
         wanted = list(dict.fromkeys(listed(ids, "ids", "delete({})")))
         with self._handle.lock:
             if not wanted or self.index() is None:
@@ -409,7 +442,9 @@ class Documents:
             return len(found)
 
     def delete_matching(self, filter: FilterLike) -> int:
-        """Deletes the documents that match, or with None all; how many. An empty text is no filter, and refused."""
+        """Deletes the documents that match, or all with None, and returns their number. An empty
+        text is no filter, and is refused.
+        """
         with self._handle.lock:
             if self.index() is None:
                 return 0
@@ -417,14 +452,18 @@ class Documents:
             return 0 if index is None else index.delete(filter=EVERYTHING if filter is None else filter) or 0
 
     def flush(self) -> None:
-        """Makes every change durable; only needed for an index with another durability than what is usual."""
+        """Makes every change durable. Only an index with another durability than the default needs
+        it.
+        """
         with self._handle.lock:
             index = self.index()
             if index is not None:
                 index.flush()
 
     def close(self) -> None:
-        """Ends the changes, so that another process may make some. The next one takes the lock again."""
+        """Ends the changes, so that another process may make changes. The next change takes the
+        lock again.
+        """
         self._handle.close()
 
     def __enter__(self) -> "Documents":
@@ -438,9 +477,9 @@ def _checked_dimension(dimension: Any) -> int:
     try:
         number = operator.index(dimension)
     except TypeError:
-        raise TypeError(f"dimension is {dimension!r}; it is a count of elements. Pass an int, 1 or more") from None
+        raise TypeError(f"dimension is {dimension!r}; it is a number of elements. Pass an int, 1 or more") from None
     if number < 1:
-        raise ValueError(f"dimension is {number}: it must be 1 or more")
+        raise ValueError(f"dimension is {number}; it must be 1 or more")
     return number
 
 
@@ -451,10 +490,10 @@ def _unique(documents: Iterable[Document], existing: str) -> List[Document]:
         if not isinstance(document, Document):
             raise TypeError(f"documents has {document!r}; put writes stratann.documents.Document. Pass Document(id, content, metadata, vector)")
         if not isinstance(document.id, str) or not document.id:
-            raise TypeError(f"the id of a document is {document.id!r}: it must be a str, and not empty")
+            raise TypeError(f"the id of a document is {document.id!r}; it must be a str, and not empty")
         other = by_hash.setdefault(hash_of(document.id), document.id)
         if other != document.id:
-            raise IdCollisionError(f"the ids {document.id!r} and {other!r} have one hash: give one of them another id")
+            raise IdCollisionError(f"the ids {document.id!r} and {other!r} have the same hash. Give one of them another id")
         if document.id in by_id and existing == "refuse":
             raise DuplicateError([document.id])
         if document.id not in by_id or existing == "replace":
@@ -463,12 +502,14 @@ def _unique(documents: Iterable[Document], existing: str) -> List[Document]:
 
 
 def _check_columns(there: Iterable[str], rows: List[Dict[str, Any]]) -> None:
-    """Raises ValueError where an index that has these columns would have too many with those of rows."""
+    """Raises ValueError if the columns that exist and the columns of `rows` are too many for an
+    index.
+    """
     names = set(there).union(*rows)
     if len(names) > MOST_COLUMNS:
         raise ValueError(
-            f"the keys of metadata take {len(names)} columns; an index has at most {MOST_COLUMNS}. Open the store with the keys that filters "
-            "ask in filterable=: all others take no column, and come back with their document as before"
+            f"the keys of metadata take {len(names)} columns; an index has at most {MOST_COLUMNS}. Open the store with the keys of your filters "
+            "in filterable=. Other keys then take no column, and are returned with their document as before"
         )
 
 
@@ -480,7 +521,7 @@ def _without(row: Dict[str, Any], name: str) -> Dict[str, Any]:
 def _hashes(ids: Sequence[str]) -> NDArray[numpy.uint64]:
     for id in ids:
         if not isinstance(id, str):
-            raise TypeError(f"the id of a document is {id!r}: it must be a str")
+            raise TypeError(f"the id of a document is {id!r}; it must be a str")
     return numpy.array([hash_of(id) for id in ids], numpy.uint64)
 
 
@@ -490,13 +531,13 @@ def _dimension_of(given: List[Document]) -> Optional[int]:
         if document.vector is None:
             continue
         if found is not None and len(document.vector) != found:
-            raise ValueError(f"the vector of {document.id!r} has {len(document.vector)} dimensions, and one before it {found}: they must be alike")
+            raise ValueError(f"the vector of {document.id!r} has {len(document.vector)} dimensions, and one before it has {found}. Pass vectors of one dimension")
         found = len(document.vector)
     return found
 
 
 def _matrix(given: List[Document], dimension: int) -> NDArray[numpy.float32]:
-    # Of a document without a vector any will do, since no search finds it.
+    # A document without a vector may have any values, since no search returns it.
     vectors = numpy.ones((len(given), dimension), numpy.float32)
     for row, document in zip(vectors, given):
         if document.vector is not None:
@@ -512,7 +553,7 @@ def _payload(document: Document) -> Dict[str, Any]:
     }
     size = len(json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
     if size > MOST_PAYLOAD:
-        raise ValueError(f"the document {document.id!r} takes {size} bytes: at most {MOST_PAYLOAD} with its metadata; split it into parts")
+        raise ValueError(f"the document {document.id!r} takes {size} bytes with its metadata; it may take at most {MOST_PAYLOAD}. Split it into parts")
     return payload
 
 

@@ -1,8 +1,9 @@
-"""What JSON cannot say of metadata, said in JSON, so that it comes back as it was.
+"""Encodes metadata as JSON, also values that JSON lacks, so that it can be decoded unchanged.
 
     2024-02-29 12:00 UTC ──> {"$datetime": "2024-02-29T12:00:00+00:00"} ──> the same datetime
 
-Values that JSON knows stand for themselves; a dict with a key that is no str, or that looks like one of these, is {"$dict": [[key, value], ..]}.
+A value of JSON's own types stays unchanged. A dict with a key that is no str, or that looks like an
+encoded value, becomes {"$dict": [[key, value], ..]}.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import numpy
 
 
 def encode(value: Any, what: str) -> Any:
-    """What JSON can say of a value. Raises TypeError, which calls it `what`, where it cannot be said."""
+    """A value as JSON types. Raises TypeError, with `what` as the name of the value, if it cannot
+    be encoded.
+    """
     if isinstance(value, numpy.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, str)):
@@ -46,12 +49,12 @@ def encode(value: Any, what: str) -> Any:
     if isinstance(value, decimal.Decimal):
         return {"$decimal": str(value)}
     raise TypeError(
-        f"{what} is {value!r}, of type {type(value).__name__}: pass what JSON can say, or a datetime, a date, bytes, a UUID, a Decimal or a set"
+        f"{what} is {value!r}, of type {type(value).__name__}. Pass a JSON value, or a datetime, a date, bytes, a UUID, a Decimal or a set"
     )
 
 
 def decode(value: Any) -> Any:
-    """What `encode` was given."""
+    """The value that `encode` was called with."""
     if isinstance(value, list):
         return [decode(one) for one in value]
     if not isinstance(value, dict):
@@ -64,7 +67,7 @@ def decode(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """An enum's or other subclass's value as the type of JSON's that it is of."""
+    """A value of a subclass, such as an enum, as the JSON type that it derives from."""
     for kind in (bool, int, str):
         if isinstance(value, kind):
             return kind.__str__(value) if kind is str else kind(value)

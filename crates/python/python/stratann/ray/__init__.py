@@ -1,29 +1,37 @@
 """Collections that are too large for one machine, on a Ray cluster: `pip install 'stratann[ray]'`.
 
-    import ray, stratann.ray
-    from stratann.ray import Resources
+```python
+import ray, stratann.ray
+from stratann.ray import Resources
 
-    ray.init()
-    stratann.ray.build_shards("base.fbin", "/shared/photos", shards=16, resources=Resources(cpus=4), memory=8 << 30)
-    texts = ray.data.read_parquet("s3://..")
-    stratann.ray.build_shards(texts, "/shared/texts", 16, vector_column="embedding", id_column="id")
+ray.init()
+four = Resources(cpus=4)
+stratann.ray.build_shards("base.fbin", "/shared/photos", 16, resources=four, memory=8 << 30)
+texts = ray.data.read_parquet("s3://..")
+stratann.ray.build_shards(texts, "/shared/texts", 16, vector_column="embedding", id_column="id")
 
-    with stratann.ray.ShardedIndex("/shared/photos", resources=Resources(cpus=4, custom={"ssd": 1})) as index:
-        ids, distances = index.search(queries, k=10)
+ssd = Resources(cpus=4, custom={"ssd": 1})
+with stratann.ray.ShardedIndex("/shared/photos", resources=ssd) as index:
+    ids, distances = index.search(queries, k=10)
 
-    with stratann.ray.Cluster("/shared/photos.idx", servers=4, memory=Resources(custom={"ram": 1})) as cluster:  # preset "distvs"
-        ids, distances = cluster.search(queries, k=10)
+# An index of the preset "distvs".
+ram = Resources(custom={"ram": 1})
+with stratann.ray.Cluster("/shared/photos.idx", servers=4, memory=ram) as cluster:
+    ids, distances = cluster.search(queries, k=10)
+```
 
-A shard is an index of a part of the rows; all share one codebook. They are independent: each is searched by itself, and a
-search asks all of them and merges what they find. That is how Milvus and others divide a collection. It costs more than one
-index of all rows, the more so the more shards there are (`bench/shards.py` says how much), since each is walked from its own
-entry.
+A shard is an index of a part of the rows, and all shards share one codebook. A search asks every
+shard and merges the answers. Milvus and other systems divide a collection in the same way. A search
+of shards costs more than one of a single index, since each shard is walked from its own entry. The
+difference grows with the number of shards; `bench/shards.py` measures it.
 
-- `build` builds a catalog of shards by tasks of the cluster; readers see all of it or nothing
-- `search` opens it in actors, and searches
-- `cluster` is of one index that is not divided: a memory server, storage and compute servers (DistVS) as actors
-- `placement` puts tasks and actors on nodes, asks them by a deadline, and has Ray start those anew that die
-- `source` reads vectors by Ray Data, `staging` makes a folder visible as a whole
+- `build` builds a catalog of shards by tasks of the cluster. Readers see all of it or nothing.
+- `search` opens the catalog in actors, and searches.
+- `cluster` serves one undivided index: a memory server, a storage server and compute servers
+  (DistVS) as actors.
+- `placement` puts tasks and actors on nodes, asks actors within a deadline, and lets Ray restart
+  them.
+- `source` reads vectors by Ray Data. `staging` makes a folder visible as a whole.
 
 Tested with Ray 2.60.
 """

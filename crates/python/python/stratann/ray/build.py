@@ -1,16 +1,22 @@
 """A catalog of shards, built by the tasks of a Ray cluster.
 
-    source ─> Ray Data ─> sample ─────────────> one codebook
-                    └──> cut into equal parts ─> a task for each: file of its rows ─> stratann.build
-                                                                                          │
-                                                    FOLDER, by one rename, when all are there ─┘
+```text
+source ─> Ray Data ─> sample ─────────────> one codebook
+                └──> cut into equal parts ─> a task for each: file of its rows ─> stratann.build
+                                                                                      │
+                              FOLDER, by one rename, when all shards are complete ────┘
+```
 
-Shards are contiguous: shard i of S has the rows from i n / S on, in the order of the source. They could have been chosen by a
-hash of the id instead. Both give shards of the same number of rows, and every search asks all shards, so that neither is
-quicker. Contiguous ones are what Ray Data can cut without an exchange of every block with every task; a task that is started
-anew has the same rows; and of row numbers one sees which shard they are in. What a hash has for it is that each shard is a fair
-sample: of rows that stand in the order of their subjects, one shard may have all answers to a query, so that the list has to be
-as long as that of one index. Shuffle the dataset before (`random_shuffle`), with an id column, where that is so.
+Shards are contiguous: shard i of S has the rows from i n / S on, in the order of the source. A hash
+of the id would be the other choice. Both give shards of the same number of rows, and every search
+asks all shards, so neither is quicker.
+
+Contiguous shards have three advantages. Ray Data can cut them without an exchange of every block
+with every task. A restarted task has the same rows. A row number shows its shard.
+
+The advantage of a hash is that each shard is a fair sample. If rows are ordered by subject, one
+shard may have all answers to a query, so its list must be as long as the list of a single index. In
+that case shuffle the dataset first (`random_shuffle`), with an id column.
 """
 
 from __future__ import annotations
@@ -33,10 +39,12 @@ from .staging import CODEBOOK, Staging
 _OURS = ("base", "path", "codebook", "memory", "threads", "overwrite", "resume", "savepoint_seconds", "place", "ids", "progress")
 
 _RETRIED = [OSError, stratann.StratannError]
-"""What may be another time, or elsewhere, as a full disk. A wrong call is wrong again."""
+"""Errors that another attempt, perhaps on another node, may not have, such as a full disk. A wrong
+call would fail again.
+"""
 
 _ENDED = 10.0
-"""Seconds that tasks have to end when others have failed: what they work in is then removed."""
+"""The seconds that tasks have to end after another one failed. Then their folder is removed."""
 
 
 def build_shards(
@@ -63,54 +71,62 @@ def build_shards(
     Parameters
     ----------
     source : ray.data.Dataset, str, os.PathLike or numpy.ndarray
-        A dataset with a column of vectors; the path of a vector file (see `read`), whose row numbers are the ids; or an array,
-        likewise. It is read once, into the cluster's object store, which spills to disk what is too much for it. What Ray reads
-        again because a node is lost has to be the same rows in the same order.
+        A dataset with a column of vectors, the path of a vector file (see `read`), or an array. The
+        ids of a file or an array are its row numbers. The source is read once, into the cluster's
+        object store, which spills to disk if it is full. If a node is lost, Ray reads a part again,
+        which must give the same rows in the same order.
     folder : str or os.PathLike
-        Where all nodes see the same files. Nothing is there before all shards are whole; meanwhile "FOLDER.building" is.
-        `stratann.Catalog` opens it as well as `ShardedIndex`.
+        A folder in which all nodes see the same files. It does not exist before all shards are
+        complete. During the build there is "FOLDER.building". Both `stratann.Catalog` and
+        `ShardedIndex` open the folder.
     shards : int
-        How many; each gets as many rows as the others but for one, in the order of the source.
+        The number of shards. Their numbers of rows differ by at most one. Rows are dealt out in the
+        order of the source.
     vector_column, id_column : str, optional
-        Of a dataset: which column has the vectors (None: the only one but for the ids), and which the ids, integers of which
-        none comes twice: within a shard that is an error, between shards it is not noticed. None: the row's number.
+        For a dataset: the column of the vectors (None: the only column besides the ids), and the
+        column of the ids (None: the row numbers). Ids are integers, each of them once. An id that
+        appears twice is an error within a shard, and is not noticed in two shards.
     metric, code_bytes, seed
-        As those of `stratann.build`.
+        As in `stratann.build`.
     codebook : bool
-        Whether one codebook is trained for all shards, from a sample of all rows. False leaves each to its own; presets of
-        clusters have none.
+        Whether one codebook is trained for all shards, from a sample of all rows. With False each
+        shard trains its own. Presets of clusters have no codebook.
     sample : int
-        From how many rows the codebook is trained, about: random ones, and all if there are no more.
+        The approximate number of random rows that train the codebook. If there are fewer, all are
+        used.
     memory : int, optional
-        A cap in bytes on the memory of each task's process while it builds, of which Python, Ray and Arrow take about 200 MB.
-        Ray sets as much aside. A cap that is too small is refused with the number that would do.
+        The most bytes of memory of each task's process during the build. Python, Ray and Arrow take
+        about 200 MB of them. Ray reserves as many bytes. If this is too little, the error names a
+        number that suffices.
     resources : Resources
-        Of each task: with 4 CPUs it builds on 4 threads.
+        The resources of each task. With 4 CPUs a task builds on 4 threads.
     retries : int
-        How often Ray starts a task anew that died, or failed with an OSError or a StratannError.
+        How often Ray restarts a task that died, or that failed with an OSError or a StratannError.
     overwrite : bool
-        Whether a folder of shards that is there may be replaced, once the new one is whole. For a moment there is none then.
+        Whether an existing folder of shards may be replaced, once the new one is complete. Between
+        two renames there is briefly no folder.
     progress : bool or callable, optional
-        As that of `stratann.build`; what is counted is shards.
+        As in `stratann.build`; it counts shards.
     **build
-        What else `stratann.build` takes: preset, degree, build_list, layout, ..
+        Other arguments of `stratann.build`: preset, degree, build_list, layout, ..
 
     Returns
     -------
     dict
-        "vectors", "seconds", "codebook" (its hash, or None) and "shards": of each its name, rows, the number of its first row,
-        and the build report.
+        "vectors", "seconds", "codebook" (its hash, or None) and "shards". For each shard this has
+        its name, its number of rows, the number of its first row, and the build report.
 
     Raises
     ------
     ValueError, TypeError
-        Wrong arguments or rows; the latter may be found by a task.
+        Arguments or rows are wrong. A task may be the first to find wrong rows.
     FileExistsError
-        The folder is there, or is to be replaced and is no folder of shards.
+        The folder exists, or it is to be replaced and is no folder of shards.
     stratann.InUseError
         Another process builds into the same folder.
     stratann.StratannError, OSError, ray.exceptions.RayError
-        What a task failed with more than `retries` times. Nothing is left then, and it can be run again.
+        A task failed with this error more than `retries` times. No files are left then, and the
+        call may be repeated.
     """
     _check(shards, sample, retries, memory, build)
     begun = time.monotonic()
@@ -120,7 +136,7 @@ def build_shards(
     with Staging.begin(folder, overwrite) as staging:
         rows = Rows(source, vector_column, id_column)
         if rows.count < shards:
-            raise ValueError(f"shards is {shards}: there are {rows.count} rows, and each shard needs one")
+            raise ValueError(f"shards is {shards}; there are {rows.count} rows, and each shard needs one. Pass fewer shards")
         options = {"max_retries": retries, "retry_exceptions": _RETRIED, **resources.options(memory)}
         trained = None
         if codebook:
@@ -145,7 +161,7 @@ def build_shards(
 
 @ray.remote
 def _train(staging: Staging, sample: Any, column: str, options: dict[str, Any]) -> dict[str, Any]:
-    # A task that died may have left a file.
+    # A task that died may have left this file.
     return stratann.train(rows_of.matrix(sample, column), staging.catalog / CODEBOOK, overwrite=True, **options)
 
 
@@ -160,9 +176,10 @@ def _build(
     codebook: bool,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    """Builds a shard, and says what it is.
+    """Builds a shard, and returns its facts.
 
-    It may have been built by a task that died before it could say so: then it is built again, and the first stays.
+    A task may have died after it built the shard. Then the shard is built again, and the first one
+    stays.
     """
     with staging.attempt(name) as folder:
         file, named = rows_of.spool(rows, vectors, ids, folder)
@@ -177,7 +194,9 @@ def _build(
 
 
 def _wait(tasks: list[Any], tell: Callable[[int], object] = lambda done: None) -> list[Any]:
-    """What tasks return. When one fails for good, or the wait is interrupted, the others are ended first."""
+    """The results of tasks. If one fails for good, or the wait is interrupted, the other tasks are
+    ended first.
+    """
     waiting = list(tasks)
     try:
         tell(0)
@@ -187,8 +206,9 @@ def _wait(tasks: list[Any], tell: Callable[[int], object] = lambda done: None) -
             tell(len(tasks) - len(waiting))
         return list(ray.get(tasks))
     except BaseException as error:
-        # As Ctrl-C would, which ends a build within moments. By force it would be sooner, and then a task that ends by itself just then
-        # brings this process down (Ray 2.60: "Tried to complete task that was not pending").
+        # As Ctrl-C does, which ends a build quickly. Ending tasks by force would be quicker. But if
+        # a task ended by itself at that time, this process would crash (Ray 2.60: "Tried to
+        # complete task that was not pending").
         _, going = ray.wait(tasks, num_returns=len(tasks), timeout=0)
         for task in going:
             ray.cancel(task)
@@ -200,13 +220,13 @@ def _wait(tasks: list[Any], tell: Callable[[int], object] = lambda done: None) -
 
 
 def _look(staging: Staging, built: list[dict[str, Any]]) -> None:
-    """Whether what tasks have built is here to be seen."""
+    """Checks that this node sees the shards that tasks have built."""
     there = set(stratann.Catalog(staging.catalog).names())
     missing = [shard["name"] for shard in built if shard["name"] not in there]
     if missing:
         raise FileNotFoundError(
-            f"{staging.catalog / missing[0]}: tasks have built {len(built)} shards, and {len(missing)} of them are not seen here: "
-            f"{staging.folder} has to be on storage that all nodes have under this path"
+            f"{staging.catalog / missing[0]}: tasks have built {len(built)} shards, and {len(missing)} of them are missing on this node. "
+            f"Put {staging.folder} on storage that all nodes see under this path"
         )
 
 
@@ -216,10 +236,10 @@ def _check(shards: int, sample: int, retries: int, memory: Optional[int], build:
         if value is None and name == "memory":
             continue
         if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"{name} is {value!r}: it must be an integer" + (" of bytes, or None" if name == "memory" else ""))
+            raise TypeError(f"{name} is {value!r}; it must be an integer" + (" of bytes, or None" if name == "memory" else ""))
         if value < least:
-            raise ValueError(f"{name} is {value}: it must be at least {least}")
+            raise ValueError(f"{name} is {value}; it must be at least {least}")
     known = [name for name in inspect.signature(stratann.build).parameters if name not in _OURS]
     for name in build:
         if name not in known:
-            raise TypeError(f"build_shards has no argument {name!r}; of stratann.build it takes {', '.join(known)}")
+            raise TypeError(f"build_shards has no argument {name!r}. Of the arguments of stratann.build it takes {', '.join(known)}")

@@ -1,15 +1,20 @@
-"""The roles of DistVS as actors: one memory server, one storage server, and compute servers, which clients ask.
+"""The roles of DistVS as actors: one memory server, one storage server, and compute servers, which
+clients ask.
 
     search ──> compute server ──┬──> memory server     lists and high codes of the index, in memory
     upsert ──> compute server ──┴──> storage server    exact vectors of the index; changes
 
-Vectors and answers go between these by connections of their own (`stratann.MemoryServer` and its like), never through Ray: Ray puts
-the actors on nodes, starts those anew that die, and says where they are.
+Vectors and answers travel between the servers over connections of their own
+(`stratann.MemoryServer` and the like), never through Ray. Ray puts the actors on nodes, restarts
+actors that die, and reports their addresses.
 
-**Where a server listens.** At the address of its node, with a secret that is drawn for each cluster. Its port is drawn once, or given: an
-actor that is started anew on the same node has the same, so that whoever was connected connects again by itself. On another node the address
-is another one: compute servers look every second where memory and storage are, and begin anew with what they find, at their own old
-address; a `Cluster` looks where compute servers are when none of those that it knows answers.
+**The address of a server** is its node's, with a secret that is drawn for each cluster. Its port is
+drawn once, or given. An actor that is restarted on the same node has the same port, so its peers
+reconnect by themselves. On another node the address changes:
+
+- A compute server looks up memory and storage every second. If one has moved, it starts again with
+  the new address, at its own old address.
+- If none of the known compute servers answers, a `Cluster` looks them up again.
 """
 
 from __future__ import annotations
@@ -36,25 +41,31 @@ from .. import conversion
 from .placement import Actors, ActorsError, Resources
 
 NAMESPACE = "stratann"
-"""Ray's namespace of clusters with a name."""
+"""Ray's namespace for clusters with a name."""
 
 LOOKS = 1.0
-"""Seconds between two looks of a compute server where the others are."""
+"""The seconds between two look-ups of the other servers by a compute server."""
 
 LOOK = 2.0
-"""Seconds that a look may take; who has not said by then where it is, is taken to be where it was."""
+"""The most seconds of a look-up. A server that does not answer by then is assumed to be at its last
+address.
+"""
 
 ATTEMPT = 3.0
-"""Seconds that a query has at first, before it is asked again of servers that were looked up anew; twice as many each time."""
+"""The seconds of the first attempt at a query. After each attempt the servers are looked up again,
+and the next attempt has twice as long.
+"""
 
 TRIES, PAUSE = 20, 0.25
-"""How often, and after how many seconds, an actor tries again to have what the process before it may still hold: its port, the index."""
+"""How often, and after how many seconds, an actor tries again to get a resource that the process
+before it may still hold: its port, or the index.
+"""
 
 PORTS = range(20_000, 30_000)
-"""Among these ports are drawn: below those that Linux gives to outgoing connections."""
+"""The ports to draw from. They are below the ports that Linux gives to outgoing connections."""
 
 STOP = 10.0
-"""Seconds that servers have to end, before their processes are ended."""
+"""The seconds that servers have to end before their processes are killed."""
 
 _T = TypeVar("_T")
 _Ids = NDArray[numpy.uint64]
@@ -63,43 +74,55 @@ _Path = Union[str, "os.PathLike[str]"]
 
 
 class Cluster:
-    """An index, served by actors of a Ray cluster: a memory server, a storage server, and compute servers.
+    """An index, served by actors of a Ray cluster: a memory server, a storage server, and compute
+    servers.
 
     Parameters
     ----------
     index : str or os.PathLike
-        An index of the preset "distvs", where the nodes of memory and storage see the same files. Compute servers need no file.
+        An index of the preset "distvs". The nodes of memory and storage must see the same files
+        there. Compute servers need no file.
     servers : int
-        How many compute servers.
+        The number of compute servers.
     changes : bool
-        Whether it takes `upsert` and `delete`. Nobody else may have the index open for changes then.
+        Whether the cluster accepts `upsert` and `delete`. Then no other process may have the index
+        open for changes.
     memory, storage, compute : Resources
-        Of the actor of each role, and of each compute server. Compute servers search, and storage ranks, on as many threads as they have CPUs. `memory` of these is what Ray
-        sets aside: of the memory server no less than its `memory_bytes` (`stats()`), twice that with `changes`.
+        The resources of the actor of each role, and of each compute server. The number of CPUs is
+        the number of threads that search (compute) and rank (storage). `Resources.memory` is the
+        memory that Ray reserves. For the memory server it must be at least its `memory_bytes`
+        (`stats()`), and twice that with `changes`.
     options : mapping, optional
-        Of compute servers, as those of `stratann.ComputeServer`: {"list_size": 120, "beam": 8}, for example.
+        Arguments of compute servers, as in `stratann.ComputeServer`: {"list_size": 120, "beam": 8},
+        for example.
     name : str, optional
-        By which other programs of the Ray cluster find it (`Cluster.find`).
+        A name by which other programs of the Ray cluster find this cluster (`Cluster.find`).
     detached : bool
-        Whether it goes on when this program ends, until somebody calls `close`. Then it needs a name.
+        Whether the cluster continues after this program ends, until a call of `close`. It needs a
+        name then.
     restarts : int
-        How often Ray starts each actor anew that died; -1 is without end.
+        How often Ray restarts each actor that died. -1 is without limit.
     port : int, optional
-        The first of the ports on which servers listen: memory there, storage one behind, then compute servers. None draws them. A port that somebody else has is passed over
-        for any that is free.
+        The first port: memory listens on it, storage on the next one, and compute servers on the
+        following ones. None draws the ports. If another process uses a port, the server takes any
+        free one.
     timeout : float
-        Seconds that a query may take, a restart of the servers included; `search` and others may say otherwise.
+        The most seconds of a query, including a restart of servers. `search` and other methods can
+        override it.
     opening : float
-        Seconds that starting may take: finding or starting nodes, and reading the index.
+        The most seconds of the start: finding or starting nodes, and reading the index.
 
-    May be handed to other tasks and actors, who search with the same servers. It ends with `close`, with the block, or, unless it is detached, with the program that started it.
+    A cluster may be passed to other tasks and actors, which then search with the same servers. It
+    ends with `close` or with its `with` block. Unless it is detached, it also ends with the program
+    that started it.
 
     Raises
     ------
     DeadlineError
-        Actors that did not start in time: no node has what they ask for, or the index takes longer to read.
+        Actors did not start in time: no node has their resources, or the index takes longer to
+        read.
     FileNotFoundError, ValueError, InUseError
-        What opening the index raised on its node.
+        The index could not be opened on its node.
     """
 
     def __init__(
@@ -120,9 +143,9 @@ class Cluster:
         opening: float = 300.0,
     ) -> None:
         if servers < 1:
-            raise ValueError(f"servers is {servers}: it must be 1 or more")
+            raise ValueError(f"servers is {servers}; it must be 1 or more")
         if detached and name is None:
-            raise ValueError("detached needs a name, by which it can be found and closed")
+            raise ValueError("detached=True needs a name, so that the cluster can be found and closed. Pass name=")
         path = pathlib.Path(index).absolute()
         secret = secrets.token_hex(32)
         facts = {
@@ -131,7 +154,8 @@ class Cluster:
             "changes": changes,
             "secret": secret,
             "timeout": timeout,
-            # Actors know each other by name: a handle among the arguments of an actor would be an object of this program, without which it cannot be started anew.
+            # Actors find each other by name. A handle among an actor's arguments would be an object
+            # of this program, and the actor could not be restarted without it.
             "name": secrets.token_hex(8) if name is None else name,
         }
         count = servers + 2
@@ -162,12 +186,13 @@ class Cluster:
         self._handles: dict[str, Any] = {}
         self._addresses: dict[str, str] = {}
         self._lock = threading.Lock()
-        # By the number of the server that each asks first; how long a query may take is said with it.
+        # Clients by the number of the server that each asks first. The time of a query is passed
+        # with each call.
         self._clients: dict[int, stratann.Client] = {}
         self._pool: Optional[concurrent.futures.ThreadPoolExecutor] = None
 
     def _group(self, kind: type, resources: Resources, restarts: int) -> Actors:
-        # Health waits for others; meanwhile it can be asked where it is.
+        # `health` waits for other servers. Meanwhile the actor can still be asked for its address.
         group = Actors(kind, resources, bound=None, restarts=restarts, max_concurrency=4)
         self._groups.append(group)
         return group
@@ -181,11 +206,13 @@ class Cluster:
 
     @classmethod
     def find(cls, name: str, timeout: float = 30.0) -> Cluster:
-        """The cluster that was started with this name, by any program of the Ray cluster. Raises `ValueError` where there is none."""
+        """The cluster that any program of the Ray cluster has started with this name. Raises
+        `ValueError` if there is none.
+        """
         try:
             memory = ray.get_actor(_actor(name, "memory"), namespace=NAMESPACE)
         except ValueError:
-            raise ValueError(f"there is no cluster {name!r}: start it with name={name!r}, or look with `ray list actors`") from None
+            raise ValueError(f"there is no cluster {name!r}. Start it with name={name!r}, or look for its name with `ray list actors`") from None
         deadline = time.monotonic() + timeout
         facts = _told(memory, "facts", deadline, f"the memory server of {name!r}")
         roles = ["memory", "storage", *(f"compute-{number}" for number in range(facts["servers"]))]
@@ -194,22 +221,28 @@ class Cluster:
 
     @property
     def secret(self) -> str:
-        """What clients have to know: `stratann.connect(cluster.addresses(), secret=cluster.secret)`."""
+        """The secret that clients need: `stratann.connect(cluster.addresses(),
+        secret=cluster.secret)`.
+        """
         return str(self._facts["secret"])
 
     @property
     def path(self) -> pathlib.Path:
-        """The index."""
+        """The folder of the index."""
         return pathlib.Path(self._facts["path"])
 
     def addresses(self) -> list[str]:
-        """Where the compute servers are, by their numbers. One that is being started anew is where it was."""
+        """The addresses of the compute servers, by their numbers. A server that is being restarted
+        has its last address here.
+        """
         self._open()
         self._look()
         return self._known()
 
     def connect(self, timeout: float = 10.0) -> stratann.Client:
-        """A client of the compute servers, where they are now. It does not follow them to other addresses; this object does."""
+        """A client of the compute servers at their current addresses. Unlike this object, it does
+        not follow them to other addresses.
+        """
         return stratann.connect(self.addresses(), secret=self.secret, timeout=timeout)
 
     def search(
@@ -222,21 +255,22 @@ class Cluster:
         in_flight: Optional[int] = None,
         timeout: Optional[float] = None,
     ) -> tuple[_Ids, _Distances]:
-        """The `k` nearest vectors of each query, as those of `stratann.Client.search`.
+        """The `k` nearest vectors of each query, as in `stratann.Client.search`.
 
-        The queries are divided among the compute servers. What one of them does not answer is asked of others, looked up anew, until `timeout` is over.
+        The queries are divided among the compute servers. If a server does not answer, the servers
+        are looked up again and others are asked, until `timeout` is over.
 
         Parameters
         ----------
         queries, k, list_size, beam, in_flight
-            As those of `stratann.Client.search`; `in_flight` is of each server.
+            As in `stratann.Client.search`. `in_flight` applies to each server.
         timeout : float, optional
-            Seconds that the queries of a server may take where servers fail; None is what the cluster was started with.
+            The most seconds of a server's queries if servers fail. None takes the cluster's own.
 
         Raises
         ------
         ServerTimeoutError, ServerError
-            There was no answer in time: the message says who was waited for.
+            There was no answer in time. The message names the server that did not answer.
         """
         self._open()
 
@@ -259,35 +293,41 @@ class Cluster:
         return numpy.concatenate([ids for ids, _ in found]), numpy.concatenate([distances for _, distances in found])
 
     def upsert(self, vectors: NDArray[Any], ids: Any, *, timeout: Optional[float] = None) -> None:
-        """Puts vectors into the index, in place of those that have their ids: as `stratann.Client.upsert`, until it is made or `timeout` is over. Needs `changes=True`."""
+        """Inserts vectors, and replaces those whose id is in the index, as `stratann.Client.upsert`
+        does. Tries until it succeeds or `timeout` is over. Needs `changes=True`.
+        """
         self._changes("upsert")
         self._changed(lambda client, left: client.upsert(vectors, ids, timeout=left), timeout)
 
     def delete(self, ids: Any, *, timeout: Optional[float] = None) -> int:
-        """Deletes ids, and returns how many of them there were: as `stratann.Client.delete`. Needs `changes=True`.
+        """Deletes ids, and returns how many of them existed, as `stratann.Client.delete` does.
+        Needs `changes=True`.
 
-        Where servers were lost meanwhile and it was asked again, what the first attempt had deleted is not counted.
+        If servers were lost during the call and it was repeated, ids that the first attempt deleted
+        are not counted.
         """
         self._changes("delete")
         return self._changed(lambda client, left: client.delete(ids, timeout=left), timeout)
 
     def health(self, timeout: float = 10.0) -> dict[str, dict[str, Any]]:
-        """Of each server what its `health` says, by role: "memory", "storage", "compute-0" and so on. One that does not say within `timeout` is not well."""
+        """The `health` of each server, by role: "memory", "storage", "compute-0" and so on. A
+        server that does not answer within `timeout` is not well.
+        """
         return self._of_all("health", timeout, lambda trouble: {"well": False, "trouble": trouble, "lines": []})
 
     def stats(self, timeout: float = 10.0) -> dict[str, dict[str, Any]]:
-        """Of each server what its `stats` says, by role; {} of one that does not answer."""
+        """The `stats` of each server, by role. {} for a server that does not answer."""
         return self._of_all("stats", timeout, lambda _: {})
 
     def close(self) -> None:
-        """Ends the servers: storage gives the index back. A second call does nothing."""
+        """Ends the servers, so that storage releases the index. A second call does nothing."""
         with self._lock:
             handles, self._handles, self._clients = self._handles, {}, {}
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False)
         if handles:
-            # Compute servers first, who need the others.
+            # Compute servers end first, since they need the others.
             stops = [handle.stop.remote() for _, handle in sorted(handles.items())]
             ray.wait(stops, num_returns=len(stops), timeout=STOP)
             for handle in handles.values():
@@ -308,12 +348,12 @@ class Cluster:
 
     def _open(self) -> None:
         if not self._handles:
-            raise ValueError("the cluster is closed")
+            raise ValueError("the cluster is closed. Start or find it again")
 
     def _changes(self, what: str) -> None:
         self._open()
         if not self._facts["changes"]:
-            raise ValueError(f"{what}: the cluster was started for reading: start it with changes=True")
+            raise ValueError(f"{what}: the cluster was started for reading only. Start it with changes=True")
 
     def _of_all(self, method: str, timeout: float, missing: Callable[[str], dict[str, Any]]) -> dict[str, dict[str, Any]]:
         self._open()
@@ -327,26 +367,28 @@ class Cluster:
             try:
                 said[role] = ray.get(call)
             except RayError as error:
-                said[role] = missing(f"the {role} server cannot be asked, and may be being started anew: {error}")
+                said[role] = missing(f"the {role} server cannot be asked, perhaps since it is being restarted: {error}")
         return said
 
     def _look(self) -> None:
-        """Asks the compute servers where they are."""
+        """Asks the compute servers for their addresses."""
         calls = {handle.address.remote(): role for role, handle in self._handles.items() if role.startswith("compute")}
         ready, _ = ray.wait(list(calls), num_returns=len(calls), timeout=LOOK)
         for call in ready:
             try:
                 self._addresses[calls[call]] = ray.get(call)
             except RayError:
-                continue  # It is being started anew: until it says otherwise, it is where it was.
+                continue  # It is being restarted. Until it answers, its last address is kept.
 
     def _known(self) -> list[str]:
-        """Addresses of compute servers, by their numbers."""
+        """The addresses of compute servers, by their numbers."""
         known = sorted(self._addresses.items(), key=lambda known: int(known[0].rsplit("-", 1)[1]))
         return [address for _, address in known]
 
     def _client(self, number: int, patience: float) -> stratann.Client:
-        """A client that asks the compute server of this number first, connected within `patience`. Where several threads make one each, the first is kept."""
+        """A client that asks the compute server of this number first, connected within `patience`.
+        If several threads make one at once, the first is kept.
+        """
         with self._lock:
             known = self._clients.get(number)
         if known is not None:
@@ -355,19 +397,24 @@ class Cluster:
             self._look()
         addresses = self._known()
         if not addresses:
-            raise stratann.ServerError("no compute server has said yet where it is: they are being started, `ray status` says what is pending")
+            raise stratann.ServerError("no compute server has reported its address yet; they are being started. `ray status` lists pending actors")
         first = number % len(addresses)
         client = stratann.connect(addresses[first:] + addresses[:first], secret=self.secret, timeout=patience)
         with self._lock:
             return self._clients.setdefault(number, client) if self._handles else client
 
     def _changed(self, ask: Callable[[stratann.Client, float], _T], timeout: Optional[float]) -> _T:
-        """As `_asked`, of a change. One client has all the time: it asks for it again by itself, and what it asked for comes behind no later change of its own. Another one would not know of it."""
+        """As `_asked`, for a change. One client has the whole time. It repeats the change by
+        itself, and orders it before its own later changes. Another client could not know of this
+        change.
+        """
         timeout = self._facts["timeout"] if timeout is None else timeout
         return self._asked(ask, 0, timeout, timeout)
 
     def _asked(self, ask: Callable[[stratann.Client, float], _T], number: int, timeout: Optional[float], attempt: float = ATTEMPT) -> _T:
-        """What a client says, of those servers that answer by the deadline. A change that may be made yet is not asked for by another client, and the next one comes from this client."""
+        """The result of a client, from servers that answer by the deadline. If a change may still
+        be made, no other client repeats it, and the next change comes from the same client.
+        """
         timeout = self._facts["timeout"] if timeout is None else timeout
         deadline, attempt = time.monotonic() + timeout, min(attempt, timeout)
         while True:
@@ -392,7 +439,7 @@ def _actor(name: str, role: str) -> str:
 
 
 def _found(facts: dict[str, Any], handles: dict[str, Any]) -> Cluster:
-    """A cluster that somebody else has started."""
+    """A cluster that another program has started."""
     cluster = Cluster.__new__(Cluster)
     cluster._begin(facts)
     cluster._handles = dict(handles)
@@ -400,7 +447,7 @@ def _found(facts: dict[str, Any], handles: dict[str, Any]) -> Cluster:
 
 
 def _told(handle: Any, method: str, deadline: float, who: str) -> Any:
-    """What an actor says by a deadline, which may be started anew meanwhile."""
+    """The result of an actor's method, by a deadline. The actor may be restarted meanwhile."""
     while True:
         left = None if math.isinf(deadline) else max(0.1, deadline - time.monotonic())
         try:
@@ -412,14 +459,16 @@ def _told(handle: Any, method: str, deadline: float, who: str) -> Any:
 
 
 class _Role:
-    """An actor with a server in it."""
+    """An actor that runs a server."""
 
     _server: Any = None
     _trouble: Optional[Exception] = None
 
     def _serve(self, start: Callable[[str], Any], port: int) -> None:
-        """Starts the server. What keeps it from starting the first time is told by `address`, as what it is: what `__init__` raises is but a text. A process that was
-        started anew ends, and Ray tries again."""
+        """Starts the server. If it fails in the first process, `address` raises the error as it is,
+        since Ray would turn an exception of `__init__` into a text. If it fails in a restarted
+        process, the process ends, and Ray tries again.
+        """
         try:
             self._server = _served(start, port)
         except Exception as error:
@@ -430,23 +479,23 @@ class _Role:
             self._trouble = error
 
     def _running(self) -> Any:
-        """The server. What kept it from starting is raised."""
+        """The server. Raises the error if it could not be started."""
         if self._trouble is not None:
             raise self._trouble
         if self._server is None:
-            raise stratann.ServerError("the server of this actor is not started yet: ask again in a moment")
+            raise stratann.ServerError("the server of this actor is not started yet. Ask again in a moment")
         return self._server
 
     def address(self) -> str:
-        """Where it listens."""
+        """The address on which the server listens."""
         return str(self._running().address)
 
     def health(self) -> dict[str, Any]:
-        """As that of the server."""
+        """The server's `health`."""
         return dict(self._running().health())
 
     def stats(self) -> dict[str, Any]:
-        """As that of the server."""
+        """The server's `stats`."""
         return dict(self._running().stats())
 
     def stop(self) -> None:
@@ -456,7 +505,7 @@ class _Role:
 
 
 class _Memory(_Role):
-    """The memory server, which also knows what the cluster is."""
+    """The memory server. It also keeps the facts of the cluster."""
 
     def __init__(self, path: pathlib.Path, port: int, facts: dict[str, Any]) -> None:
         self._facts = facts
@@ -464,7 +513,7 @@ class _Memory(_Role):
         self._serve(lambda listen: stratann.MemoryServer(path, listen=listen, follow=follow, secret=secret), port)
 
     def facts(self) -> dict[str, Any]:
-        """What it was started with."""
+        """The arguments with which the cluster was started."""
         return self._facts
 
 
@@ -479,14 +528,14 @@ class _Storage(_Role):
 
 
 class _Compute(_Role):
-    """A compute server, and a thread that looks where memory and storage are."""
+    """A compute server, and a thread that looks up memory and storage."""
 
     def __init__(self, name: str, port: int, secret: str, options: dict[str, Any]) -> None:
         self._peers = [ray.get_actor(_actor(name, role), namespace=NAMESPACE) for role in ("memory", "storage")]
         self._secret, self._options = secret, options
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        # As long as it takes them; who waits for this one has a deadline of its own.
+        # Without a limit. The callers that wait for this actor have deadlines of their own.
         self._known = [_told(peer, "address", math.inf, "a server") for peer in self._peers]
         self._serve(self._started, port)
         if self._server is not None:
@@ -499,12 +548,12 @@ class _Compute(_Role):
             super().stop()
 
     def health(self) -> dict[str, Any]:
-        """As that of the server, which another one may be taking the place of."""
+        """The server's `health`. Waits if the server is being replaced."""
         with self._lock:
             return super().health()
 
     def stats(self) -> dict[str, Any]:
-        """As that of the server."""
+        """The server's `stats`."""
         with self._lock:
             return super().stats()
 
@@ -519,26 +568,28 @@ class _Compute(_Role):
                 try:
                     known[at] = ray.get(peer.address.remote(), timeout=LOOK)
                 except RayError:
-                    continue  # It is being started anew, and is asked again.
+                    continue  # It is being restarted, and is asked again.
             if known == self._known:
                 continue
             with self._lock:
                 if self._stopped.is_set():
                     return
-                # Clients connect again, and ask again what was in flight.
+                # Clients connect again, and repeat the queries that were in flight.
                 self._known = known
                 listen = self._server.address
                 self._server.close()
                 try:
                     self._server = _served(self._started, int(listen.rsplit(":", 1)[1]))
                 except Exception as error:
-                    # Without a server this process is of no use: Ray starts another one.
+                    # Without a server this process is useless, so Ray starts another one.
                     logging.getLogger("stratann").error("%s", error)
                     os._exit(1)
 
 
 def _served(start: Callable[[str], _T], port: int) -> _T:
-    """A server at the address of this node, at this port, or at any that is free where somebody else has it."""
+    """A server at the address of this node and at this port, or at any free port if another process
+    uses it.
+    """
     util: Any = ray.util
     host = str(util.get_node_ip_address())
     host = f"[{host}]" if ":" in host else host
@@ -546,7 +597,7 @@ def _served(start: Callable[[str], _T], port: int) -> _T:
         try:
             return start(f"{host}:{port}")
         except (stratann.InUseError, stratann.ServerError) as error:
-            # The process before this one may not be gone yet.
+            # The process before this one may not have ended yet.
             if attempt + 1 == TRIES and isinstance(error, stratann.InUseError):
                 raise
             time.sleep(PAUSE)

@@ -1,8 +1,9 @@
-"""Where tasks and actors go, and how a group of actors is asked.
+"""Puts tasks and actors on nodes, and asks groups of actors.
 
-Whatever StratANN runs on a Ray cluster is a task or an actor with `Resources`. `Actors` is a group of these, each with a name
-by which errors tell of it: it starts them, asks all of them by a deadline, and ends them; Ray starts one anew that died. The
-shards of an index are such a group (`search.py`), and the servers of each role of DistVS (`cluster.py`).
+All work of StratANN on a Ray cluster is a task or an actor with `Resources`. `Actors` is a group of
+actors, each with a name for error messages. It starts them, asks all of them within a deadline, and
+ends them. Ray restarts an actor that died. The shards of an index are such a group (`search.py`),
+and so are the servers of each role of DistVS (`cluster.py`).
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from .. import StratannError
 
 WORKER_BYTES = 256 << 20
-"""What a worker takes with Python, Ray, Arrow and NumPy, beside what an index is given: 196 to 204 MB at its peak (Ray 2.60)."""
+"""The memory of a worker with Python, Ray, Arrow and NumPy, without an index: 196 to 204 MB at its
+peak (Ray 2.60).
+"""
 
 AGAIN = 0.25
-"""Seconds until an actor is asked again that could not be."""
+"""The seconds until an unavailable actor is asked again."""
 
 NAMED = 8
-"""How many of a group a message names."""
+"""The most members of a group that a message names."""
 
 
 class ActorsError(StratannError):
-    """Actors that did not answer; `names` says which, of shards their names."""
+    """Actors did not answer. `names` has their names, which are the shards' for shards."""
 
     def __init__(self, message: str, names: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -38,24 +41,28 @@ class ActorsError(StratannError):
 
 
 class DeadlineError(ActorsError, TimeoutError):
-    """Actors that did not answer in time: they work still, are being started anew, or wait for resources that no node has."""
+    """Actors did not answer in time. They are still working, are being restarted, or wait for
+    resources that no node has.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What a task or an actor takes of its node.
+    """The resources of a task or an actor on its node.
 
     Parameters
     ----------
     cpus : float
-        Cores. The engine runs on as many threads, and on one at least.
+        The number of cores. The engine runs on as many threads, at least one.
     memory : int, optional
-        Bytes that Ray sets aside on the node. None is what the work's own bound comes to, with its worker, or nothing where it
-        has no bound. Ray only counts with it; what keeps the work within its bound is the engine.
+        The bytes that Ray reserves on the node. None is the memory cap of the work plus a worker's
+        own memory, or nothing if there is no cap. Ray only counts these bytes; the engine keeps to
+        the cap.
     custom : mapping of str to float
-        Resources that the cluster's nodes were started with under these names, {"ssd": 1} for example.
+        Custom resources with which the cluster's nodes were started, {"ssd": 1} for example.
     strategy : str or ray.util.scheduling_strategies object
-        As Ray's `scheduling_strategy`: "SPREAD" puts actors on different nodes as far as it can, "DEFAULT" packs them.
+        Ray's `scheduling_strategy`: "SPREAD" puts actors on different nodes if possible, "DEFAULT"
+        packs them.
     """
 
     cpus: float = 1
@@ -65,17 +72,19 @@ class Resources:
 
     def __post_init__(self) -> None:
         if not self.cpus >= 0:
-            raise ValueError(f"cpus is {self.cpus}: it must be 0 or more")
+            raise ValueError(f"cpus is {self.cpus}; it must be 0 or more")
         if self.memory is not None and self.memory <= 0:
-            raise ValueError(f"memory is {self.memory}: it must be a number of bytes above 0, or None")
+            raise ValueError(f"memory is {self.memory}; it must be a number of bytes above 0, or None")
 
     @property
     def threads(self) -> int:
-        """How many threads the engine may have."""
+        """The number of threads of the engine."""
         return max(1, int(self.cpus))
 
     def options(self, bound: Optional[int]) -> dict[str, Any]:
-        """As Ray's `options` of a task or an actor whose process has so many bytes at the most, if that is known."""
+        """Ray's `options` for a task or an actor. `bound` is the most bytes of its process, if
+        known.
+        """
         memory = bound if self.memory is None else self.memory
         options: dict[str, Any] = {"num_cpus": self.cpus, "scheduling_strategy": self.strategy, "resources": dict(self.custom)}
         if memory is not None:
@@ -93,16 +102,17 @@ class Resources:
 class Actors:
     """A group of actors of one class, each with a name.
 
-    One that dies is started anew by Ray, up to `restarts` times (-1: without end), on another node if its own is gone. Whatever
-    it is asked meanwhile is asked again until it answers or the deadline has come, so that methods must not change anything.
-    One whose `__init__` raises is dead for good.
+    Ray restarts an actor that dies, up to `restarts` times (-1: without limit), on another node if
+    its own is gone. A call meanwhile is repeated until the actor answers or the deadline has come,
+    so methods must not change anything. An actor whose `__init__` raises is dead for good.
     """
 
     def __init__(
         self, kind: type, resources: Resources, *, bound: Optional[int], restarts: int, max_concurrency: int = 1
     ) -> None:
         self._class: Any = ray.remote(kind)
-        # Ray's own retries of a call are a number of times, all of which may be over before a node is known to be lost.
+        # Ray limits its own retries by number, and all of them may be over before Ray knows that a
+        # node is lost.
         self._options = {"max_restarts": restarts, "max_task_retries": 0, **resources.options(bound)}
         if max_concurrency > 1:
             self._options["max_concurrency"] = max_concurrency
@@ -110,14 +120,18 @@ class Actors:
         self._actors: dict[str, Any] = {}
 
     def start(self, name: str, /, *arguments: Any, **options: Any) -> None:
-        """Has Ray start one more, with Ray's `options` of this one; what its `__init__` raises is told by the first `ask`."""
+        """Lets Ray start one more actor, with these `options` of Ray. An exception of its
+        `__init__` is raised by the first `ask`.
+        """
         self._actors[name] = self._class.options(**self._options, **options).remote(*arguments)
 
     def ask(self, method: str, *arguments: Any, timeout: float) -> dict[str, Any]:
-        """What a method of each actor returns, by name. Arguments that are an `ObjectRef` travel once.
+        """The result of a method of each actor, by name. Arguments that are an `ObjectRef` travel
+        once.
 
-        Raises what a method raised, `DeadlineError` where some did not answer within `timeout` seconds, and `ActorsError` where
-        one is dead for good. There are no partial answers.
+        Raises an exception of the method unchanged. Raises `DeadlineError` if an actor did not
+        answer within `timeout` seconds, and `ActorsError` if one is dead for good. There are no
+        partial answers.
         """
         deadline = time.monotonic() + timeout
         calls: dict[Any, str] = {}
@@ -129,7 +143,8 @@ class Actors:
                     calls[getattr(self._actors[name], method).remote(*arguments)] = name
                 due = []
                 left = deadline - time.monotonic()
-                # What is there is taken, however late it is; where nothing is, somebody may have to be asked again.
+                # Results that have arrived are taken, even after the deadline. If none has arrived,
+                # an actor may have to be asked again.
                 done, _ = ray.wait(list(calls), num_returns=1, timeout=max(0.0, left))
                 if not done:
                     raise self._late(list(calls.values()), method, timeout)
@@ -146,13 +161,13 @@ class Actors:
                 except RayError as error:
                     raise _raised(error, name) from None
         finally:
-            # What nobody waits for any more is not begun. What is at work goes on to its end.
+            # Calls that are not needed any more are not begun. A running call continues to its end.
             for call in calls:
                 ray.cancel(call)
         return {name: answers[name] for name in self._actors}
 
     def end(self) -> None:
-        """Ends them; those that are dead already are no error. A second call does nothing."""
+        """Ends the actors, including dead ones. A second call does nothing."""
         for actor in self._actors.values():
             ray.kill(actor, no_restart=True)
         self._actors = {}
@@ -163,19 +178,21 @@ class Actors:
 
     def _late(self, names: Sequence[str], method: str, timeout: float) -> DeadlineError:
         return DeadlineError(
-            f"no answer of {_listed(names)} to {method!r} within {timeout:g} s: they work still, are being started anew, or no node has "
-            f"what each asks for ({self._resources}); `ray status` says what is pending. Give it a longer timeout, or more nodes",
+            f"no answer of {_listed(names)} to {method!r} within {timeout:g} s; they are still working, are being restarted, or no node has "
+            f"the resources of each ({self._resources}). `ray status` lists pending actors. Pass a longer timeout, or add nodes",
             names,
         )
 
 
 def _raised(error: RayError, name: str) -> Exception:
-    """What a method raised, as if it had been called here; of a death what Ray knows of it."""
+    """The exception of a method, as if it had been called here. For a dead actor, an error with
+    Ray's reason.
+    """
     if isinstance(error, RayTaskError) and isinstance(error.cause, Exception) and not isinstance(error.cause, RayError):
         return error.cause
     if isinstance(error, RayActorError):
         return ActorsError(
-            f"{name} has died for good, and with it the group: close it and open it again. Ray says: {error}", [name]
+            f"{name} has died for good, so its group cannot be used. Close it and open it again. Ray says: {error}", [name]
         )
     return ActorsError(f"{name} could not be asked: {error}", [name])
 

@@ -1,11 +1,13 @@
-"""A search over shards that are open in actors: all are asked, and what they find is merged.
+"""A search over shards that are open in actors. It asks all shards and merges their answers.
 
-    search ── queries, once into the object store ──> actor of shards 0, 3 ── Index.search each, merged ──┐
-                                                 ├──> actor of shards 1, 4 ── ..                          ├──> merged
-                                                 └──> actor of shards 2, 5 ── ..                          ┘
+```text
+search ── queries, once ──> actor of shards 0, 3 ── Index.search each, merged ──┐
+          into the      ├──> actor of shards 1, 4 ── ..                         ├──> merged
+          object store  └──> actor of shards 2, 5 ── ..                         ┘
+```
 
-Every shard is asked for its own k nearest, of which the k nearest of all are. An answer of all shards but one would be a wrong
-one, so that a search ends with all of them or with an error.
+Every shard returns its own k nearest, and the k nearest of these are the answer. Without one of the
+shards the answer would be wrong. So a search ends with the answers of all shards, or with an error.
 """
 
 from __future__ import annotations
@@ -37,32 +39,40 @@ class ShardedIndex:
     Parameters
     ----------
     folder : str or os.PathLike
-        What `build_shards` has built, or any folder of indexes of one space. All nodes see the same files there.
+        A folder that `build_shards` has built, or any folder of indexes with the same dimension,
+        metric and dtype. All nodes must see the same files there.
     actors : int, optional
-        How many, over which shards are dealt out; None is one for each shard.
+        The number of actors among which the shards are divided. None is one for each shard.
     memory : int, optional
-        Bytes that each actor may spend on its shards, of which each has an equal part, as `memory` of `stratann.open`. Ray is
-        asked for that and for what a worker takes besides (`placement.WORKER_BYTES`).
+        The bytes of memory of each actor for its shards. Each shard gets an equal part, as `memory`
+        of `stratann.open`. Ray reserves these bytes and a worker's own memory
+        (`placement.WORKER_BYTES`).
     resources : Resources
-        Of each actor: with 4 CPUs it searches on 4 threads, one shard after the other.
+        The resources of each actor. With 4 CPUs it searches on 4 threads, one shard after the
+        other.
     restarts : int
-        How often Ray starts an actor anew that died; -1 is without end. A search that goes on meanwhile asks it again.
+        How often Ray restarts an actor that died. -1 is without limit. A search that is running
+        then asks the actor again.
     timeout : float
-        Seconds in which a search has to be answered, and its actors started anew where they died; `search` may say otherwise.
+        The most seconds of a search, including the restart of actors that died. `search` can
+        override it.
     opening : float
-        The same of opening, in which Ray finds or starts the nodes.
+        The most seconds of opening, in which Ray finds or starts the nodes.
     io, cache, navigation, place
-        As those of `stratann.open`. With place="topology=ssd:/mnt/nvme", say, each node has copies on a disk of its own.
+        As in `stratann.open`. For example with place="topology=ssd:/mnt/nvme", each node has copies
+        on its own disk.
 
-    May be handed to other tasks and actors of the cluster, who search with the same actors. These end with `close`, with the
-    block, or with the program that opened it.
+    A sharded index may be passed to other tasks and actors of the cluster, which then search with
+    the same actors. The actors end with `close`, with the `with` block, or with the program that
+    opened the index.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        No folder, shards that are missing from it, or indexes that are not of one space.
+        The folder does not exist, shards are missing in it, or its indexes differ in dimension,
+        metric or dtype.
     DeadlineError
-        Actors that did not start in time.
+        Actors did not start in time.
     """
 
     def __init__(
@@ -85,7 +95,7 @@ class ShardedIndex:
         names, state = _shards(self.path)
         count = len(names) if actors is None else actors
         if not 1 <= count <= len(names):
-            raise ValueError(f"actors is {count}: it must be from 1 to {len(names)}, the number of shards")
+            raise ValueError(f"actors is {count}; it must be from 1 to {len(names)}, the number of shards")
         options = {"io": io, "cache": cache, "navigation": navigation, "place": place}
         bound = None if memory is None else memory + WORKER_BYTES
         self._actors = Actors(_Shards, resources, bound=bound, restarts=restarts)
@@ -99,26 +109,26 @@ class ShardedIndex:
             self._actors.end()
             raise
         self.shards: tuple[str, ...] = tuple(names)
-        """Their names."""
+        """The names of the shards."""
         self._vectors: int = sum(shard["vectors"] for shard in described)
 
     @property
     def dim(self) -> int:
-        """The dimension of its vectors."""
+        """The dimension of the vectors."""
         return int(self._space["dim"])
 
     @property
     def metric(self) -> str:
-        """Of its vectors: "l2", "ip" or "cosine"."""
+        """The metric of the vectors: "l2", "ip" or "cosine"."""
         return str(self._space["metric"])
 
     @property
     def dtype(self) -> numpy.dtype[Any]:
-        """The dtype of its vectors, and of queries."""
+        """The dtype of the vectors, and of queries."""
         return numpy.dtype(str(self._space["dtype"]))
 
     def __len__(self) -> int:
-        """How many vectors all shards had when they were opened."""
+        """The number of vectors of all shards at the time of opening."""
         return self._vectors
 
     def __repr__(self) -> str:
@@ -181,48 +191,52 @@ class ShardedIndex:
         timeout: Optional[float] = None,
         return_stats: bool = False,
     ) -> Any:
-        """The `k` nearest of all shards, for one query, (d,), or several, (nq, d).
+        """The `k` nearest vectors of all shards, for one query, (d,), or several, (nq, d).
 
         Parameters
         ----------
-        queries, k, list_size, probes, beam, strategy, navigation, whole_page, exact, stop_early, in_flight
-            As those of `stratann.Index.search`, for each shard. With several shards distances are always exact, since they are
-            compared between them.
+        queries, k, list_size, probes, beam, strategy, navigation, whole_page, exact, stop_early,
+        in_flight
+            As in `stratann.Index.search`, for each shard. With several shards distances are always
+            exact, since they are compared between shards.
         threads : int, optional
-            Of each actor; None is the CPUs that it was given.
+            The threads of each actor. None is its number of CPUs.
         timeout : float, optional
-            Seconds until it is a `DeadlineError`; None is what the index was opened with.
+            The seconds after which `DeadlineError` is raised. None takes the `timeout` of the
+            index.
         return_stats : bool
             Whether to return a dict as well.
 
         Returns
         -------
         ids : numpy.ndarray
-            uint64, (nq, k), or (k,) for one query; nearest first. On equal distance the smaller id comes first, and an id that
-            several shards have is one answer. Where all shards together have fewer than k that live, the rest is 2^64 - 1.
+            uint64, (nq, k), or (k,) for one query; nearest first. Of equal distances the smaller id
+            comes first. An id that several shards have is one answer. If all shards together have
+            fewer than k vectors, the rest is 2^64 - 1.
         distances : numpy.ndarray
-            float32, of the same shape; infinite where there is no answer.
+            float32, of the same shape. Infinite where there is no answer.
         stats : dict
-            Only with `return_stats`: "queries", "seconds" (of the call), "per_query" and "cpu_us" (sums over the shards of what
-            `stratann.Index.search` has under these names; the CPU is that of the searching threads), and "shards", those of
-            each shard that has vectors.
+            Only with `return_stats`. "queries" and "seconds" describe the call. "per_query" and
+            "cpu_us" are sums over the shards of the same keys of `stratann.Index.search`, with the
+            CPU time of the searching threads. "shards" has the stats of each shard that has
+            vectors.
 
         Raises
         ------
         ValueError, TypeError
-            As those of `stratann.Index.search`.
+            As in `stratann.Index.search`.
         DeadlineError, ActorsError
-            Actors that did not answer in time, or are dead for good.
+            Actors did not answer in time, or are dead for good.
         stratann.StratannError
-            What a shard failed with.
+            A shard failed with this error.
         """
         begun = time.monotonic()
         if not self._actors.handles():
-            raise ValueError("the index is closed")
+            raise ValueError("the index is closed. Open it again")
         k = operator.index(k)
         most = max(len(self), MOST_PADDED)
         if not 1 <= k <= most:
-            raise ValueError(f"k is {k}: it must be from 1 to {most}")
+            raise ValueError(f"k is {k}; it must be from 1 to {most}")
         options = {
             "list_size": list_size,
             "probes": probes,
@@ -249,7 +263,9 @@ class ShardedIndex:
         return ids, distances, {"queries": queries_asked, "seconds": time.monotonic() - begun, **_summed(in_order, queries_asked)}
 
     def stats(self, timeout: Optional[float] = None) -> dict[str, Any]:
-        """Facts about the shards: "vectors" of all, and under "shards" what `stratann.Index.stats` says of each."""
+        """Facts about the shards: "vectors" of all, and under "shards" the `stratann.Index.stats`
+        of each.
+        """
         of_actors = self._actors.ask("stats", timeout=self._timeout if timeout is None else timeout).values()
         shards = {name: stats for of_actor in of_actors for name, stats in of_actor.items()}
         shards = {name: shards[name] for name in self.shards}
@@ -267,7 +283,7 @@ class ShardedIndex:
 
 
 class _Shards:
-    """An actor: some shards, open. Started anew, it opens them anew."""
+    """An actor with some shards open. After a restart it opens them again."""
 
     def __init__(
         self,
@@ -281,7 +297,7 @@ class _Shards:
         now = (facts(folder) or {}).get("state")
         if now != state:
             raise stratann.OutdatedError(
-                f"{folder}: it was replaced since it was opened: close the ShardedIndex and open it again"
+                f"{folder}: the folder was replaced since it was opened. Close the ShardedIndex and open it again"
             )
         each = None if memory is None else memory // len(names)
         self._indexes = {name: stratann.open(folder / name, memory=each, **options) for name in names}
@@ -299,7 +315,7 @@ class _Shards:
         found, stats = [], {}
         rows = queries[numpy.newaxis] if getattr(queries, "ndim", None) == 1 else queries
         for name, index in self._indexes.items():
-            # A shard has what it has; all others may have more.
+            # This shard returns at most all of its vectors; the other shards may have more.
             own = min(k, len(index))
             if own:
                 ids, distances, said = index.search(rows, own, threads=threads or self._threads, return_stats=True, **options)
@@ -321,30 +337,32 @@ def _shards(folder: pathlib.Path) -> tuple[list[str], Optional[str]]:
     said = facts(folder)
     if said is None:
         if not there:
-            raise ValueError(f"{folder}: there are no indexes in it: build them with build_shards")
+            raise ValueError(f"{folder}: there are no indexes in this folder. Build them with build_shards")
         return there, None
     names: list[str] = said["shards"]
     missing = [name for name in names if name not in there]
     if missing:
         raise FileNotFoundError(
-            f"{folder / missing[0]}: a shard is missing, of {len(missing)} in all: copy the folder as a whole, or build it again"
+            f"{folder / missing[0]}: this shard is missing, one of {len(missing)} in all. Copy the whole folder, or build it again"
         )
     return names, said["state"]
 
 
 def _of_one_space(described: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What vectors all shards have; they must have the same."""
+    """The dimension, metric and dtype of all shards. Raises ValueError if they differ."""
     first, *others = described
     for other in others:
         if other["space"] != first["space"]:
             raise ValueError(
-                f"{other['name']} has vectors of {other['space']} and {first['name']} of {first['space']}: they cannot be searched as one"
+                f"{other['name']} has vectors of {other['space']} and {first['name']} has {first['space']}; they cannot be searched as one"
             )
     return dict(first["space"])
 
 
 def _summed(shards: dict[str, dict[str, Any]], queries: int) -> dict[str, Any]:
-    """What all shards took together, a query. One whose vectors are all deleted was not asked."""
+    """The costs of all shards together, for each query. A shard whose vectors are all deleted was
+    not asked.
+    """
     per_query: dict[str, float] = {}
     for stats in shards.values():
         for name, value in stats["per_query"].items():

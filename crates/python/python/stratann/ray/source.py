@@ -1,7 +1,7 @@
-"""Where the vectors of a sharded build come from: a Ray Dataset, or what becomes one.
+"""The source of a sharded build: a Ray Dataset, or a file or array that is made one.
 
-A row is a vector in one column and perhaps its id in another. Rows have an order, which Ray Data keeps if it is told to; the
-row's number in it is the id where no column has one.
+A row has a vector in one column, and perhaps an id in another. Ray Data keeps the order of rows
+only if it is told to. If no column has ids, the row's number in this order is its id.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Source = Union[Path, NDArray[Any], Dataset]
 VECTOR, ID = "vector", "id"
 
 PIECE = 64 << 20
-"""About so many bytes of a file are read by one task."""
+"""The approximate bytes of a file that one task reads."""
 
 _MAPPED = (".fbin", ".hbin", ".u8bin", ".i8bin", ".npy")
 _WHOLE = (".fvecs", ".bvecs")
@@ -37,27 +37,29 @@ _ENDINGS = {"float32": ".fbin", "float16": ".hbin", "uint8": ".u8bin", "int8": "
 
 
 def read(path: Path) -> Dataset:
-    """A vector file as a lazy Ray Dataset with the columns "id" (uint64, the row's number) and "vector".
+    """A vector file as a lazy Ray Dataset with the columns "id" (uint64, the row's number) and
+    "vector".
 
-    Files of .fbin, .hbin, .u8bin, .i8bin and .npy are read in pieces by as many tasks; .fvecs and .bvecs by one, which holds
-    them whole. Every node has to see the file under this path.
+    Files of .fbin, .hbin, .u8bin, .i8bin and .npy are read in pieces, by a task for each piece.
+    Files of .fvecs and .bvecs are read by one task, which holds the whole file. Every node must see
+    the file under this path.
     """
     file = pathlib.Path(path).absolute()
     suffix = file.suffix.lower()
     if suffix not in (*_MAPPED, *_WHOLE):
         known = ", ".join((*_MAPPED, *_WHOLE))
         raise ValueError(
-            f"{file}: the ending {suffix or 'is missing and'} is not that of a vector file ({known}); "
-            "other files are read by Ray Data: pass ray.data.read_parquet(..), for example"
+            f"{file}: the ending {suffix or 'is missing and'} is not a vector file's ({known}). "
+            "Read other files by Ray Data: pass ray.data.read_parquet(..), for example"
         )
     if suffix in _MAPPED:
         rows = read_file(file, mmap=True)
         if rows.ndim != 2:
-            raise ValueError(f"{file}: it holds an array of the shape {rows.shape}: it must be (n, d)")
+            raise ValueError(f"{file}: the file has an array of the shape {rows.shape}; it must be (n, d)")
         pieces = max(1, math.ceil(rows.nbytes / PIECE))
         bounds = [len(rows) * piece // pieces for piece in range(pieces + 1)]
     else:
-        # No row is longer than it is in the file; a slice ends with the rows.
+        # A file of s bytes has fewer than s rows, and a slice stops at the last row.
         bounds = [0, file.stat().st_size]
     ranges = [{"first": first, "end": end} for first, end in zip(bounds, bounds[1:])]
 
@@ -70,14 +72,14 @@ def read(path: Path) -> Dataset:
 
 
 class Rows:
-    """The rows of a source, read and in the cluster's object store, and the names of their columns."""
+    """The rows of a source in the cluster's object store, and the names of their columns."""
 
     def __init__(self, source: Source, vector_column: Optional[str], id_column: Optional[str]) -> None:
         dataset: Dataset
         if isinstance(source, numpy.ndarray):
             _no_columns(vector_column, id_column, "an array")
             if source.ndim != 2:
-                raise ValueError(f"source has the shape {source.shape}: it must be (n, d)")
+                raise ValueError(f"source has the shape {source.shape}; it must be (n, d)")
             dataset, vector_column = ray.data.from_numpy(source), None
         elif isinstance(source, Dataset):
             dataset = source
@@ -86,7 +88,7 @@ class Rows:
             dataset, vector_column, id_column = read(source), VECTOR, ID
         else:
             raise TypeError(
-                f"source is a {type(source).__name__}: it must be a Ray Dataset, the path of a vector file or an array"
+                f"source is a {type(source).__name__}; it must be a Ray Dataset, the path of a vector file or an array"
             )
         with _in_order(dataset):
             self.dataset: _Rows = dataset.materialize()
@@ -98,19 +100,21 @@ class Rows:
         others = [name for name in names if name != self.ids]
         if vector_column is None:
             if len(others) != 1:
-                raise ValueError(f"the dataset has the columns {', '.join(names)}: say which has the vectors (vector_column=..)")
+                raise ValueError(f"the dataset has the columns {', '.join(names)}. Name the one that has the vectors (vector_column=..)")
             vector_column = others[0]
         self.vectors = _column(vector_column, names, "vector_column")
 
     def cut(self, parts: int) -> list[tuple[int, _Rows]]:
-        """So many parts of equal size but for one row, in their order, each with the number of its first row."""
+        """The rows in parts of equal size, give or take one row, in their order. Each part has the
+        number of its first row.
+        """
         bounds = [self.count * part // parts for part in range(parts)]
         if parts == 1:
             return [(0, self.dataset)]
         return list(zip(bounds, self.dataset.split_at_indices(bounds[1:])))
 
     def sample(self, rows: int, seed: int) -> _Rows:
-        """About so many rows at random, or all if there are no more."""
+        """About this many random rows, or all rows if there are no more."""
         if self.count <= rows:
             return self.dataset
         with _in_order(self.dataset):
@@ -119,20 +123,22 @@ class Rows:
 
 
 def matrices(rows: _Rows, column: str) -> Iterator[NDArray[Any]]:
-    """The vectors of some rows in turn, (n, d) each and C-contiguous: a block of the dataset at a time."""
+    """The vectors of rows, a block of the dataset at a time. Each block is (n, d) and
+    C-contiguous.
+    """
     for batch in _batches(rows):
         yield _matrix(batch[column], column)
 
 
 def matrix(rows: _Rows, column: str) -> NDArray[Any]:
-    """All of them at once."""
+    """The vectors of rows, all at once."""
     return numpy.concatenate(list(matrices(rows, column)))
 
 
 def spool(rows: _Rows, vectors: str, ids: Optional[str], folder: pathlib.Path) -> tuple[pathlib.Path, Optional[NDArray[Any]]]:
-    """Writes the vectors of some rows to a file of the engine's, a block at a time.
+    """Writes the vectors of rows to a file of the engine, a block at a time.
 
-    Returns its path, and the ids of the rows if a column has them.
+    Returns the file's path, and the ids of the rows if a column has them.
     """
     count, named = rows.count(), []
     path, shape = folder / "rows", None
@@ -144,7 +150,7 @@ def spool(rows: _Rows, vectors: str, ids: Optional[str], folder: pathlib.Path) -
                 write_header(file, count, block.shape[1])
             if (block.dtype, block.shape[1]) != shape:
                 raise ValueError(
-                    f"the column {vectors!r} has vectors of {shape[1]} {shape[0]} and of {block.shape[1]} {block.dtype}: all must be alike"
+                    f"the column {vectors!r} has vectors of {shape[1]} {shape[0]} and of {block.shape[1]} {block.dtype}; all must have one dimension and type"
                 )
             block.tofile(file)
             if ids is not None:
@@ -157,30 +163,30 @@ def spool(rows: _Rows, vectors: str, ids: Optional[str], folder: pathlib.Path) -
 
 
 def numbers(first: int, count: int) -> NDArray[numpy.uint64]:
-    """The ids of rows that have none of their own: their numbers."""
+    """The ids of rows without a column of ids: their row numbers."""
     return numpy.arange(first, first + count, dtype=numpy.uint64)
 
 
 def _batches(rows: _Rows) -> Iterator[dict[str, Any]]:
-    # Many tasks do so at once, and none is worth a bar.
+    # Many tasks do this at once, and none needs a progress bar.
     rows.context.enable_progress_bars = False
     return iter(rows.iter_batches(batch_size=None, batch_format="numpy"))
 
 
 def _matrix(column: NDArray[Any], name: str) -> NDArray[Any]:
-    """A column of vectors as a matrix. Lists, as Parquet files have them, come as an array of arrays."""
+    """A column of vectors as a matrix. Lists, as in Parquet files, come as an array of arrays."""
     if column.dtype == object:
         lengths = {len(vector) for vector in column}
         if len(lengths) > 1:
             raise ValueError(
-                f"the column {name!r} has vectors of {min(lengths)} and of {max(lengths)} dimensions: all must be alike"
+                f"the column {name!r} has vectors of {min(lengths)} and of {max(lengths)} dimensions; all must have the same"
             )
         column = numpy.stack(list(column))
     if column.ndim != 2:
-        raise ValueError(f"the column {name!r} has values of the shape {column.shape[1:]}: they must be vectors, (d,)")
+        raise ValueError(f"the column {name!r} has values of the shape {column.shape[1:]}; they must be vectors, (d,)")
     if column.dtype.name not in _ENDINGS:
         raise TypeError(
-            f"the column {name!r} has {column.dtype}: it must be {', '.join(_ENDINGS)}. "
+            f"the column {name!r} has {column.dtype}; it must be {', '.join(_ENDINGS)}. "
             f"Convert it: map_batches(lambda b: {{**b, {name!r}: b[{name!r}].astype(numpy.float32)}})"
         )
     return numpy.ascontiguousarray(column)
@@ -188,7 +194,9 @@ def _matrix(column: NDArray[Any], name: str) -> NDArray[Any]:
 
 @contextlib.contextmanager
 def _in_order(dataset: Dataset) -> Iterator[None]:
-    """Has Ray Data give rows in their order while entered, which it else does as it is quickest."""
+    """Lets Ray Data keep the order of rows while entered. Otherwise it returns rows in the quickest
+    order.
+    """
     options = dataset.context.execution_options
     before, options.preserve_order = options.preserve_order, True
     try:
@@ -199,10 +207,10 @@ def _in_order(dataset: Dataset) -> Iterator[None]:
 
 def _no_columns(vector_column: Optional[str], id_column: Optional[str], what: str) -> None:
     if vector_column is not None or id_column is not None:
-        raise TypeError(f"vector_column and id_column are for datasets: {what} has no columns, and ids are the row numbers")
+        raise TypeError(f"vector_column and id_column are for datasets; {what} has no columns, and its ids are the row numbers. Leave them out")
 
 
 def _column(name: Optional[str], names: list[str], argument: str) -> str:
     if name not in names:
-        raise ValueError(f"{argument} is {name!r}: the dataset has the columns {', '.join(names)}")
+        raise ValueError(f"{argument} is {name!r}; the dataset has the columns {', '.join(names)}")
     return str(name)

@@ -1,14 +1,18 @@
-"""A folder of indexes that is there when all of it is, or not at all.
+"""A folder of indexes that is either complete or does not exist.
 
-    FOLDER                             what readers see: a catalog of shards; it comes by one rename
-    FOLDER.building/lock               held (flock) by the process that builds
-    FOLDER.building/RUN/catalog/       what FOLDER will be: codebook, shards.json, shard-00000, ..
-    FOLDER.building/RUN/tries/         what tasks work in; one that died leaves its own here, and the next one of its shard removes it
-    FOLDER.replaced-RUN                the catalog that was there before, while it is exchanged; the next build puts right what was cut short
+```text
+FOLDER                         the catalog of shards that readers see; it appears by one rename
+FOLDER.building/lock           held (flock) by the process that builds
+FOLDER.building/RUN/catalog/   the future FOLDER: codebook, shards.json, shard-00000, ..
+FOLDER.building/RUN/tries/     the folders of tasks; a task that died leaves its own here, and the
+                               next task of its shard removes it
+FOLDER.replaced-RUN            the previous catalog, while it is exchanged; if that is cut off, the
+                               next build completes it
+```
 
-A shard comes into `catalog` by a rename as well: of two tasks that build the same one, as when Ray gives up a node that is
-alive, the first wins. RUN is random, so that what is left of the tasks of a process that died cannot get into the next one's
-catalog.
+A shard gets into `catalog` by a rename as well. If two tasks build the same shard, as after Ray
+gives up a node that is alive, the first one wins. RUN is random, so remaining tasks of a process
+that died cannot write into the catalog of the next process.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from typing import Any, Iterator, Optional
 from .. import InUseError
 
 FACTS = "shards.json"
-"""The file of a catalog that says which shards it has."""
+"""The file of a catalog that lists its shards."""
 
 CODEBOOK = "codebook"
 
@@ -37,7 +41,9 @@ _FORMAT = 1
 
 
 def facts(folder: pathlib.Path) -> Optional[dict[str, Any]]:
-    """The "state" of the catalog in a folder, a random number, and the names of its "shards"; None if it was not built here."""
+    """The "state" of the catalog in a folder, a random number, and the names of its "shards". None
+    if the catalog was not built by this package.
+    """
     path = folder / FACTS
     try:
         text = path.read_text(encoding="utf-8")
@@ -46,16 +52,16 @@ def facts(folder: pathlib.Path) -> Optional[dict[str, Any]]:
     try:
         said = json.loads(text)
         if said["format"] != _FORMAT:
-            raise ValueError(f"{path}: format {said['format']}, and this version reads {_FORMAT}: install a newer stratann")
+            raise ValueError(f"{path}: the format is {said['format']}, and this version reads {_FORMAT}. Install a newer stratann")
         return {"state": str(said["state"]), "shards": [str(shard["name"]) for shard in said["shards"]]}
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(
-            f"{path}: it is damaged ({error!r}): build the shards again, or remove it if the folder is whole"
+            f"{path}: the file is damaged ({error!r}). Build the shards again, or remove the file if the folder is complete"
         ) from error
 
 
 class Staging:
-    """The folder `FOLDER.building` of one run; see the module's documentation."""
+    """The folder `FOLDER.building` of one run, as the module's documentation shows it."""
 
     def __init__(self, folder: pathlib.Path, run: str) -> None:
         self.folder = folder
@@ -66,7 +72,9 @@ class Staging:
 
     @contextlib.contextmanager
     def attempt(self, shard: str) -> Iterator[pathlib.Path]:
-        """A folder to build a shard in, after what earlier tasks left of it is removed. It is removed as well in the end."""
+        """A folder to build a shard in. Remains of earlier tasks are removed first, and the folder
+        itself at the end.
+        """
         for left in self._tries.glob(f"{glob.escape(shard)}.*"):
             self._remove(left)
         folder = self._tries / f"{shard}.{secrets.token_hex(8)}"
@@ -77,7 +85,7 @@ class Staging:
             self._remove(folder)
 
     def place(self, index: pathlib.Path, shard: str) -> None:
-        """Has the index of an attempt be the shard, unless another one is already."""
+        """Makes the index of an attempt the shard, unless another one is the shard already."""
         try:
             index.rename(self.catalog / shard)
         except OSError as error:
@@ -86,7 +94,8 @@ class Staging:
         _sync(self.catalog)
 
     def _remove(self, folder: pathlib.Path) -> None:
-        # Away first: whoever works in it may not give it a name in the catalog any more while it goes.
+        # Renamed first, so that a task that still works in the folder can no longer move it into
+        # the catalog.
         away = self._tries / f"gone-{secrets.token_hex(8)}"
         with contextlib.suppress(FileNotFoundError):
             folder.rename(away)
@@ -95,7 +104,9 @@ class Staging:
     @classmethod
     @contextlib.contextmanager
     def begin(cls, folder: pathlib.Path, overwrite: bool) -> Iterator[Staging]:
-        """That of a new run, which nobody else has at the same time. All of it is gone in the end, but for what was committed."""
+        """The staging folder of a new run, which holds the lock. At the end all of it is removed,
+        except a catalog that was committed.
+        """
         _free(folder, overwrite)
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = cls(folder, secrets.token_hex(8))
@@ -113,9 +124,10 @@ class Staging:
                 shutil.rmtree(staging.run, ignore_errors=True)
 
     def commit(self, said: dict[str, Any], overwrite: bool) -> None:
-        """Makes the catalog what readers see, and durable. The one that was there before goes.
+        """Makes the catalog visible to readers, and durable. The previous one is removed.
 
-        Between two renames there is no catalog at all then; whoever has the old one open goes on with that.
+        Between two renames there is briefly no catalog. A process that has the previous one open
+        continues with it.
         """
         whole = {"format": _FORMAT, "state": secrets.token_hex(16), **said}
         with (self.catalog / FACTS).open("x", encoding="utf-8") as file:
@@ -139,7 +151,9 @@ class Staging:
 
 
 def _heal(folder: pathlib.Path) -> None:
-    """Ends an exchange that was cut short: the old catalog comes back if the new one is not there, and goes if it is."""
+    """Completes an exchange that was cut off. If the new catalog is missing, the old one is put
+    back, else it is removed.
+    """
     for old in folder.parent.glob(f"{glob.escape(folder.name)}.replaced-*"):
         if os.path.lexists(folder):
             shutil.rmtree(old, ignore_errors=True)
@@ -148,14 +162,16 @@ def _heal(folder: pathlib.Path) -> None:
 
 
 def _free(folder: pathlib.Path, overwrite: bool) -> None:
-    """Refuses to replace what is there: a catalog unless that was asked for, and what is none."""
+    """Refuses to replace an existing catalog unless `overwrite` is True, and refuses to replace any
+    other folder.
+    """
     if not os.path.lexists(folder):
         return
     if not overwrite:
-        raise FileExistsError(f"{folder}: it exists: choose another name, or pass overwrite=True")
+        raise FileExistsError(f"{folder}: the folder exists already. Choose another name, or pass overwrite=True")
     if not (folder / FACTS).is_file():
         raise FileExistsError(
-            f"{folder}: it has no {FACTS}, so it is no folder of shards, and is not replaced: choose another name"
+            f"{folder}: without {FACTS} it is no folder of shards, so it is not replaced. Choose another name"
         )
 
 
@@ -168,19 +184,20 @@ def _locked(root: pathlib.Path, folder: pathlib.Path) -> Iterator[None]:
         try:
             file = path.open("ab")
         except FileNotFoundError:
-            continue  # Another one ended just now.
+            continue  # Another build ended just now.
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InUseError(
-                    f"{folder}: another process builds shards there (it holds {path}): wait until it is done"
+                    f"{folder}: another process builds shards there and holds {path}. Wait until it is done"
                 ) from None
             if _is(file.fileno(), path):
                 try:
                     yield
                 finally:
-                    # The name first: who opens it from now on makes a file, and perhaps a folder, of its own.
+                    # The name goes first, so a process that opens it from now on makes a new file,
+                    # and perhaps a new folder.
                     path.unlink(missing_ok=True)
                     with contextlib.suppress(OSError):
                         root.rmdir()
@@ -188,7 +205,7 @@ def _locked(root: pathlib.Path, folder: pathlib.Path) -> Iterator[None]:
 
 
 def _is(descriptor: int, path: pathlib.Path) -> bool:
-    """Whether the file that is open is the one that has the name still."""
+    """Whether the open file still has this name."""
     try:
         named = path.stat()
     except FileNotFoundError:

@@ -1,7 +1,9 @@
-"""StratANN for ann-benchmarks: an index on disk, one query or a batch at a time.
+"""StratANN for ann-benchmarks: an index on disk, searched with one query or a batch at a time.
 
-    method_param   goes to `stratann.build` (preset, degree, build_list, ...); "memory" is what searches may take
-    query_args     the list size, or, of clusters, how many are probed
+    method_param   arguments of `stratann.build` (preset, degree, build_list, ...), and "memory",
+    the
+                   most memory of searches
+    query_args     the list size, or the number of probes for clusters
 """
 
 import shutil
@@ -20,7 +22,7 @@ NO_ID = 2**64 - 1
 class Stratann(BaseANN):
     def __init__(self, metric, method_param):
         if metric not in METRICS:
-            raise ValueError(f"the metric is {metric!r}: StratANN has {', '.join(METRICS)}")
+            raise ValueError(f"the metric is {metric!r}; StratANN has {', '.join(METRICS)}. Pass one of these")
         self.metric = METRICS[metric]
         self.method_param = method_param
         self.name = f"stratann({method_param})"
@@ -45,7 +47,7 @@ class Stratann(BaseANN):
     def _options(self, n):
         if self.method_param.get("preset") in CLUSTERS:
             return {"probes": self.effort}
-        # Nobody asks for distances here, so nothing is read for them.
+        # The benchmark needs no distances, so a search reads nothing for them.
         return {"list_size": max(self.effort, n), "exact": False}
 
     def done(self):

@@ -1,6 +1,8 @@
-"""StratANN for the filter track: the tags of an image are a column of lists, and a query asks for images that have all of its own.
+"""StratANN for the filter track. The tags of an image are a column of lists, and a query asks for
+images that have all of its tags.
 
-Queries of the same tags are searched for together. Parameters are those of the disk track; "workers" is how many searches go on at once.
+Queries with the same tags are searched together. The parameters are the same as in the disk track,
+and "workers", the number of searches at once.
 """
 
 import concurrent.futures
@@ -37,7 +39,7 @@ class Stratann(Disk, BaseFilterANN):
             found[rows] = self.index.search(X[rows], k, filter=wanted, **self.query_params)[0]
 
         with concurrent.futures.ThreadPoolExecutor(self.workers) as pool:
-            # What one of them raised is raised here.
+            # Raises the exception of a search here.
             list(pool.map(search, alike.keys(), alike.values()))
         self.res = as_results(found)
         self.stats = {}

@@ -1,6 +1,8 @@
-"""StratANN for the streaming track: inserts go straight into the graph on disk, each durable when it returns.
+"""StratANN for the streaming track. Inserts go straight into the graph on disk, and each is durable
+when it returns.
 
-The index is built of the first vectors that come; its codes are trained on these. Parameters are those of the disk track.
+The index is built from the first vectors, and its codes are trained on these. The parameters are
+the same as in the disk track.
 """
 
 import pathlib
@@ -15,7 +17,7 @@ from neurips23.streaming.base import BaseStreamingANN
 class Stratann(BaseStreamingANN):
     def __init__(self, metric, index_params):
         if metric not in METRICS:
-            raise ValueError(f"the metric is {metric!r}: StratANN has {', '.join(METRICS)}")
+            raise ValueError(f"the metric is {metric!r}; StratANN has {', '.join(METRICS)}. Pass one of these")
         self.name = "stratann"
         self.metric = METRICS[metric]
         self.memory = index_params.get("memory")
@@ -42,7 +44,7 @@ class Stratann(BaseStreamingANN):
         self.index.upsert(X, tags)
 
     def set_query_arguments(self, query_args):
-        # Distances are not asked for, so nothing is read for them.
+        # The benchmark needs no distances, so a search reads nothing for them.
         self.query_params = {"exact": False, **query_args}
 
     def query(self, X, k):

@@ -9,13 +9,13 @@ from .. import DB
 
 
 class StratannTypedDict(CommonTypedDict):
-    path: Annotated[str, click.option("--path", type=str, default="stratann-bench", help="folder for indexes", show_default=True)]
-    preset: Annotated[str, click.option("--preset", type=str, default="stratann", help="of stratann.build", show_default=True)]
-    degree: Annotated[int, click.option("--degree", type=int, default=None, help="of the graph")]
-    build_list: Annotated[int, click.option("--build-list", type=int, default=100, help="list size of the build", show_default=True)]
-    memory: Annotated[str, click.option("--memory", type=str, default=None, help="what searches may take, such as 64MiB")]
-    list_size: Annotated[int, click.option("--list-size", type=int, default=None, help="list size of searches")]
-    recall: Annotated[float, click.option("--recall", type=float, default=None, help="a recall that searches are asked for")]
+    path: Annotated[str, click.option("--path", type=str, default="stratann-bench", help="the folder for indexes", show_default=True)]
+    preset: Annotated[str, click.option("--preset", type=str, default="stratann", help="the preset of stratann.build", show_default=True)]
+    degree: Annotated[int, click.option("--degree", type=int, default=None, help="the degree of the graph")]
+    build_list: Annotated[int, click.option("--build-list", type=int, default=100, help="the list size of the build", show_default=True)]
+    memory: Annotated[str, click.option("--memory", type=str, default=None, help="the most memory of searches, such as 64MiB")]
+    list_size: Annotated[int, click.option("--list-size", type=int, default=None, help="the list size of searches")]
+    recall: Annotated[float, click.option("--recall", type=float, default=None, help="the recall to ask searches for")]
 
 
 @cli.command()

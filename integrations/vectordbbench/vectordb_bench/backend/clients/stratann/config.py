@@ -1,4 +1,4 @@
-"""What a run with StratANN is told: where, and how the index is built and searched."""
+"""The options of a run with StratANN: its folder, and how the index is built and searched."""
 
 from pydantic import BaseModel
 
@@ -17,7 +17,7 @@ class StratannConfig(DBConfig):
 
 
 class StratannIndexConfig(BaseModel, DBCaseConfig):
-    """`memory` is what searches may take; a list size, or a recall that is asked for."""
+    """`memory` is the most memory of searches. Searches use `list_size`, or ask for `recall`."""
 
     metric_type: MetricType | None = None
     preset: str = "stratann"
@@ -28,9 +28,9 @@ class StratannIndexConfig(BaseModel, DBCaseConfig):
     recall: float | None = None
 
     def metric(self) -> str:
-        """The metric as StratANN calls it."""
+        """StratANN's name of the metric."""
         if self.metric_type not in METRICS:
-            msg = f"the metric is {self.metric_type}: StratANN has {', '.join(METRICS)}"
+            msg = f"the metric is {self.metric_type}; StratANN has {', '.join(METRICS)}. Pass one of these"
             raise ValueError(msg)
         return METRICS[self.metric_type]
 
@@ -40,6 +40,8 @@ class StratannIndexConfig(BaseModel, DBCaseConfig):
         return {"metric": self.metric(), "preset": self.preset, "build_list": self.build_list, **degree}
 
     def search_param(self) -> dict:
-        """Arguments of `stratann.Index.search`: ids are asked for and no distances, so nothing is read for these."""
+        """Arguments of `stratann.Index.search`. The benchmark needs only ids, so a search reads
+        nothing for distances.
+        """
         given = {"list_size": self.list_size, "recall": self.recall, "exact": False}
         return {name: value for name, value in given.items() if value is not None}

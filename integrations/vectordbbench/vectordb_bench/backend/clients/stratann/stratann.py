@@ -1,7 +1,8 @@
 """StratANN for VectorDBBench.
 
-Vectors that are inserted are appended to a file, with their labels beside it; `optimize` builds the index of them, and searches, by any number of threads and
-processes, open it. A run that inserts after that (streaming) changes the index, by the one process that does.
+Inserted vectors are appended to a file, with their labels in another one. `optimize` builds the
+index from these files. Searches open it, in any number of threads and processes. A run that inserts
+later (streaming) changes the index, from one process.
 """
 
 import json
@@ -53,7 +54,7 @@ class Stratann(VectorDB):
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def __getstate__(self) -> dict:
-        # What goes to other processes opens the index there.
+        # A copy in another process opens the index there.
         return {name: value for name, value in self.__dict__.items() if name not in ("index", "_lock")}
 
     def __setstate__(self, state: dict) -> None:
@@ -97,7 +98,7 @@ class Stratann(VectorDB):
         return {"id": list(map(int, ids)), **({} if labels is None else {"label": list(labels)})}
 
     def _append(self, vectors: numpy.ndarray, ids: list[int], labels: list[str] | None) -> None:
-        # Threads insert at once: a batch is in all of the files at the same place.
+        # Several threads insert at once. A batch has the same position in all files.
         with self._lock, (self.folder / "rows").open("ab") as rows, (self.folder / "beside").open("a") as beside:
             vectors.tofile(rows)
             json.dump(self._attributes(ids, labels), beside)
@@ -112,14 +113,14 @@ class Stratann(VectorDB):
         with beside.open() as lines:
             batches = list(map(json.loads, lines))
         if not batches:
-            msg = f"{self.folder}: nothing was inserted that could be searched"
+            msg = f"{self.folder}: no vectors were inserted, so nothing can be searched. Insert vectors first"
             raise RuntimeError(msg)
         attributes = {name: [value for batch in batches for value in batch[name]] for name in batches[0]}
         rows = numpy.memmap(self.folder / "rows", numpy.float32, "r").reshape(-1, self.dim)
         if len(rows) != len(attributes["id"]):
-            msg = f"{self.folder}: there are {len(rows)} vectors and {len(attributes['id'])} ids: an insert failed half-way, begin with drop_old"
+            msg = f"{self.folder}: there are {len(rows)} vectors and {len(attributes['id'])} ids; an insert failed half-way. Begin again with drop_old"
             raise RuntimeError(msg)
-        # A recall that is asked for is measured when the index is built.
+        # The build measures recall if searches will ask for one.
         options = {"calibrate": self.case_config.recall is not None, **self.case_config.index_param()}
         stratann.build(rows, self.folder / "index", ids=attributes["id"], attributes=attributes, **options)
         for name in ("rows", "beside"):
@@ -134,12 +135,12 @@ class Stratann(VectorDB):
         elif filters.type == FilterOp.StrEqual:
             self.wanted = f"label == {json.dumps(filters.label_value)}"
         else:
-            msg = f"the filter is {filters}: StratANN's client knows {', '.join(self.supported_filter_types)}"
+            msg = f"the filter is {filters}; StratANN's client has {', '.join(self.supported_filter_types)}. Use one of these"
             raise ValueError(msg)
 
     def search_embedding(self, query: list[float], k: int = 100, **kwargs: Any) -> list[int]:
         if self.index is None:
-            msg = f"{self.folder}: there is no index yet: it is built by optimize"
+            msg = f"{self.folder}: there is no index yet. Call optimize first, which builds it"
             raise RuntimeError(msg)
         ids, _ = self.index.search(query, k, filter=self.wanted, threads=1, **self.case_config.search_param())
         return ids[ids != NO_ID].tolist()
