@@ -1,4 +1,5 @@
-//! Attributes in Parquet files: `build --attributes`, `insert --attributes`, `set-attributes`. `parquet/write.py` wrote the files.
+//! Attributes in Parquet files: `build --attributes`, `insert --attributes`, `set-attributes`. The
+//! files are from `parquet/write.py`.
 
 use std::path::Path;
 
@@ -211,7 +212,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_column_and_type() {
     let words = ["--attributes", "set.parquet", "--times", "made"];
     build(&place, "index", &words).refused(2, &["--times names \"made\""]);
 
-    refused("not-there.parquet", 1, &["check the path"]);
+    refused("not-there.parquet", 1, &["Check the path"]);
     place.write("empty.parquet", b"");
     refused(
         "empty.parquet",
