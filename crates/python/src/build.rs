@@ -367,21 +367,26 @@ pub fn plan<'py>(
     to_dict(py, &plan)
 }
 
-/// Measures how much searches of the index at `path` find with which list size, by how far the k-th answer is; `Index.search(..., recall=...)` of those who open the
-/// index from then on goes by it. A build has done so with vectors of its own; queries like those to come are better.
+/// Measures how much searches of the index at `path` find with each list size, by the distance of
+/// the k-th answer. `Index.search(..., recall=...)` uses these numbers in every process that opens
+/// the index later. A build measures the same with vectors of the index, and in most graph indexes
+/// also with vectors made of them. Queries that are typical of later ones give better numbers.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
-///     The folder of the index, which nobody may be changing meanwhile.
+///     The folder of the index. No process may change the index meanwhile.
 /// queries : str, os.PathLike or array-like, optional
-///     A file of queries or (n, d), of the index's dtype; up to 10,000 of them are searched. None takes vectors of the index, each as if it were not there.
+///     A file of queries, or (n, d) of the index's dtype. Up to 10,000 of them are searched. None
+///     takes vectors of the index, and searches for each as if it were not in the index. In most
+///     graph indexes None also takes vectors made of them: a vector plus .2, .35 or .5 of the
+///     difference of two others.
 /// memory : int or str, optional
-///     A cap in bytes, as that of `open`.
+///     The most memory in bytes, as in `open`.
 /// threads : int, optional
-///     None is one for each core.
+///     The number of threads. None is one for each core.
 /// progress : bool or callable, optional
-///     As that of `build`.
+///     As in `build`.
 ///
 /// Returns
 /// -------
