@@ -434,7 +434,7 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
             _ => String::new(),
         };
         let all = if several { " in all indexes" } else { "" };
-        text += &format!("  {way}: as much as {expected:.1} reads expected{all}{list}\n");
+        text += &format!("  {way}: expected to cost as much as {expected:.1} reads{all}{list}\n");
     }
     if filter.dry > 0 {
         let asked = queries as u64 * u64::from((within + before).max(1));

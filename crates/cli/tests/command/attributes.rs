@@ -568,8 +568,8 @@ fn a_search_says_how_it_found_what_matches() {
     );
     for words in [
         "reads of columns",
-        "within: as much as",
-        "before: as much as",
+        "within: expected to cost as much as",
+        "before: expected to cost as much as",
     ] {
         assert!(said.stdout.contains(words), "{}", said.stdout);
     }

@@ -493,7 +493,7 @@ fn what_cannot_be_is_refused() {
     ];
     place
         .run(&none)
-        .refused(2, &["'-1' is no time: give seconds above 0"]);
+        .refused(2, &["'-1' is no time. Give seconds above 0"]);
     if !cfg!(feature = "ucx") {
         for words in [
             &["memory-server", &index, "--ucx", "--listen", "127.0.0.1:0"][..],
@@ -512,7 +512,7 @@ fn what_cannot_be_is_refused() {
         }
     }
     for typed in ["UCX:127.0.0.1:1", "shm:ucx:127.0.0.1:1"] {
-        let told = [typed, "did you mean ucx:127.0.0.1:1?"];
+        let told = [typed, "Did you mean ucx:127.0.0.1:1?"];
         let search = ["cluster", "search", typed, "base.u8bin"];
         place.run(&search).refused(2, &told);
         let compute = ["compute-server", "--memory", typed, "--index", &index];
