@@ -89,7 +89,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
             }
             say(
                 setting,
-                &format!("turn {turn} of {}: {}", plan.repeat, planned.name),
+                &format!("round {turn} of {}: {}", plan.repeat, planned.name),
             );
             match search(plan, planned, &indexes[one.run].0, setting) {
                 Ok(points) => one.turns.push(points),

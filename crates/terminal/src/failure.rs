@@ -1,4 +1,4 @@
-//! How a command ends: three exit statuses, and one line on standard error with the reason.
+//! The end of a command: three exit statuses, and one line on standard error with the reason.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;

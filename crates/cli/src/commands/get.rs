@@ -88,7 +88,7 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
     match missing.len() {
         0 => Ok(()),
         count => Err(Failure::Failed(format!(
-            "{}: not in the index: {}{}",
+            "{}: ids not in the index: {}{}",
             arguments.index.display(),
             missing[..count.min(NAMED)]
                 .iter()

@@ -227,7 +227,7 @@ impl Target {
             estimate: arguments
                 .rerank
                 .map_or(estimate, |name| name == RerankName::Estimate),
-            // A user who names the end of re-ranking does not want the preset's share.
+            // If a user names the end of re-ranking, the preset's share does not apply.
             ratio: match (arguments.rerank_ratio, arguments.rerank) {
                 (Some(ratio), _) => ratio,
                 (None, Some(_)) => 0.0,

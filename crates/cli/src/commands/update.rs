@@ -172,7 +172,7 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
         update: write.update,
         direct: DirectOptions {
             list: write.insert_list,
-            // A user who chooses how vectors are inserted gets no merge in its place.
+            // If a user chooses how vectors are inserted, no merge takes its place.
             merge_many: write.insert_list.is_none() && write.update.is_none(),
             ..DirectOptions::default()
         },

@@ -55,7 +55,7 @@ fn a_parquet_file_gives_what_the_same_rows_in_json_give() {
     .done();
     assert_eq!(rows(&place, "index"), rows(&place, "lines"));
     place.run(&["verify", "index"]).done();
-    // Nothing is left of what it took meanwhile.
+    // No temporary file is left.
     let left = [
         "base.u8bin",
         "index",
@@ -145,7 +145,7 @@ fn attributes_are_set_from_a_file_whose_column_has_the_ids() {
         json!({"id": 10, "attributes": {"note": "x"}}),
     ];
     assert_eq!(get(&["8", "9", "10"]), whole);
-    // A null takes away what it names, where the rest is kept.
+    // With `--keep`, a null removes the attribute that it names.
     place.write("more.jsonl", b"{\"id\": 10, \"price\": 1, \"other\": 2}\n");
     set(&["more.jsonl", "--keep"]).done();
     set(&["set.parquet", "--id", "key", "--keep"]).done();
@@ -159,7 +159,7 @@ fn attributes_are_set_from_a_file_whose_column_has_the_ids() {
     let at = |time: i64| json!({ "at": time });
     assert_eq!(get(&["1"])[0]["attributes"], at(1_709_208_000_123_456));
     assert_eq!(get(&["2"])[0]["attributes"], at(-1));
-    // A text in JSON is a payload to the letter, but for the ends of its lines.
+    // A text in JSON becomes the payload unchanged, except for its line ends.
     place.write("ids", &lines([4, 5]));
     set(&["json.parquet", "--ids", "ids", "--payload", "more"]).done();
     let printed = place
