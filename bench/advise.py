@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""How often `stratann advise` names the preset that the measurements put first, and by how much it misses.
+"""The accuracy of `stratann advise`: whether it names the fastest preset, and its errors.
 
     bench/advise.py STRATANN RESULTS.json.. [--recall 0.9] [--data ../shared/data] [--cores 0]
 
-RESULTS are those of `second-tier.toml`, `second-tier-text.toml` and `second-tier-1m.toml` (bench/out/second-tier.json ..). For each of them, and
-each device of the study (DRAM, NVM, CXL, RDMA, SSD), it asks `stratann advise` for the vectors and queries of the job, with one thread and as many
-queries in flight as the job had, and compares the first candidate with the fastest run at that recall, on the line between the two lists around
-it, as the job does. Candidates count where the study has their preset and their number of neighbours or copies, or anything else of that preset.
+RESULTS are the results of `second-tier.toml`, `second-tier-text.toml` and `second-tier-1m.toml`
+(bench/out/second-tier.json ..). For each of them, and each device of the study (DRAM, NVM, CXL,
+RDMA, SSD), the script asks `stratann advise` for the vectors and queries of the job. It gives one
+thread, and as many queries in flight as the job had. It compares the first candidate with the
+fastest run at that recall, interpolated between the two lists around it, as in the job. A candidate
+counts if the study has its preset, with the same number of neighbours or copies or with others.
 
-A line says which preset is first by the measurements and which the advice names, with queries a second of both, measured; `near` is one
-that is not first and within the spread of the two measurements. Below are all candidates with what was expected and what was measured.
-Needs Python 3.8 and nothing else.
+A line names the fastest preset by the measurements, the advised one, and measured queries a second
+of both. `near` is an advised preset that is slower within the spread of the two measurements. Below
+are all candidates, with expected and measured figures. Needs Python 3.8 and nothing else.
 """
 
 import argparse
@@ -29,7 +31,7 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser.add_argument("--data", default=os.environ.get("STRATANN_DATA", os.path.join(here, "../../shared/data")))
     parser.add_argument("--recall", type=float, default=0.9)
-    parser.add_argument("--cores", help="on which the advice is sought, as `taskset` has it")
+    parser.add_argument("--cores", help="cores to run `stratann advise` on, as for taskset")
     arguments = parser.parse_args()
     lines, details, right, near = [], [], 0, 0
     for path in arguments.results:
@@ -53,19 +55,20 @@ def main():
 
 
 def name_of(preset, degree, replicas):
-    """How a candidate and a run are told apart."""
+    """The key by which a candidate and a run match."""
     if preset.startswith("tiered-cluster"):
         return f"{preset}, {replicas} copies"
     return preset if preset == "spann" else f"{preset} R={degree}"
 
 
 def at_recall(job, device, recall):
-    """Queries a second of each run of the study on a device, and its spread as a share, at a recall; of a run that has it."""
+    """Queries a second at a recall of each run of the study on a device that reaches it, and its
+    spread as a share."""
     found = {}
     for run in job["runs"]:
         name, _, on = run["name"].rpartition(", ")
         search = run["search"]
-        # What is compared has as many queries in flight, and reads as its preset does.
+        # Compared runs have the same number of queries in flight, and read as their preset does.
         if on != device or search["in_flight"] != 8 or search["beam"] is not None or run["preset"] == "tiered-cluster" and "grouped" not in name:
             continue
         points = run["points"]
@@ -98,9 +101,9 @@ def advice(arguments, job, device):
 
 
 def compare(job, device, measured, expected):
-    """right, near or wrong; a line that says so, and lines of all candidates."""
+    """The verdict (right, near or wrong), its line, and the lines of all candidates."""
     first = max(measured, key=lambda name: measured[name][0])
-    # The best that is measured of each preset.
+    # The fastest measurement of each preset.
     best = {}
     for name, (qps, spread, _) in measured.items():
         preset = name.split(",")[0].split(" R=")[0]

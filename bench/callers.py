@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""What it costs to search with one query a call from many threads of a host, as a server does, instead of one call for all queries.
+"""The cost of one query a call from many threads of a host, beside one call for all queries.
 
-    bench/callers.py INDEX QUERIES.(u8bin|i8bin|fbin) [--callers 8] [--list 40] [--rounds 7] [--count 4000]
+    bench/callers.py INDEX QUERIES.(u8bin|i8bin|fbin) [--callers 8] [--list 40] [--rounds 7]
+                     [--count 4000]
 
-Needs the Python package (`pip install .`). The one call has as many queries in flight as there are callers. Both ways take turns in one process, on the same open index; each round gives the ratio
-of their queries a second, and the median of the rounds is printed last. The callers only call: numpy arrays of one row are cut before
-the clock starts. A second table has the same with the queries of the callers in batches of 8.
+A server searches with one query a call. Needs the Python package (`pip install .`). The one call
+has as many queries in flight as there are callers. Both ways take turns in one process, on the same
+open index. Each round gives the ratio of their queries a second, and the script prints the median
+of the rounds last. Callers do nothing but call: numpy arrays of one row are made before the clock
+starts. A second table has the same with queries of the callers in batches of 8.
 """
 
 import argparse
@@ -58,7 +61,7 @@ def compare(index, queries, calls, batch, arguments):
 
 
 def called(index, calls, callers, settings):
-    """Seconds in which so many threads make all the calls."""
+    """Seconds in which the threads make all calls."""
     gate = threading.Barrier(callers + 1)
 
     def work(first):

@@ -1,19 +1,36 @@
 #!/usr/bin/env python3
-"""Searches through servers of DistVS while rows are put in and deleted through them, and merges happen: throughput, latency, recall, wrong answers, and how long a merge takes to be gone by.
+"""Searches through servers of DistVS during inserts, deletes and merges through them.
 
-    bench/changing_servers.py STRATANN INDEX ROWS QUERIES [--seconds S] [--window S] [--upserts N] [--deletes N] [--list L] [--in-flight N]
+    bench/changing_servers.py STRATANN INDEX ROWS QUERIES [--seconds S] [--window S] [--upserts N]
+                              [--deletes N] [--list L] [--in-flight N]
 
-INDEX is of the preset distvs, of the first rows of the file ROWS, which has more (photo-sift-100k, and the rows of photo-sift-1m), all uint8; a copy of it is changed. Starts a memory server that
-follows, a storage server that takes changes and a compute server of one thread as processes on this machine, over TCP. For so many seconds (120) one client asks all queries again and again, N in
-flight (8), and another puts in the rows that come next and deletes the oldest ones, so many of each a second (400 and 200; none for the first window), by a command each for a second's worth.
+Measures throughput, latency, recall, wrong answers, and the time until servers use a merge. INDEX
+is of the preset distvs, of the first rows of the file ROWS, which has more rows
+(photo-sift-100k, and the rows of photo-sift-1m), all uint8. The script changes a copy of it. It
+starts a memory server that follows merges, a storage server that takes changes, and a compute
+server of one thread. They are processes on this machine, and talk over TCP. For S seconds (120) one
+client asks all queries again and again, with N in flight (8). Another client inserts the next rows
+and deletes the oldest ones, 400 and 200 a second by default. One command has the changes of one
+second. The first window has none.
 
-A line for each window (10 s): queries answered a second; the median of P50 of the asks that ended in it, and their largest P99; recall@10; rows that wait for a merge, and merges.
-Recall is told by what is certain: of the ten nearest of all rows that were there at any time of an ask those that were there all the time. An answer is wrong if its row was deleted before the ask
-began, or was never put in, or has another distance. Behind each change the rows that were put in are searched for, and those that were deleted: "not found" are those that were put in and are not
-found for themselves while they wait, "came back" answers that were deleted. At the end every tenth row that was put in is searched for again, most of which are merged then, and every tenth that was deleted.
+A line for each window (10 s) has
 
-Of each merge: seconds from its commit (the time of the file MANIFEST) until the memory server is at the new state, until the compute server has its low codes, and until storage keeps no other one.
-Needs Linux, Python 3.8 and nothing else.
+- queries answered a second;
+- the median of P50 of the asks that ended in the window, and their largest P99;
+- recall@10;
+- rows that wait for a merge, and merges.
+
+Recall counts only certain rows. Of the ten nearest of all rows that existed at any time of an ask,
+it counts the rows that existed all the time. An answer is wrong in three cases: its row was deleted
+before the ask began, it was never inserted, or it has another distance. After each change the
+script searches for the inserted and deleted rows. "not found" are inserted rows that do not find
+themselves while they wait for a merge. "came back" are answers that were deleted. At the end it
+searches again for every tenth inserted row, and for every tenth deleted one. By then a merge has
+taken most of the inserted rows.
+
+For each merge it prints seconds from the commit (the time of the file MANIFEST) until three events.
+They are: the memory server has the new checkpoint, the compute server has its low codes, and the
+storage server keeps no older checkpoint. Needs Linux, Python 3.8 and nothing else.
 """
 
 import array
@@ -34,7 +51,7 @@ import urllib.request
 from servers import metrics, start
 
 K = 10
-# Of each query: enough that ten of them are live, however many are deleted meanwhile.
+# True neighbours of each query. Of so many, ten are live whichever rows are deleted meanwhile.
 TRUTH = 400
 
 
@@ -72,14 +89,14 @@ def main():
 
 
 class Rows:
-    """The first rows of a file, in a file of their own."""
+    """The first rows of a file, in a separate file."""
 
     def __init__(self, whole, count, path):
         with open(whole, "rb") as file:
             held, self.dim = struct.unpack("<II", file.read(8))
             self.bytes = file.read(count * self.dim)
         if held < count:
-            sys.exit(f"{whole} has {held} rows, and {count} are wanted")
+            sys.exit(f"{whole} has {held} rows, and {count} are needed. Lower --upserts or --seconds")
         self.path = path
         self.write(range(count), path)
 
@@ -92,7 +109,7 @@ class Rows:
 
 
 def answers(path):
-    """Ids and distances of all queries, as a truth file has them."""
+    """Ids and distances of all queries in a truth file."""
     with open(path, "rb") as file:
         count, k = struct.unpack("<II", file.read(8))
         ids, far = array.array("I", file.read(4 * count * k)), array.array("f", file.read(4 * count * k))
@@ -105,13 +122,14 @@ def run(known, first, servers, copy, folder, truth, ask, queries, seconds, windo
         count, dim = struct.unpack("<II", file.read(8))
         asked_rows = [file.read(dim) for _ in range(count)]
     out, found_self = os.path.join(folder, "found.bin"), os.path.join(folder, "self.bin")
-    # What is live for certain is [gone, put); what may be, [gone_done, put_sent).
+    # Rows [gone, put) are certainly live, and rows [gone_done, put_sent) may be.
     at = {"gone": 0, "gone_done": 0, "put": first, "put_sent": first}
     said = {"not found": 0, "put in": 0, "came back": 0, "deleted": 0, "failed": 0, "wrong": 0}
     asks, over, begun = [], threading.Event(), time.monotonic()
 
     def missed(path, those):
-        """How many of these rows, all of the file, are not found for themselves; and of how many."""
+        """The number of rows of the file that do not find themselves, and the number of all its
+        rows."""
         if subprocess.run([*ask[:4], path, *ask[4:], "--out", found_self], stdout=subprocess.DEVNULL).returncode:
             said["failed"] += 1
             return 0, 0
@@ -194,13 +212,14 @@ def run(known, first, servers, copy, folder, truth, ask, queries, seconds, windo
 
 
 class Merges:
-    """When each merge was committed, and when servers went by it."""
+    """The time of each merge's commit, and the times when servers used it."""
 
     def __init__(self, servers, copy, over):
         self.servers, self.manifest, self.over, self.found = servers, os.path.join(copy, "MANIFEST"), over, []
 
     def states(self):
-        """Of the memory server and of the low codes, as the compute server's /health has them."""
+        """The checkpoints of the memory server and of the low codes in the compute server's
+        /health."""
         try:
             text = urllib.request.urlopen(f"http://{self.servers[2][2]}/health").read().decode()
         except urllib.error.HTTPError as error:

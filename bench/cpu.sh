@@ -1,10 +1,10 @@
 #!/bin/sh
-# Where a read's processor time goes: in the kernel, in distances, and in the engine's own code, each in microseconds a read.
-# Samples the searching threads only; distances are the functions of crates/vector.
+# CPU time of a read by its parts, in microseconds: the kernel, distances, and the engine's own code.
+# Samples the searching threads only. Distances are the functions of crates/vector.
 #
 #     bench/cpu.sh INDEX QUERIES [search options]      needs perf (apt-get install linux-perf)
 set -eu
-command -v perf >/dev/null || { echo "error: perf is not installed: apt-get install linux-perf" >&2; exit 1; }
+command -v perf >/dev/null || { echo "error: perf is missing. Install it: apt-get install linux-perf" >&2; exit 1; }
 stratann=${STRATANN:-target/release/stratann}
 samples=$(mktemp)
 found=$(mktemp)

@@ -1,11 +1,11 @@
 #!/bin/sh
-# What the device under a folder can do: random 4 KiB reads a second at queue depth 32, on one and on two threads.
-# This is the ceiling that a search's reads a query times its queries a second is held against.
+# Random 4 KiB reads a second of the device under a folder, at queue depth 32, on one and on two threads.
+# This is the upper bound of a search's reads a query times its queries a second.
 #
-#     bench/device.sh [FOLDER]        needs fio (apt-get install fio) and 1 GB of room
+#     bench/device.sh [FOLDER]        needs fio (apt-get install fio) and 1 GB of space
 set -eu
 folder=${1:-bench/out}
-command -v fio >/dev/null || { echo "error: fio is not installed: apt-get install fio" >&2; exit 1; }
+command -v fio >/dev/null || { echo "error: fio is missing. Install it: apt-get install fio" >&2; exit 1; }
 mkdir -p "$folder"
 file=$folder/fio.tmp
 trap 'rm -f "$file"' EXIT

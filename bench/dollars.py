@@ -1,31 +1,39 @@
 #!/usr/bin/env python3
-"""Queries per dollar of systems that were measured, at the prices of DistVS's Table 5.
+"""Queries per dollar of measured systems, at the prices of DistVS's Table 5.
 
-    bench/dollars.py check                                             whether the model gives the paper's own figures
-    bench/dollars.py measure STRATANN FOLDER SYSTEMS.json [--data ../shared/data] [--sets photo-sift-1m,package-text] [--cores 1] [--in-flight 8]
-                             [--memory-of DISTVS.json[,DISTVS.json ..]]
-    bench/dollars.py table SYSTEMS.json [SYSTEMS.json ..]              what they give
+    bench/dollars.py check
+        Tests whether the model gives the paper's own figures.
+    bench/dollars.py measure STRATANN FOLDER SYSTEMS.json [--data ../shared/data]
+            [--sets photo-sift-1m,package-text] [--cores 1] [--in-flight 8]
+            [--memory-of DISTVS.json[,DISTVS.json ..]]
+        Measures the baselines, and writes them to SYSTEMS.json.
+    bench/dollars.py table SYSTEMS.json [SYSTEMS.json ..]
+        Prints queries per dollar of the systems in these files.
 
-`measure` builds an index of DiskANN's layout and searches it as `diskann` and `pipeann` (with its navigation graph) do, at recall@10 .95
-with one thread, `--in-flight` queries at once: CPU (median of `--rounds`) and bytes read a query, peak memory of the process (a few thousand
-queries and their ground truth included), bytes on storage. With `--memory-of`, rows of `servers.py --systems`, each is measured once more with
-a cache of hot nodes that brings the memory of the five machines to that of the row of the same data.
-`--cores` are those on which it runs, as `taskset` has them (all, if nobody says).
+`measure` builds an index in DiskANN's layout. It searches the index as `diskann` does, and as
+`pipeann` does with its navigation graph, at recall@10 .95. One thread has `--in-flight` queries in
+flight. A row has CPU (the median of `--rounds`) and bytes read a query, peak memory of the process,
+and bytes on storage. The memory includes a few thousand queries and their ground truth.
+`--memory-of` takes rows of `servers.py --systems`. Each system is then measured once more, with a
+cache of hot nodes. The cache brings the memory of the five machines to that of the row with the
+same data. `--cores` are the cores to run on, as for `taskset` (default: all).
 
-SYSTEMS.json is what any bench may write: `{"machine": .., "systems": [..]}`, and of a system
+Any bench may write SYSTEMS.json: `{"machine": .., "systems": [..]}`. A system is
 
     {"data": "photo-sift-1m", "system": "diskann", "recall": 0.95, "machines": [
-        {"kind": "server", "count": 5, "memory_bytes": .., "disk_bytes": .., "cpu_us": .., "bytes_read": ..}]}
+        {"kind": "server", "count": 5, "memory_bytes": .., "disk_bytes": .., "cpu_us": ..,
+         "bytes_read": ..}]}
 
-where a query takes `cpu_us` and reads `bytes_read` on some one of the machines of each kind, and memory and disk are of each machine. Queries
-a second are what the kind that is busiest can do at the most:
+A query takes `cpu_us` and reads `bytes_read` on one machine of each kind. Memory and disk are of
+each machine. Queries a second are the most that the busiest kind of machine can do:
 
-    cores x count / cpu_us                        by CPU alone
-    disk_bytes_per_second x count / bytes_read    where that is less, by the SSD of the paper's machines
+    cores x count / cpu_us                        By CPU alone.
+    disk_bytes_per_second x count / bytes_read    By the SSD of the paper's machines, if less.
 
-and queries a dollar are that through the price a second of all machines (`prices/dollars.toml`). That is a model: memory bandwidth, the network,
-and cores that wait are not in it, and sizes are those of the data set that was measured, of which the price of memory and disk is almost
-nothing beside that of cores; so it compares CPU, the more so the smaller the data set. Needs Python 3.11 and nothing else.
+Queries a dollar are queries a second divided by the price a second of all machines
+(`prices/dollars.toml`). This is a model without memory bandwidth, network, and waiting cores. Sizes
+are of the measured data set, whose memory and disk cost almost nothing beside the cores. So the
+model compares CPU, the more so the smaller the data set. Needs Python 3.11 and nothing else.
 """
 
 import argparse
@@ -37,7 +45,7 @@ import sys
 import tomllib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Extension of the vectors, metric.
+# Of each data set: extension of the vectors, metric.
 DATA = {"photo-sift-100k": ("u8bin", "l2"), "photo-sift-1m": ("u8bin", "l2"), "package-text": ("fbin", "cosine")}
 # Options of searches. Both have the same pages and the same graph, so that one index serves them.
 SYSTEMS = {"diskann": [], "pipeann": ["--preset", "pipeann", "--nav"]}
@@ -90,7 +98,8 @@ def queries_a_dollar(price, queries_a_second, a_month):
 
 
 def check(job):
-    """Whether the paper's figures come out of its measurements, to the last digit that it prints or half a percent."""
+    """Whether the paper's measurements give its figures, to the last printed digit or half a
+    percent."""
     paper, price = job["paper"], job["price"]
     wrong = 0
     for one in paper["sets"]:
@@ -102,11 +111,11 @@ def check(job):
             wrong += not fits
             print(f"{one['name']:10} {system:9} {computed:6.2f} and in the paper {printed:6.2f}{'' if fits else '   NOT THE SAME'}")
     if wrong:
-        sys.exit(f"{wrong} figures are not the paper's")
+        sys.exit(f"{wrong} figures differ from the paper's")
 
 
 def measure(arguments):
-    """Writes what the baselines take to SYSTEMS.json."""
+    """Writes the costs of the baselines to SYSTEMS.json."""
     os.makedirs(arguments.folder, exist_ok=True)
     words = ["taskset", "-c", arguments.cores] if arguments.cores else []
 
@@ -155,7 +164,7 @@ def measure(arguments):
 
 
 def table(job, systems):
-    """What the systems give, with the CPU alone and with the paper's SSD."""
+    """Queries per dollar of the systems, by CPU alone and with the paper's SSD."""
     price, machine = job["price"], job["machine"]
     print("| | | recall@10 | CPU us | kB read | memory of all | on storage of all | $ a month | q/s by CPU | M queries a $ | q/s with the SSD | M queries a $ |")
     print("|---" * 12 + "|")

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""What is left of an index after a fifth was inserted and another fifth deleted, beside one that is built anew of the same rows.
+"""An index after inserting a fifth and deleting a fifth of its rows, beside a rebuilt one.
 
     bench/fifth.py STRATANN BASE.u8bin QUERIES.u8bin FOLDER [BUILD OPTIONS..] -- PRESET[:UPDATE]..
 
-Builds an index of the first four fifths of BASE for each preset, inserts the last fifth (in the way UPDATE, if it is not to be the
-preset's: `stratann insert --update`), deletes a fifth of all rows at random, and merges. After each step: recall@10 against brute force
-and reads a query at lists of 20, 40 and 80, bytes on storage (1 MB is 10^6), peak memory; of the inserts, pages written an insert. Beside it,
-fresh builds of all rows and of those that are left.
-Needs Python 3.8 and nothing else. FOLDER takes some times the size of BASE, and what it holds is used again.
+For each preset the script builds an index of the first four fifths of BASE. It inserts the last
+fifth, in the way UPDATE (default: the preset's; `stratann insert --update`). It deletes a fifth of
+all rows at random, and merges. After each step it prints recall@10 against brute force and reads a
+query at lists of 20, 40 and 80. It also prints bytes on storage (1 MB is 10^6) and peak memory, and
+of the inserts pages written an insert. Fresh builds of all rows, and of the remaining ones, follow.
+Needs Python 3.8 and nothing else. FOLDER takes several times the size of BASE, and its files are
+used again.
 """
 
 import json
@@ -38,7 +40,7 @@ def main():
     kept = sorted(set(range(rows)) - set(gone))
 
     def subset(name, numbers):
-        """Writes rows of the base to a file of their own."""
+        """Writes rows of the base to a separate file."""
         out = path(name + suffix)
         if not os.path.exists(out):
             with open(base, "rb") as source, open(out + ".part", "wb") as file:

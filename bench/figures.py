@@ -1,17 +1,25 @@
 #!/usr/bin/env python3
-"""What queries in flight, the width of the beam and the number of answers do to the servers of DistVS (Figures 13 (b), 14 and 16): rounds, bytes, distances and CPU a query.
+"""The effect of queries in flight, beam width and number of answers on the servers of DistVS.
 
-    bench/figures.py STRATANN INDEX QUERIES TRUTH [--recall R] [--in-flight 1,2,4,8] [--beams 1,2,4,8,16] [--answers 1,10,50,100] [--asks N]
+    bench/figures.py STRATANN INDEX QUERIES TRUTH [--recall R] [--in-flight 1,2,4,8]
+                     [--beams 1,2,4,8,16] [--answers 1,10,50,100] [--asks N]
 
-INDEX is of the preset distvs. Starts a memory server and compute servers of one thread that rank by themselves, as the paper's do, as processes on this machine, over TCP:
+Prints rounds, bytes, distances and CPU a query, as in Figures 13 (b), 14 and 16 of the paper.
+INDEX is of the preset distvs. The script starts a memory server, and compute servers of one
+thread, as processes on this machine that talk over TCP. Compute servers rank candidates
+themselves, as in the paper. One value varies in each table:
 
-    in flight  queries on the thread (coroutines), as many as the client has in flight; with a beam of 8 and the list that finds ten answers at the recall (0.95)
-    beam       nodes of a round at most; eight in flight, ten answers
-    answers    k; eight in flight, a beam of 8
+    in flight  Queries in flight on the thread (coroutines), and of the client. The beam width is
+               8, and the list is the one that finds ten answers at the recall (0.95).
+    beam       Most nodes of a round. Eight queries are in flight, with ten answers each.
+    answers    k. Eight queries are in flight, with a beam width of 8.
 
-The last two grow the list until the recall is reached, and print what is on the line between the two lists around it. "Rounds" are exchanges between compute and memory server, "wire" the bytes
-of these in both directions; low, high and full are distances by codes and by exact vectors. CPU is microseconds a query, user and system, of N asks (4) of all queries; queries a second and
-milliseconds are of the median ask, and say little where servers and client share cores with other programs. Needs Linux, Python 3.8 and nothing else.
+The last two grow the list until it reaches the recall. The figures are interpolated between the
+two lists around the recall. "Rounds" are exchanges between compute and memory server, and "wire"
+has their bytes in both directions. Low, high and full are distances by low codes, high codes and
+exact vectors. CPU is microseconds a query, user and system, over N asks (4) of all queries.
+Queries a second and milliseconds are from the median ask. They say little if servers and
+client share cores with other programs. Needs Linux, Python 3.8 and nothing else.
 """
 
 import json
@@ -62,7 +70,7 @@ def main():
             return measured
 
         def at(measured, beam, k):
-            """What it takes at the recall, between the two lists around it."""
+            """The costs at the recall, interpolated between the two lists around it."""
             before = None
             for size in (size for size in LISTS if size >= k):
                 now = measured(size, beam, k)
@@ -71,7 +79,7 @@ def main():
                     return [a + share * (b - a) for a, b in zip(before or now, now)]
                 before = now
             found = f"a list of {before[1]} finds {before[0]:.4f}" if before else f"no list is as long as k = {k}"
-            sys.exit(f"recall {recall} is not reached with a beam of {beam} and {k} answers: {found}. Ask for less with --recall, or add longer lists to LISTS.")
+            sys.exit(f"--recall {recall} is not reached with a beam width of {beam} and {k} answers; {found}. Lower --recall, or add longer lists to LISTS.")
 
         def show(name, row):
             digits = [4, 1, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0, 2, 2]

@@ -1,24 +1,39 @@
 #!/usr/bin/env python3
-"""Searches with filters beside programs that pip installs: same vectors, same filters, what each finds, how many answers it gives, and what it takes.
+"""Filtered searches of StratANN beside programs from PyPI, with the same vectors and filters.
 
-    bench/filter_rivals.py DATA FOLDER [SET[,SET..]] [--queries N] [--only NAME[,NAME..]] [--memory SIZE] [--json FILE]
+    bench/filter_rivals.py DATA FOLDER [SET[,SET..]] [--queries N] [--only NAME[,NAME..]]
+                           [--memory SIZE] [--json FILE]
 
-SET is photo-sift-100k (if none is said) or package-text; rows and filters are those of `bench/filters.py`: a number that .5 to .0001 of the rows are below, drawn with a seed, and words of
-the query's own sentence, put together by how many rows match. Needs Python 3.9, and `pip install numpy stratann hnswlib usearch lancedb qdrant-client faiss-cpu`; what is not there is said and left out.
+SET is photo-sift-100k (default) or package-text. Rows and filters are the ones of
+`bench/filters.py`. A filter of photo-sift is a number that .5 to .0001 of the rows are below, drawn
+with a seed. A filter of package-text has words of the query's own sentence. These are grouped by
+the number of matching rows. Needs Python 3.9, and `pip install numpy stratann hnswlib usearch
+lancedb qdrant-client faiss-cpu`. A missing package is reported and left out.
 
-Each program is a process of its own, that builds what it keeps in FOLDER (or finds it there), and opens it again in another process to search it, one query at a time, one thread where it has such a setting.
-Each has a knob, which is turned up for each line by itself until recall@10 is .95, with true answers at hand; a line is what it gives at the first setting that reaches that, or at the best if none does.
-StratANN is asked for `recall=0.95` and told nothing else, so it is not tuned by true answers; it stands there twice, without a cap and with `memory=` of SIZE (48MB if none is said).
+Each program runs in its own process. It builds its index in FOLDER, or finds one there. Another
+process opens the index and searches it, one query at a time, with one thread if it has such a
+setting. For each line of the tables, the script increases the program's knob until recall@10 is
+.95 by the true answers. The line has the first setting that reaches it, or else the best one.
+StratANN is asked for `recall=0.95` alone, so it is not tuned by true answers. It has two lines,
+without a cap and with `memory=` of SIZE (default 48MB).
 
-- hnswlib: M = 32, ef_construction = 100, 32-bit floats; `filter=` is a function of Python (the fastest there is, a look into a bytearray), knob `ef`. It raises where it finds fewer than it is asked for, so
-  it is told how many match if they are fewer than ten; a query where it still does has no answer.
-- usearch: the same (connectivity, expansion_add), but its Python package has no predicate: more answers are asked for, and those that do not match dropped; knob: how many.
-- faiss: IVFFlat with 4 sqrt(n) lists and an IDSelectorBitmap, knob `nprobe`.
-- LanceDB: on storage, IVF_PQ as it is by itself with refine_factor = 10, a BTREE or LABEL_LIST index of the column, filtered before it searches; knob `nprobes`.
-- Qdrant: local mode, which looks at all vectors (no knob), and at the payload of each point in Python.
+- hnswlib: M = 32, ef_construction = 100, 32-bit floats; the knob is `ef`. `filter=` is a Python
+  function, the fastest possible one, which looks into a bytearray. hnswlib raises an error if it
+  finds fewer answers than it is asked for. If fewer than ten rows match, it is asked for fewer. A
+  query that still fails has no answer.
+- usearch: the same parameters (connectivity, expansion_add). Its Python package has no predicate.
+  The script asks for more answers, and drops answers that do not match. The knob is their number.
+- faiss: IVFFlat with 4 sqrt(n) lists and an IDSelectorBitmap; the knob is `nprobe`.
+- LanceDB: on storage, IVF_PQ with its defaults and refine_factor = 10, with a BTREE or LABEL_LIST
+  index of the column. It filters before it searches; the knob is `nprobes`.
+- Qdrant: local mode. It compares all vectors (no knob), and the payload of each point in Python.
 
-What matches is known to the first three beforehand (as bytes or bits, made outside the clock); the others find out, within the clock. Memory is VmRSS when all is loaded, and the peak (VmHWM) of the searches, both less
-what Python takes with the package imported and the queries and filters there. recall@10 counts what is as near as the true tenth, of fewer if fewer match; CPU is of the process, with all its threads, a query; "full" is how many queries have min(10, matching) answers.
+The first three know the matching rows beforehand, as bytes or bits made outside the clock. The
+other ones find them within the clock. Memory is VmRSS after loading, and the peak (VmHWM) of the
+searches. The memory of Python with the imported package, the queries and the filters is subtracted
+from both. recall@10 counts answers that are as near as the true tenth. If fewer than
+ten rows match, it is the share of these. CPU is of the process, with all its threads, for a query.
+"full" is the number of queries with min(10, matching) answers.
 """
 
 import argparse
@@ -33,9 +48,9 @@ import time
 
 K = 10
 TARGET = 0.95
-# A knob is turned no further once a query takes as long as this.
+# The script increases a knob no further if a query takes this long.
 SLOW_SECONDS = 0.5
-# Of systems that look at everything.
+# Queries that find a setting. Programs that compare all vectors are asked no others.
 FEW = 20
 SELECTIVITIES = ["0.5", "0.1", "0.01", "0.001", "0.0001"]
 LISTS = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240, 20480, 40960]
@@ -49,8 +64,8 @@ def main():
     parser.add_argument("sets", nargs="?", default="photo-sift-100k")
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--only", default=",".join(SYSTEMS))
-    parser.add_argument("--memory", default="48MB", help="cap of the second line of StratANN")
-    parser.add_argument("--json", help="keeps what was measured here, so that programs can be measured in several calls: those in it that --only leaves out are in the tables as well")
+    parser.add_argument("--memory", default="48MB", help="memory cap of the second line of StratANN")
+    parser.add_argument("--json", help="keeps the measurements in this file, so that several calls can measure different programs. The tables also have programs of the file that --only leaves out")
     if sys.argv[1:2] == ["--one"]:
         return one(json.loads(sys.argv[2]))
     arguments = parser.parse_args()
@@ -65,7 +80,7 @@ def main():
         for system in arguments.only.split(","):
             missing = [package for package in SYSTEMS[system].packages if not installed(package)]
             if missing:
-                print(f"{system}: left out, there is no {', '.join(missing)}", file=sys.stderr)
+                print(f"{system}: left out, since this is not installed: {', '.join(missing)}", file=sys.stderr)
                 continue
             known[system] = measure(job, system)
             if arguments.json:
@@ -95,7 +110,8 @@ def show(job, said):
 
 
 def prepare(arguments, name):
-    """Rows, filters, and for each query the ids that are as near as the true tenth: in a file, since each system is another process."""
+    """Rows, filters, and for each query the ids as near as the true tenth. They are in a file,
+    since each system is another process."""
     import numpy
 
     import filters
@@ -152,7 +168,7 @@ def prepare(arguments, name):
 
 
 def measure(job, system):
-    """What a system says of itself: built in one process, searched in another."""
+    """The measurements of a system, which one process builds and another one searches."""
     path = os.path.join(job["folder"], f"{job['set']}.{SYSTEMS[system].files}")
     said_path = path + ".build.json"
     call = lambda step: json.loads(subprocess.run([sys.executable, os.path.abspath(__file__), "--one", json.dumps({**job, "system": system, "step": step, "path": path})],
@@ -168,7 +184,7 @@ def measure(job, system):
 
 
 def one(job):
-    """A step of a system, in a process of its own."""
+    """Runs a step of a system in a separate process."""
     import numpy
 
     system = SYSTEMS[job["system"]](job)
@@ -185,12 +201,12 @@ def one(job):
         known = json.load(file)
     queries = vectors(job["queries_path"])
     queries = queries.astype(numpy.float32) if system.floats else numpy.array(queries)
-    # What the masks take is the caller's, and is there before anything is counted.
+    # The caller owns the masks, so their memory is allocated before the count begins.
     masks = dict(zip(known["masks"], map(bytearray, numpy.load(job["known"] + ".masks.npy")))) if system.masks else {}
     system.prepare()
     before = memory("VmRSS")
     with open("/proc/self/clear_refs", "w") as file:
-        # VmHWM begins anew.
+        # Resets VmHWM.
         file.write("5")
     system.open()
     loaded = memory("VmRSS")
@@ -202,7 +218,8 @@ def one(job):
 
 
 def line_of(system, queries, line, masks):
-    """The first setting of the knob that reaches the recall, or the last that was tried: found with a few queries, then asked with all, and on from there if these need more."""
+    """The first setting of the knob that reaches the recall, or the last one tried. A few queries
+    find a setting, and all queries test it. If these need more, the search goes on from there."""
     asked = line["asked"]
     few = asked[:: max(1, len(asked) // FEW)][:FEW]
     for knob in system.knobs:
@@ -218,7 +235,7 @@ def line_of(system, queries, line, masks):
 
 
 def asked_with(system, queries, asked, masks, knob):
-    """What a setting finds, and how long it takes, one query at a time."""
+    """The answers and the time of a setting, one query at a time."""
     times, hits, wanted, full, spent = [], 0, 0, 0, 0.0
     for number, one_asked in enumerate(asked):
         near = set(one_asked["near"])
@@ -232,7 +249,7 @@ def asked_with(system, queries, asked, masks, knob):
         spent += time.process_time() - used
         times.append(time.perf_counter() - begun)
         if mask is not None and any(not mask[id] for id in found):
-            sys.exit(f"{system.title}: an answer does not match")
+            sys.exit(f"{system.title}: an answer does not match its filter")
         hits += min(enough, len(near.intersection(found)))
         wanted += enough
         full += len(found) >= enough
@@ -244,7 +261,7 @@ def asked_with(system, queries, asked, masks, knob):
 
 
 class System:
-    """What a program is called, needs and does; `knobs` from what is fast to what is exact."""
+    """The name, packages and interface of a program. `knobs` go from fast to exact settings."""
 
     floats, masks, few = True, True, False
     knobs = [None]
@@ -253,10 +270,10 @@ class System:
         self.job, self.path, self.metric = job, job["path"], job["metric"]
 
     def prepare(self):
-        """Imports, so that what they take is known."""
+        """Imports the packages, so that their memory can be measured."""
 
     def ready(self, mask, value):
-        """The filter as the program wants it, outside the clock."""
+        """The filter in the program's form, made outside the clock."""
         return mask
 
     def said(self, knob):

@@ -1,21 +1,37 @@
 #!/usr/bin/env python3
-"""Searches with filters: what they find, read and take by each way alone and by the one that is chosen, from a filter that half of all match to one in a hundred thousand.
+"""Recall, reads and time of filtered searches, by each plan and by the chosen one.
 
-    bench/filters.py STRATANN DATA FOLDER [SET[,SET..]] [--queries N] [--typed] [--build OPTIONS..] [-- SEARCH OPTIONS..]
+    bench/filters.py STRATANN DATA FOLDER [SET[,SET..]] [--queries N] [--typed]
+                     [--build OPTIONS..] [-- SEARCH OPTIONS..]
 
-SET is one of those in DATA: photo-sift-100k (if none is said), photo-sift-1m, package-text. Builds an index in FOLDER, which files and indexes that are there already spare.
+Filters match from half of all rows to one in a hundred thousand. SET is a data set in DATA:
+photo-sift-100k (default), photo-sift-1m, package-text. The script builds an index in FOLDER, and
+uses files and indexes again that exist already.
 
-- photo-sift: each row has a number from 0 to a million and labels, each of which it has with one of the selectivities, drawn with a seed, whatever its vector is; and the number of
-  its cluster, by k-means with 20 and with 100 of them, which is asked for by queries of all other clusters: what matches is elsewhere then.
-- photo-sift with `--typed` (an index of its own): three columns, which are a text (each row has one label of a share that is drawn, or none of them), an integer (its cluster of a hundred) and a time.
-- package-text: the tags of a row are the words of three letters and more of its sentence; the filter of a query is one or two words of its own sentence. Such queries are put
-  together by how many rows match.
+- photo-sift: each row has a number from 0 to a million, and labels. It has each label with one of
+  the selectivities, drawn with a seed, independently of its vector. It also has the number of its
+  cluster, by k-means with 20 and with 100 clusters. Queries of all other clusters ask for a
+  cluster, so its rows are far from them.
+- photo-sift with `--typed` (another index) has three columns: a text, an integer and a time. The
+  text is one of several labels or none, each with a drawn share of the rows. The integer is the
+  row's cluster of a hundred.
+- package-text: the tags of a row are the words of its sentence with three letters or more. The
+  filter of a query is one or two words of its own sentence. Queries are grouped by the number of
+  matching rows.
 
-Exact answers are found by brute force over what matches (`stratann truth` of these rows alone). recall@10 counts what is as near as the true tenth, of fewer if fewer match; "short" are
-queries with fewer answers than there are. Each line is the search without a filter, or one way: within, before (`--way`), or the choice. Reads are those of pages and vectors, kB what was read; then
-CPU of the process and median latency of a query, one at a time on one thread; what it takes to find out what matches, once for all queries, is not in it (`--explain` says it). Within is asked every tenth query only where less than
-.02 match, and every hundredth where less than .002 do; distances are exact everywhere (`--out`). Peak is the largest resident memory of
-a process that searched, as the kernel counts it (VmHWM of /proc, looked at every few milliseconds, and `peak_rss_bytes` of the command, whichever is more), with its queries and answers and the program itself. The last column is reads and CPU by those of the way that has least. Needs Python 3.8 and nothing else.
+Brute force over the matching rows finds the exact answers (`stratann truth` of these rows alone).
+recall@10 counts answers that are as near as the true tenth. If fewer than ten rows match, it is the
+share of these. "short" is the number of queries with fewer answers than possible. A line is a
+search without a filter, a plan (within or before, `--way`), or the choice. Its columns have reads
+of pages and vectors, and kB read. They also have CPU of the process and median latency of a query,
+one at a time on one thread. The cost of finding the matching rows, once for all queries, is not
+included (`--explain` prints it). If less than .02 of the rows match, within answers every tenth
+query only; below .002, every hundredth. Distances are exact everywhere (`--out`).
+
+Peak is the largest resident memory of a searching process, with its queries, its answers and the
+program. It is the larger one of two values: VmHWM of /proc, read every few milliseconds, and
+`peak_rss_bytes` of the command. The last column has reads and CPU divided by the values of the best
+plan. Needs Python 3.8 and nothing else.
 """
 
 import array
@@ -32,7 +48,7 @@ import time
 
 SETS = {"package-text": ("fbin", 4, "cosine"), "photo-sift-100k": ("u8bin", 1, "l2"), "photo-sift-1m": ("u8bin", 1, "l2")}
 SELECTIVITIES = ["0.5", "0.2", "0.1", "0.05", "0.02", "0.01", "0.001", "0.0001", "0.00001"]
-# Those of `--typed`.
+# Shares of the labels of `--typed`.
 SHARES = ["0.5", "0.1", "0.01", "0.001", "0.0001", "0.00001"]
 NUMBERS = 1_000_000
 SECONDS = 10_000_000
@@ -92,19 +108,19 @@ class Bench:
         self.base_path = os.path.join(data, f"{name}.base.{self.extension}")
         self.base = Vectors(self.base_path, element)
         self.queries = Vectors(os.path.join(data, f"{name}.query.{self.extension}"), element)
-        # Spread over the file, which may be in an order.
+        # Spread over the file, which may be sorted.
         self.asked = list(range(0, self.queries.rows, max(1, self.queries.rows // queries)))[:queries]
         self.random = random.Random(17)
         self.typed = typed and name != "package-text"
         self.peak = 0
-        # What the file of true answers is of.
+        # The inputs of the file of true answers.
         self.known = None
 
     def path(self, part):
         return os.path.join(self.folder, f"{self.name}.{'typed.' if self.typed else ''}{part}")
 
     def tool(self, *words):
-        """What the command prints; `self.peak` is the most memory that it held."""
+        """The output of the command. `self.peak` becomes its peak memory."""
         self.peak = 0
         with tempfile.TemporaryFile("w+") as out:
             command = subprocess.Popen([self.program, *words, "--quiet"], stdout=out)
@@ -138,7 +154,8 @@ class Bench:
             found = {way: Sums() for way, _ in WAYS}
             for at, (text, matching, queries) in enumerate(parts):
                 for way, words in WAYS:
-                    # A walk through a hundred times what matches takes long, and is no choice.
+                    # A walk through a hundred times the matching rows takes long, and is never
+                    # chosen.
                     step = next((step for share, step in RARE if way == "within" and len(matching) < share * self.base.rows), 1)
                     asked = queries[at % step :: step]
                     if asked:
@@ -150,7 +167,7 @@ class Bench:
                 self.show(what, match, way, found[way], best)
 
     def drawn(self):
-        """Rows of photo-sift and the filters that are asked."""
+        """Rows of photo-sift and their filters."""
         rows = [{} for _ in range(self.base.rows)]
         for row in rows:
             row["number"] = self.random.randrange(NUMBERS)
@@ -178,7 +195,7 @@ class Bench:
         return rows, filters
 
     def three(self):
-        """Rows of photo-sift with a text, an integer and a time, and the filters that are asked."""
+        """Rows of photo-sift with a text, an integer and a time, and their filters."""
         of_rows, of_queries = self.clusters(100)
         began = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
         moment = lambda second: (began + datetime.timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -236,7 +253,7 @@ class Bench:
         return assigned(self.base_path), assigned(queries)
 
     def of_words(self):
-        """Rows of package-text, and a filter for each query, put together by how many match."""
+        """Rows of package-text, and a filter for each query, grouped by the number of matches."""
         words_of = lambda text: sorted(set(re.findall(r"[a-z]{3,}", text.lower())))
         with open(os.path.join(self.data, "package-text.base.tsv"), encoding="utf-8") as file:
             rows = [{"tags": words_of(line)} for line in file]
@@ -261,7 +278,7 @@ class Bench:
         return rows, sorted(bands.items(), key=lambda band: -sum(len(part[1]) for part in band[1]) / len(band[1]))
 
     def search(self, sums, queries, text, matching, words):
-        """Searches, and adds what was found and what it cost."""
+        """Searches, and adds the recall and the costs."""
         asked, truth, out = self.path("asked." + self.extension), self.path("truth.bin"), self.path("found.bin")
         self.queries.write(asked, queries)
         k = min(K, len(matching))
@@ -279,7 +296,7 @@ class Bench:
         for query in range(len(queries)):
             here = [(id, distance) for id, distance in zip(ids[query * K : (query + 1) * K], distances[query * K : (query + 1) * K]) if distance < float("inf")]
             if allowed is not None and any(id not in allowed for id, _ in here):
-                sys.exit(f"{text}: an answer does not match: {here}")
+                sys.exit(f"{text}: an answer does not match its filter: {here}")
             farthest = true[query * k + k - 1]
             slack = abs(farthest) * 1e-6 + 1e-9
             sums.found += sum(distance <= farthest + slack for _, distance in here[:k])
@@ -303,7 +320,7 @@ class Bench:
             way = "choice (" + ("within" if share == 1 else "before" if share == 0 else f"within {share:.0%}") + ")"
         if not sums.queries:
             return
-        # Nothing is read of an index that memory holds.
+        # An index in memory has no reads.
         ratios = ", ".join(f"{mine / least:.2f}" if least else "–" for mine, least in zip([sums.mean_reads(), sums.mean_cpu()], best)) if best else ""
         print(
             f"| {what} | {match:.0f} | {way} | {sums.found / max(1, sums.wanted):.4f} | {sums.short} | {sums.mean_reads():.1f} | "
@@ -314,7 +331,7 @@ class Bench:
 
 
 class Sums:
-    """Of all queries of a line."""
+    """The measurements of all queries of a line."""
 
     def __init__(self):
         self.found = self.wanted = self.short = self.queries = self.peak = 0
@@ -328,7 +345,7 @@ class Sums:
 
 
 def peak_of(process):
-    """The most memory that a process of Linux has held so far; 0 where nothing says so."""
+    """The peak memory of a process on Linux so far; 0 if it is unknown."""
     try:
         with open(f"/proc/{process}/status") as file:
             return next((int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM:")), 0)
@@ -337,7 +354,7 @@ def peak_of(process):
 
 
 def read_answers(path):
-    """Ids and distances, as many a query as there are."""
+    """Ids and distances of each query, without padding."""
     with open(path, "rb") as file:
         rows, k = struct.unpack("<II", file.read(8))
         ids, distances = array.array("I"), array.array("f")

@@ -1,24 +1,32 @@
 #!/usr/bin/env python3
-"""How build time, memory, bytes and reads grow with the number of rows, and what that says of more.
+"""Growth of build time, memory, bytes and reads with the number of rows, and its extrapolation.
 
-    bench/growth.py STRATANN BASE QUERIES FOLDER ROWS[,ROWS..] [--recall R] [--metric M] [-- BUILD OPTIONS..]
+    bench/growth.py STRATANN BASE QUERIES FOLDER ROWS[,ROWS..] [--recall R] [--metric M]
+                    [-- BUILD OPTIONS..]
 
-For each number of rows (100000,1000000,10000000 for example): makes a file of so many rows, finds the exact answers, builds an index
-with `stratann build --resume`, and searches it for recall@10 of R (.97 if none is said) with one query in flight on one thread. Then fits
-what was measured, build time and bytes by a power of the rows, memory (which the program itself takes some of) by a line, reads by their
-logarithm, and says what the fits give for a hundred million and a billion rows, and how far they are off where it was measured. Reads are
-those of the smallest list that reaches the recall, which is beyond it by up to a step of the list. Up to 100,000 rows of 128 dimensions the
-memory is that of training the codebook, which grows no further: a line needs larger numbers.
+For each number of rows (100000,1000000,10000000 for example) the script makes a file of as many
+rows, and finds the exact answers. It builds an index with `stratann build --resume`. It searches
+the index for recall@10 of R (default .97), with one query in flight on one thread. Then it fits the
+measurements: build time and bytes by a power of the rows, memory by a line, and reads by their
+logarithm. The line has a constant part, for the program itself. The script prints the fits for a
+hundred million and a billion rows, and their errors at the measured numbers. Reads are of the
+smallest list that reaches the recall, which exceeds it by up to a step of the list. Up to 100,000
+rows of 128 dimensions, memory is that of training the codebook, which grows no further. A line
+needs larger numbers.
 
-Rows beyond those of BASE are made of them:
-  .u8bin  SIFT descriptors (128 bytes): those of the picture turned by quarters and mirrored, which moves the bytes of a descriptor,
-          and of a lighter or darker one, which rescales them. Each pass over BASE has a symmetry, each row in it one of 16 scales.
-  .fbin   embeddings: sums of two rows, drawn at random.
-Such rows are like those of BASE, and they are not real: what the fits say of a billion rows holds for a billion like these.
+The script makes the rows beyond BASE from its rows:
 
-Each step that is done is skipped, so the script can be stopped anywhere and called again; the build itself goes on from its savepoints. A
-build that did has no CPU time of its own, so it is left out of that fit. FOLDER takes two to three times the size of the rows.
-Needs Python 3.8 and nothing else.
+  .u8bin  SIFT descriptors (128 bytes). The picture is turned by quarters and mirrored, which moves
+          the bytes of a descriptor. It is made lighter or darker, which rescales the bytes. Each
+          pass over BASE has a symmetry, and each row in it has one of 16 scales.
+  .fbin   Embeddings: sums of two rows, drawn at random.
+
+Made rows resemble the rows of BASE, and are not real. The extrapolation to a billion rows holds for
+a billion rows like these.
+
+The script skips finished steps, so it can be stopped and run again at any time. The build itself
+continues from its savepoints. A build that was continued has no CPU time, and is left out of that
+fit. FOLDER takes two to three times the size of the rows. Needs Python 3.8 and nothing else.
 """
 
 import array
@@ -57,14 +65,14 @@ def main():
 
 
 def check_settings(folder, settings):
-    """Steps that are done are of these settings: others need a folder of their own."""
+    """Refuses a folder whose finished steps have other settings."""
     path = os.path.join(folder, "settings.json")
     if not os.path.exists(path):
         with open(path, "w") as out:
             json.dump(settings, out)
     with open(path) as said:
         if json.load(said) != settings:
-            sys.exit(f"{folder} has steps of other vectors or options (settings.json): give another folder")
+            sys.exit(f"{folder} has steps of other vectors or options (settings.json). Give another folder")
 
 
 class Step:
@@ -76,7 +84,7 @@ class Step:
         self.path = lambda name: os.path.join(folder, f"{rows}.{name}")
 
     def done(self):
-        """What this number of rows comes to."""
+        """The measurements for this number of rows."""
         vectors = self.path("base" + os.path.splitext(self.base)[1])
         once(vectors, lambda out: make(self.base, self.rows, out))
         truth = self.path("truth.bin")
@@ -106,13 +114,13 @@ class Step:
         }
 
     def run(self, *words):
-        """The output of the command, whose progress is shown."""
+        """Runs the command with its progress shown, and returns its output."""
         print("stratann", *words, file=sys.stderr, flush=True)
         return subprocess.run([self.program, *words], check=True, stdout=subprocess.PIPE).stdout
 
 
 def once(path, work, ending=""):
-    """Has a file made, unless it is there whole."""
+    """Makes a file, unless it exists whole."""
     if not os.path.exists(path):
         unfinished = path + ".part" + ending
         work(unfinished)
@@ -125,7 +133,8 @@ def write(path, content):
 
 
 def symmetries():
-    """The places in a SIFT descriptor (4 x 4 fields of 8 directions) from which the bytes of a turned or mirrored one come."""
+    """For a turned or mirrored SIFT descriptor (4 x 4 fields of 8 directions), the source of each
+    of its bytes."""
     all_of_them = []
     for mirrored in (False, True):
         for turns in range(4):
@@ -142,13 +151,13 @@ def symmetries():
 
 
 def make(base, rows, out):
-    """Writes so many rows: those of the base first, then others that are made of them."""
+    """Writes `rows` rows: first the rows of the base, then rows made of them."""
     with open(base, "rb") as file:
         there, dim = struct.unpack("<II", file.read(8))
         row_bytes = (os.path.getsize(base) - 8) // there
         made = descriptors if base.endswith(".u8bin") else sums
         if base.endswith(".u8bin") and dim != 128:
-            sys.exit(f"{base}: more rows are made of SIFT descriptors, of 128 bytes; these have {dim}")
+            sys.exit(f"{base} has rows of {dim} bytes; rows can only be made of SIFT descriptors of 128 bytes. Ask for no more rows than the file has")
         with open(out, "wb") as new:
             new.write(struct.pack("<II", rows, dim))
             left = min(rows, there) * row_bytes
@@ -172,7 +181,7 @@ def descriptors(all_rows, there, row_bytes, more):
     scaled = [bytes(min(255, round(value * scale)) for value in range(256)) for scale in SCALES]
     draw, turned = random.Random(1), symmetries()
     for number in range(more):
-        # The first pass has no symmetry but the identity, and is the base itself.
+        # The symmetry of the first pass is the identity, so that it is the base itself.
         copy, row = 1 + number // there, number % there
         bytes_of_row = all_rows[row * row_bytes : (row + 1) * row_bytes]
         moved = bytes(turned[copy % len(turned)](bytes_of_row))
@@ -219,7 +228,7 @@ def show(measured, recall):
     for name, key, unit, scale, kind in what:
         points = [(one["rows"], one[key] / scale) for one in measured if one[key] is not None]
         if len(points) < 3:
-            print(f"{name}: {len(points)} measured, which is too few to fit: give three numbers of rows or more")
+            print(f"{name}: {len(points)} measured, which is too few to fit. Give three numbers of rows or more")
             continue
         a, b = fit(points, *kind)
         back = math.exp if kind is power else float

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""What it costs clusters to take new vectors in place, and what is left of them, beside a build of all rows.
+"""Inserts into a cluster index in place, beside a build of all rows.
 
-    bench/in_place.py STRATANN BASE.u8bin QUERIES.u8bin TRUTH.bin FOLDER [--built N] [--] PRESET[:UPDATE] [BUILD OPTIONS..]
+    bench/in_place.py STRATANN BASE.u8bin QUERIES.u8bin TRUTH.bin FOLDER [--built N] [--]
+                      PRESET[:UPDATE] [BUILD OPTIONS..]
 
-Builds an index of the first N rows of BASE (three fifths, if nobody says) with the preset, inserts the others in the way UPDATE (the preset's, if
-nobody says), and prints CPU seconds, bytes on storage and peak memory of each process, and recall@10 against TRUTH, which is that of all rows, at
-10, 16, 31 and 61 probes. Beside it the same of a build of all rows. Everything runs on one thread.
-Needs Python 3.8 and nothing else. FOLDER takes some times the size of BASE, and is written to again.
+Builds an index of the first N rows of BASE (default: three fifths) with the preset. It inserts the
+other rows in the way UPDATE (default: the preset's). It prints CPU seconds, bytes on storage and
+peak memory of each process. It also prints recall@10 at 10, 16, 31 and 61 probes against TRUTH,
+which is the truth over all rows. The same figures of a build of all rows follow. All runs on one
+thread. Needs Python 3.8 and nothing else. FOLDER takes several times the size of BASE, and is
+overwritten.
 """
 
 import json
@@ -46,14 +49,15 @@ def main():
                 out.write(file.read(count * row_bytes))
 
     def run(*words):
-        """What a process prints as JSON, and its CPU seconds, wall-clock seconds and peak megabytes."""
+        """The JSON output of a process, and its CPU seconds, wall-clock seconds and peak
+        megabytes."""
         start = time.monotonic()
         process = subprocess.Popen([program, *words, "--quiet"], stdout=subprocess.PIPE)
         printed = process.stdout.read()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
-            sys.exit(f"{' '.join(words)} ended with {process.returncode}")
+            sys.exit(f"{' '.join(words)} failed with exit status {process.returncode}")
         return printed, used.ru_utime + used.ru_stime, time.monotonic() - start, used.ru_maxrss / 1024
 
     def show(what, index, cpu, wall, peak):

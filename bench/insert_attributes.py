@@ -1,13 +1,22 @@
 #!/usr/bin/env python3
-"""What attributes and a payload cost an insert: rows a second with them beside the same rows without.
+"""The cost of attributes and a payload in an insert, beside the same rows without them.
 
-    bench/insert_attributes.py BASE.(u8bin|fbin) FOLDER [--presets stratann,odinann,diskann,decouplevs] [--rounds 7] [--rows 1000] [--call 100] [--built 50000] [--what both,columns,payload] [--metric l2]
+    `bench/insert_attributes.py BASE.(u8bin|fbin) FOLDER
+     [--presets stratann,odinann,diskann,decouplevs] [--rounds 7] [--rows 1000] [--call 100]
+     [--built 50000] [--what both,columns,payload] [--metric l2]`
 
-For each preset two indexes of the first rows of BASE: one that has nothing beside its vectors, and one with three columns (a text of a hundred, an integer and a time) and a payload of 200 bytes. One process has copies of both open
-(`durability=100`, no merge by itself) and takes turns: each round inserts the next rows into one and the same rows into the other, in calls of so many, with a `flush` of the log in the clock; who begins alternates. `--what` has inserts
-with columns or payload alone in the same rounds, into other copies. Ratios are those of each round; medians of all. CPU is of the process, user and system, with all its threads. Where inserts wait for a merge
-(diskann, decouplevs), each round then merges (`compact`), which is measured by itself and together with them. Values are lists of Python's beforehand; what the package makes of them is in the clock, as for any caller.
-Needs the Python package and numpy. FOLDER keeps the built indexes.
+For each preset the script builds two indexes of the first rows of BASE. One has vectors alone. The
+other one also has three columns (one of a hundred texts, an integer and a time) and a payload of
+200 bytes. One process opens copies of both (`durability=100`, without automatic merges). Each round
+inserts the next rows into one copy, and the same rows into the other one. It inserts --call rows a
+call, and the time includes a `flush` of the log. The two take turns to begin. `--what` adds inserts
+with columns or payload alone to the same rounds, into other copies.
+
+Ratios are of each round, and the tables have their medians. CPU is of the process, user and system,
+with all its threads. If inserts wait for a merge (diskann, decouplevs), each round then merges
+(`compact`). The merge is measured by itself, and together with the inserts. Values are Python lists
+that exist before the clock starts. Their conversion by the package counts, as for any caller. Needs
+the Python package and numpy. FOLDER keeps the built indexes.
 """
 
 import argparse
@@ -29,10 +38,10 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--presets", default="stratann,odinann,diskann,decouplevs")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--rows", type=int, default=1000, help="inserted in a round")
+    parser.add_argument("--rows", type=int, default=1000, help="rows to insert in a round")
     parser.add_argument("--call", type=int, default=100, help="rows of a call")
     parser.add_argument("--built", type=int, default=50_000)
-    parser.add_argument("--what", default="both", help="both, columns, payload: what is inserted beside nothing")
+    parser.add_argument("--what", default="both", help="inserts to compare with plain ones: both, columns, payload")
     parser.add_argument("--metric", default="l2")
     arguments = parser.parse_args()
     os.makedirs(arguments.folder, exist_ok=True)
@@ -40,7 +49,7 @@ def main():
     needed = arguments.built + arguments.rounds * arguments.rows
     base = numpy.fromfile(arguments.base, ELEMENTS[arguments.base.rsplit(".", 1)[1]], offset=8).reshape(-1, dim)[:needed]
     if len(base) < needed:
-        parser.error(f"{arguments.base} has {len(base)} rows: {needed} are needed")
+        parser.error(f"{arguments.base} has {len(base)} rows, and {needed} are needed. Lower --built, --rounds or --rows")
     columns, payload = beside(needed)
     names = ["nothing", *arguments.what.split(",")]
     print("| preset | beside the vectors | rows a second | of those without | CPU, us a row | of that without | merge, s | with the merge: rows a second | of those without | CPU of that without |")
@@ -86,7 +95,7 @@ def beside(rows):
 
 
 def given(name, columns, payload, rows):
-    """What goes beside the vectors of these rows."""
+    """The columns and payloads of these rows."""
     said = {}
     if name in ("both", "columns"):
         said["attributes"] = {column: values[rows] for column, values in columns.items()}

@@ -1,25 +1,38 @@
 #!/usr/bin/env python3
-"""Table 1 of DistVS: distance computations by low and high codes and by exact vectors, of PRESS and of searches with one precision.
+"""Distance computations of PRESS, as in Table 1 of DistVS.
 
-    bench/press.py STRATANN DATA FOLDER DATASET [--recall R] [--beams W[,W..]] [--single-beams W[,W..]] [--code-bytes B] [--separate] [--more L,R[:L,R..]]
+    bench/press.py STRATANN DATA FOLDER DATASET [--recall R] [--beams W[,W..]]
+                   [--single-beams W[,W..]] [--code-bytes B] [--separate] [--more L,R[:L,R..]]
 
-DATASET is photo-sift-100k, photo-sift-1m or package-text, in the folder DATA. Builds three indexes in FOLDER if they are not there, of the same graph (R=64,
-L=100, one thread): with nested codes of B bytes (32 of uint8, 96 of float32: C_high = 4 and 16), with separate codes, the high ones as long and the low ones half as long (--separate),
-and with codes of half as many bytes, trained by themselves. Searches them with growing lists, and prints what each method takes at the recall (0.95), on the line between
-the two lists around it:
+Prints distances by low codes, by high codes and by exact vectors, of PRESS and of searches with one
+precision. DATASET is photo-sift-100k, photo-sift-1m or package-text, in the folder DATA. The script
+builds three indexes in FOLDER if they are missing, of the same graph (R=64, L=100, one thread):
 
-    low-only   best-first search by the short codes, half of the list re-ranked, with each of --single-beams (8, 1), from the graph's entry
-    high-only  the same by the long codes
-    ... seeds  the same two from where PRESS begins: seeds that the low codes find, with what finding them takes
-    paper      PRESS with the paper's numbers (D_low = 2 D_high, refinement ratio .3, from the graph's entry), with each width of the beam (8, 1)
-    ... seeds  the same from seeds
-    PRESS      with those of the preset, by nested codes; with --separate by separate ones, too, of which high-only is run as well
-    --more     PRESS with other numbers: LOW,RATIO for each, as 2,0.2:4,0.15
+- with nested codes of B bytes (32 of uint8, 96 of float32: C_high = 4 and 16);
+- with separate codes: high ones of the same length, and low ones of half of it (--separate);
+- with codes of half as many bytes, trained by themselves.
 
-"Equiv." is low / C_low + high / C_high + full (the paper's §3.1), with shares of high-only and low-only: of those that begin at the entry, as the paper has it, and of those with seeds.
-Rounds are hops over the beam: for PRESS too few by 2 with a beam of 8, since its
-first rounds visit 1, 2 and 4 nodes. "Pulled" is what a compute server would fetch that pulls high codes and searches by them alone (DistVS-H, the paper's Figure 12): kB of high codes a query.
-CPU is microseconds a query of one thread, eight queries in flight, lists read from storage. Needs Python 3.8 and nothing else.
+It searches them with growing lists, and prints the costs of each method at the recall (0.95),
+interpolated between the two lists around it:
+
+    low-only   Best-first search by the short codes, half of the list re-ranked, with each of
+               --single-beams (8, 1), from the graph's entry.
+    high-only  The same by the long codes.
+    ... seeds  Both from the seeds where PRESS begins. Low codes find them, at a cost that counts.
+    paper      PRESS with the paper's numbers (D_low = 2 D_high, refinement ratio .3, from the
+               graph's entry), with each beam width (8, 1).
+    ... seeds  The same from seeds.
+    PRESS      PRESS with the preset's numbers, by nested codes. With --separate it is run by
+               separate codes too, and so is high-only.
+    --more     PRESS with other numbers: LOW,RATIO for each, as 2,0.2:4,0.15.
+
+"Equiv." is low / C_low + high / C_high + full (the paper's §3.1). Beside it are its ratios to
+high-only and low-only: to the searches from the entry, as in the paper, and to the ones from seeds.
+Rounds are hops divided by the beam width. For PRESS with a beam width of 8 this is 2 too few, since
+its first rounds visit 1, 2 and 4 nodes. "Pulled" is kB of high codes a query that a compute server
+would fetch if it searched by high codes alone (DistVS-H, the paper's Figure 12). CPU is
+microseconds a query of one thread, with eight queries in flight and lists read from storage. Needs
+Python 3.8 and nothing else.
 """
 
 import json

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Searches that are asked for a recall: what they find of it, and what they read beside the best fixed list.
+"""Recall and reads of searches with a target recall, beside the best fixed list.
 
     bench/recall.py STRATANN DATA FOLDER [SET[,SET..]] [--preset NAME] [-- SEARCH OPTIONS..]
 
-Of each data set in DATA (package-text,photo-sift-100k if none is said) holds 1,000 rows, drawn at random, out of the build, so that calibration has seen neither these nor the
-queries of the set; builds an index of the others in FOLDER, of the default preset or of another one (of clusters a list is a number of probes), which an index and truth that are there already spares; asks for .90, .95 and .99 of the ten nearest; and prints what was found, reads a query, and
-reads of the fixed list that finds as much: on the line between the two list sizes around it. Needs Python 3.8 and nothing else.
+The sets are data sets in DATA (default: package-text,photo-sift-100k). Of each set the script holds
+1,000 rows, drawn at random, out of the build. So calibration has seen neither these rows nor the
+queries of the set. It builds an index of the other rows in FOLDER, of the default preset or of
+another one. For clusters, numbers of probes take the place of lists. It uses an index and truth
+again that exist already. It asks for .90, .95 and .99 of the ten nearest, and prints the recall and
+reads a query. Beside them are the reads of the fixed list with the same recall, interpolated
+between the two list sizes around it. Needs Python 3.8 and nothing else.
 """
 
 import json
@@ -62,7 +66,8 @@ def main():
 
 
 def split(base, rest, held, element):
-    """Writes the rows of `base` to `rest`, but for those that are drawn for `held`; `held` last, by which it is known that both are there."""
+    """Writes drawn rows of `base` to `held`, and the others to `rest`. `held` is written last: if
+    it exists, both are whole."""
     with open(base, "rb") as file:
         rows, dim = struct.unpack("<II", file.read(8))
         drawn = set(random.Random(1).sample(range(rows), HELD))
@@ -88,7 +93,7 @@ def point(line):
 
 
 def reads_of(fixed, recall):
-    """What a fixed list reads that finds so much."""
+    """Reads of a fixed list with this recall."""
     for (less, few), (more, many) in zip(fixed, fixed[1:]):
         if less <= recall <= more and more > less:
             return few + (many - few) * (recall - less) / (more - less)

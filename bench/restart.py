@@ -1,15 +1,28 @@
 #!/usr/bin/env python3
-"""A memory server of DistVS that is killed and started again while clients ask: how long until throughput is back, and what became of the queries.
+"""A memory server of DistVS that is killed and restarted while clients search.
 
-    bench/restart.py STRATANN INDEX QUERIES [--list L] [--in-flight N] [--clients C] [--deadline S] [--down S] [--rounds N]
+    bench/restart.py STRATANN INDEX QUERIES [--list L] [--in-flight N] [--clients C]
+                     [--deadline S] [--down S] [--rounds N]
 
-INDEX is of the preset distvs. Starts a memory server, a storage server and a compute server of one thread as processes on this machine, over TCP, and C clients (2), which ask all
-queries, N in flight (8), again and again, each query for at most S seconds (10). In each of N rounds (3) the memory server is killed (SIGKILL) and started again on the same port after a
-pause (--down, 1 s). What the compute server has answered is read from its metrics every 50 ms.
+Measures how long throughput takes to recover, and the answers meanwhile. INDEX is of
+the preset distvs. The script starts a memory server, a storage server and a compute server of one
+thread as processes on this machine, which talk over TCP. Each of C clients (2) asks all queries
+again and again, with N in flight (8). A query may take S seconds (10). In each of N rounds (3) the
+script kills the memory server (SIGKILL), and restarts it on the same port after a pause (--down,
+1 s). It reads the number of answers from the metrics of the compute server every 50 ms.
 
-Printed for each round: queries a second before; seconds from the kill until the new process listens; from then until half a second in which at least nine tenths as many were answered as before; and
-of all rounds: answers that differ from those before the first kill (by ids and distances, to the bit), and asks that ended with an error. With a deadline that is
-shorter than the server is away queries fail by it, and none otherwise; a client whose query fails ends its ask of all queries and begins the next. Needs Linux, Python 3.8 and nothing else.
+For each round the script prints
+
+- queries a second before the kill;
+- seconds from the kill until the new process listens;
+- seconds from then until throughput is back. It is back in the first half second with at least
+  nine tenths of the answers of before.
+
+Over all rounds it prints two counts. One is of answers that differ from the answers before the
+first kill, by ids and distances to the bit. The other is of asks that ended with an error. If the
+deadline is shorter than the pause, queries fail by the deadline; otherwise none fail. A client
+whose query fails ends its ask of all queries, and begins the next. Needs Linux, Python 3.8 and
+nothing else.
 """
 
 import os
@@ -88,7 +101,7 @@ def main():
 
 
 def started(words):
-    """A memory server that listens."""
+    """Starts a memory server, and returns it when it listens."""
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     for line in process.stdout:
         if "listening on" in line:
@@ -97,7 +110,7 @@ def started(words):
 
 
 def asked(ask, path):
-    """What is found for all queries, as bytes; `None` where one failed."""
+    """The answers of all queries, as bytes; `None` if a query failed."""
     ran = subprocess.run([*ask, "--out", path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if ran.returncode != 0:
         asked.why = ran.stderr.strip().splitlines()[-1][:200] if ran.stderr.strip() else f"status {ran.returncode}"
@@ -118,7 +131,7 @@ def client(ask, path, right, over, ended):
 
 
 class Counts:
-    """What a compute server has answered, over time."""
+    """The number of answers of a compute server over time."""
 
     def __init__(self, http):
         self.http, self.seen, self.over = http, [], threading.Event()
@@ -132,12 +145,13 @@ class Counts:
                 return
 
     def rate(self, seconds):
-        """Queries a second in the last so many."""
+        """Queries a second in the last `seconds` seconds."""
         seen = [one for one in self.seen if one[0] >= time.monotonic() - seconds]
         return (seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])
 
     def back(self, enough, since):
-        """When the first window of half a second began, not before `since`, in which so many a second were answered."""
+        """The start of the first half second, from `since` on, with at least this rate of
+        answers."""
         while time.monotonic() < since + MOST:
             seen = [one for one in self.seen if one[0] >= since]
             for first, last in zip(seen, seen[WINDOW:]):

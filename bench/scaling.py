@@ -1,21 +1,29 @@
 #!/usr/bin/env python3
-"""What N compute servers of DistVS would answer, and what stops them: a model of what `servers.py --json` has measured.
+"""A model of the throughput of N compute servers of DistVS, from `servers.py --json`.
 
-    bench/scaling.py FILE.json [--cores 8] [--gbit 100] [--messages 10e6] [--compute 1,2,4,8,16] [--job 1]
+    bench/scaling.py FILE.json [--cores 8] [--gbit 100] [--messages 10e6] [--compute 1,2,4,8,16]
+                     [--job 1]
 
-Each compute server and the memory server has so many cores, storage ranks on the machines that compute. A query takes a core of a compute server for its CPU time and that of
-storage, one of the memory server for its, and the network card of the memory server for its bytes (both directions, each with so many Gbit/s) and its writes (N queries
-in flight put several messages into one). Queries a second are what the scarcest of these can do:
+The model also names the resource that limits throughput. Each compute server and the memory server
+have --cores cores. Storage ranks on the machines that compute. A query takes
 
-    compute   N x cores / (CPU of compute and storage)      grows with N
-    memory    cores / CPU of memory                         does not
-    network   Gbit/s / bytes of the larger direction        does not
-    writes    writes a second of a card / writes a query    does not
+- a core of a compute server for the CPU time of compute and storage;
+- a core of the memory server for the CPU time of the memory server;
+- the network card of the memory server for its bytes (--gbit in each direction) and its writes.
+  With several queries in flight, a write has several messages.
 
-"from 1" is the rate beside N times that of one: DistVS's Figure 13 (a) is linear to four. The model has no latency, no contention for memory bandwidth and no skew: it is what
-CPU and network allow at best. It takes CPU as it was measured with one compute server; what two and four took on one machine is beside it, as a check. At the end stands what four compute servers would
-answer of each budget of low codes that was measured (Figure 17), by CPU alone.
-Needs Python 3.8 and nothing else.
+The scarcest resource gives the queries a second:
+
+    compute   N x cores / (CPU of compute and storage)      It grows with N.
+    memory    cores / CPU of memory                         It is constant.
+    network   Gbit/s / bytes of the larger direction        It is constant.
+    writes    writes a second of a card / writes a query    It is constant.
+
+"from 1" is the rate divided by N times the rate of one server. DistVS's Figure 13 (a) is linear up
+to four. The model has no latency, no contention for memory bandwidth and no skew. It is an upper
+bound by CPU and network. CPU was measured with one compute server. The CPU of two and four on one
+machine is printed beside it, as a check. The last table has the throughput of four compute servers
+for each measured budget of low codes (Figure 17), by CPU alone. Needs Python 3.8 and nothing else.
 """
 
 import json
@@ -39,11 +47,12 @@ def main():
     middle = lambda rounds, of: statistics.median(one[of] for one in rounds)
     cores, bits, writes = float(options["--cores"]), float(options["--gbit"]) * 1e9, float(options["--messages"])
     memory, compute, storage = (middle(rounds, f"{role}_us") for role in ("memory", "compute", "storage"))
-    # A step is a message each way. Lists, from memory to compute, are nearly all bytes; taking all is on the safe side.
+    # A step is a message each way. Nearly all bytes are lists, from memory to compute. Taking the
+    # bytes of both directions is a safe bound.
     messages = 2 * middle(rounds, "steps") / middle(rounds, "messages_a_write")
     limits = {"memory": cores / memory * 1e6, "network": bits / 8 / middle(rounds, "wire"), "writes": writes / messages}
     print(f"CPU a query: compute {compute:.0f} µs, storage {storage:.0f}, memory {memory:.0f}; {middle(rounds, 'wire'):.0f} bytes and {messages:.1f} writes between compute and memory")
-    print(f"one memory server feeds {limits['memory'] / (cores / (compute + storage) * 1e6):.1f} compute servers of as many cores ({compute / memory:.1f} without what they rank)")
+    print(f"one memory server feeds {limits['memory'] / (cores / (compute + storage) * 1e6):.1f} compute servers of as many cores ({compute / memory:.1f} without ranking)")
     for name, limit in limits.items():
         print(f"  {name} alone would do {limit:.0f} queries/s")
     print("\n| compute servers | queries/s | from 1 | stopped by | CPU of the memory server | its network |\n|---|---|---|---|---|---|")

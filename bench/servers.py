@@ -1,17 +1,29 @@
 #!/usr/bin/env python3
-"""What the servers of DistVS take a query: CPU time of each role, writes and bytes on the wire, with 1, 2 and 4 compute servers, batched and not, and with low codes offloaded.
+"""CPU, writes and bytes a query of DistVS's servers.
 
-    bench/servers.py STRATANN INDEX QUERIES TRUTH [--list L] [--beam W] [--threads T] [--in-flight N] [--repeat N] [--low-memory B[,B..]] [--beside] [--json FILE] [--systems FILE --data NAME]
+    bench/servers.py STRATANN INDEX QUERIES TRUTH [--list L] [--beam W] [--threads T]
+                     [--in-flight N] [--repeat N] [--low-memory B[,B..]] [--beside] [--json FILE]
+                     [--systems FILE --data NAME]
 
-INDEX is of the preset distvs. Starts a memory server, a storage server and compute servers (T threads each, 1, with N queries in flight on
-each thread, 8, from a client of its own) as processes on this machine, which talk over TCP: four as they are, one that does not batch, and one for each of --low-memory, bytes that low codes may take, or what a share
-of them takes (`50%`). Then N times (5), one after the other, all queries are asked of one, two and four compute servers at once, and of each of the others, so that what the machine does besides
-falls on all of them; printed is the median of CPU microseconds a query (user and system, from /proc, all of a process). Low codes and the first queries are warmed up before.
+The jobs are one, two and four compute servers, one that does not batch messages, and one for each
+--low-memory. INDEX is of the preset distvs. The script starts a memory server, a storage server and
+compute servers as processes on this machine, which talk over TCP. A compute server has T threads
+(1), and a client of its own with N queries in flight on each thread (8). Four compute servers have
+the default options. One does not batch. One more is for each value of --low-memory: bytes for low
+codes, or a share of all low codes (`50%`).
 
-With --beside compute servers rank by themselves, as those of the paper do (its §5.1), and there is no storage server. The paper has two queries in flight on each of eight threads.
+Then one, two and four servers at once, and each of the other ones, answer all queries in turn. All
+of this is repeated N times (5), so that other work of the machine slows all jobs alike. The table
+has the median of CPU microseconds a query: user and system, from /proc, of the whole process.
+Before the measurement, low codes are loaded and all queries are asked once.
 
---json keeps all of it, for `scaling.py`. --systems writes a row for `dollars.py table`: one memory server and four machines that each compute and rank. Memory is the most that was resident, and
-"idle" that of a memory server without an index: what any process takes. Needs Linux, Python 3.8 and nothing else.
+With --beside compute servers rank candidates themselves, as in the paper (§5.1), and no storage
+server runs. The paper has two queries in flight on each of eight threads.
+
+--json keeps all measurements, for `scaling.py`. --systems writes a row for `dollars.py table`: one
+memory server, and four machines that each compute and rank. Memory is the peak resident memory.
+"idle" is the memory of a memory server without an index, which any process takes. Needs Linux,
+Python 3.8 and nothing else.
 """
 
 import json
@@ -23,7 +35,7 @@ import sys
 import urllib.request
 
 TICK = os.sysconf("SC_CLK_TCK")
-# How often a round asks all queries.
+# How many times a round asks all queries.
 ASKS = 4
 
 
@@ -35,7 +47,7 @@ def cpu(process):
 
 
 def start(words):
-    """A server, where it listens, and where it tells of itself."""
+    """Starts a server. Returns the process, its address, and the address of its metrics."""
     process = subprocess.Popen(words + ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
     at = http = None
     for line in process.stdout:
@@ -53,7 +65,7 @@ def metrics(http):
 
 
 def memory(process):
-    """The most bytes of memory that a process has had."""
+    """Peak bytes of memory of a process."""
     with open(f"/proc/{process.pid}/status") as file:
         found = re.search(r"VmHWM:\s+(\d+) kB", file.read())
     return int(found.group(1)) * 1024
@@ -125,14 +137,14 @@ def main():
 
 
 def low_bytes(index):
-    """Bytes of a low code: half of those of a code, as the manifest has it."""
+    """Bytes of a low code: half of the bytes of a code in the manifest."""
     with open(os.path.join(index, "MANIFEST"), encoding="utf-8", errors="replace") as file:
         words = re.search(r"\"code_bytes\": (\d+)", file.read())
     return (int(words.group(1)) + 1) // 2
 
 
 def measured(memory_server, storage, those, ask):
-    """What all queries took that `ask` asks of some compute servers."""
+    """The costs of all queries that `ask` sends to some compute servers."""
     roles = [[memory_server[0]], [storage[0]] if storage else [], [process for process, _, _ in those]]
     look = lambda: ([sum(map(cpu, role)) for role in roles], [metrics(http) for _, _, http in those], metrics(storage[2]) if storage else {})
     before, counted, ranked = look()
@@ -183,7 +195,8 @@ def show(found):
 
 
 def systems(options, index, rounds, peaks):
-    """A row for `dollars.py table`. Ranking is on the machines that compute, as in the paper, whose SSD has the vectors."""
+    """A row for `dollars.py table`. The machines that compute also rank, as in the paper, and their
+    SSDs have the vectors."""
     middle = lambda of: statistics.median(of(one) for one in rounds)
     of_vectors = [name for name in os.listdir(index) if name.startswith(("vectors", "chunks"))]
     disk = sum(os.path.getsize(os.path.join(index, name)) for name in of_vectors)

@@ -1,23 +1,28 @@
 #!/usr/bin/env python3
-"""What it costs to divide a collection into independent shards that are all searched (DistVS §5.2, "Comparing with distributed Milvus").
+"""The cost of dividing a collection into independent shards that are all searched.
 
-    bench/shards.py FOLDER [--data ../shared/data] [--sets photo-sift-100k,package-text] [--shards 1,2,4,8,16] [--rounds 3] [--json FILE]
+    bench/shards.py FOLDER [--data ../shared/data] [--sets photo-sift-100k,package-text]
+                    [--shards 1,2,4,8,16] [--rounds 3] [--json FILE]
 
-Builds each system's index of each data set whole (1 shard) and in 2 to 16 shards that share a codebook, in FOLDER, where they are found
-again; searches them with one thread and one query in flight, all in memory, so that reads are no matter; and prints, at recall@10 .90 and
-.95, distances computed (by code and exact) and CPU microseconds a query, sums over the shards, and both beside those of one index.
-`--sets photo-sift-1m` takes a quarter of an hour a system to build, and 10 GB.
+This is DistVS §5.2, "Comparing with distributed Milvus". For each data set the script builds the
+index of each system whole (1 shard), and in 2 to 16 shards that share a codebook. FOLDER keeps the
+indexes for later runs. It searches them with one thread and one query in flight, all in memory, so
+that reads do not matter. At recall@10 .90 and .95 it prints two figures: distances computed (by
+code and exact), and CPU microseconds a query. Both are sums over the shards, and are compared with
+one index. `--sets photo-sift-1m` takes a quarter of an hour to build for each system, and 10 GB.
 
-Each shard is searched with the same list, of 1 to 400 candidates, and asked for as many answers, at most 10; what they find is merged as
-`stratann.ray` does. Figures at a recall are interpolated between the two lists around it; where the shortest list that gives ten answers
-in all finds more already, its own figures stand with its recall in brackets. CPU is that of the searches, the median of the rounds; the
-merge is told apart, since NumPy does it here.
+Each shard is searched with the same list, of 1 to 400 candidates. It is asked for as many answers,
+at most 10. Their answers are merged as in `stratann.ray`. Figures at a recall are interpolated
+between the two lists around it. If the shortest list with ten answers in total exceeds the recall,
+its own figures are printed, with its recall in brackets. CPU is of the searches, the median of the
+rounds. The merge is listed separately, since NumPy does it here.
 
-`--assign` says which rows a shard has: `contiguous` ones, as `stratann.ray.build_shards` deals them out, or every S-th (`dealt`), so that each
-shard is a fair sample, as with a hash of the id.
+`--assign` chooses the rows of a shard. `contiguous` takes consecutive rows, as
+`stratann.ray.build_shards` does. `dealt` takes every S-th row, so that each shard is a fair sample,
+as with a hash of the id.
 
-What is compared is the table SYSTEMS: a row more is a system more; "press" is PRESS on one index, as the servers of DistVS search it, in one process, and on shards. Needs the
-Python package.
+The table SYSTEMS has the systems; a new row adds one. "press" is PRESS in one process on one index,
+as the servers of DistVS search it, and on shards. Needs the Python package.
 """
 
 import argparse
@@ -43,7 +48,8 @@ METRICS = {"photo-sift-100k": "l2", "photo-sift-1m": "l2", "package-text": "cosi
 System = collections.namedtuple("System", "codebook build open search")
 SYSTEMS = {
     "graph": System({}, {"preset": "tiered-graph", "degree": 64, "build_list": 100}, {"place": "topology=dram"}, {}),
-    # PRESS as the servers of DistVS search, in one process: lists in memory, and half of L_high ranked by vectors in memory.
+    # PRESS as the servers of DistVS search, in one process: lists in memory, and half of L_high
+    # ranked by vectors in memory.
     "press": System({"low_codes": "nested"}, {"preset": "distvs", "degree": 64, "build_list": 100, "navigation": 0.0}, {"place": "topology=dram,vectors=dram"}, {}),
 }
 
@@ -58,8 +64,8 @@ def main():
     parser.add_argument("--shards", default="1,2,4,8,16")
     parser.add_argument("--assign", choices=["contiguous", "dealt"], default="contiguous")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", help="all points go there")
-    parser.add_argument("--show", metavar="FILE", help="prints the tables of what --json has kept, and measures nothing")
+    parser.add_argument("--json", help="the file for all points")
+    parser.add_argument("--show", metavar="FILE", help="prints the tables of a file of --json, and measures nothing")
     arguments = parser.parse_args()
     if arguments.show:
         with open(arguments.show) as file:
@@ -81,7 +87,7 @@ def main():
 
 
 def machine():
-    """Which processor it is, as far as the machine says."""
+    """The processor, cores and kernel of this machine."""
     with open("/proc/cpuinfo") as file:
         models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
     return f"{models[0] if models else 'unknown'}, {os.cpu_count()} cores, Linux {os.uname().release}"
@@ -95,10 +101,10 @@ def vectors(folder, data):
 
 
 def built(folder, base, data, system, count, assign):
-    """The folder of the shards of a system, built unless they are there."""
+    """The folder of the shards of a system, which are built unless they exist."""
     options = {"metric": METRICS[data], **SYSTEMS[system].build}
     name = f"{data}-{system}-{count}" + ("" if count == 1 or assign == "contiguous" else f"-{assign}")
-    # A codebook is that of the collection, so that one index and its shards have the same.
+    # The codebook is trained on the collection, so that one index and its shards have the same.
     codebook = folder / ("-".join([data, *SYSTEMS[system].codebook.values()]) + ".codebook")
     if not codebook.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +120,7 @@ def built(folder, base, data, system, count, assign):
 
 
 def measured(folder, queries, truth, rounds, **what):
-    """A point for each list, until the recall is enough."""
+    """A point for each list, until the recall suffices."""
     system = SYSTEMS[what["system"]]
     indexes = [stratann.open(folder / name, **system.open) for name in stratann.Catalog(folder).names()]
     points = []
@@ -152,7 +158,8 @@ def measured(folder, queries, truth, rounds, **what):
 
 
 def at(points, target, key):
-    """A figure at a recall, between the two lists around it; and the recall that it is of, which is another where the first list has more."""
+    """A figure at a recall, interpolated between the two lists around it, and its recall. If the
+    first list exceeds the recall, the figure is of the first list."""
     before = None
     for point in sorted(points, key=lambda point: point["list"]):
         if point["recall"] >= target:
@@ -185,7 +192,7 @@ def show(points):
 
 
 def cell(own, one, target, key):
-    """A figure, and how many times that of one index it is."""
+    """A figure, and its ratio to the figure of one index."""
     value, recall = at(own, target, key)
     if value is None:
         return "not reached"
@@ -194,7 +201,7 @@ def cell(own, one, target, key):
         text += f" ({recall:.3f})"
     whole, of_recall = at(one, target, key) if one else (None, None)
     if key != "list" and own is not one and whole and one[0]["shards"] != own[0]["shards"]:
-        # Where one of them has another recall, so it is said, and no ratio.
+        # If one of them has another recall, the recall is printed in place of the ratio.
         text += f", {value / whole:.2f} x" if recall == of_recall else ""
     return text
 

@@ -1,28 +1,34 @@
 #!/usr/bin/env python3
-"""What a search costs in each of the memories that there really are, on one machine: DRAM, mapped shared memory, and a memory server.
+"""The cost of a search in each kind of real memory on one machine.
 
     bench/tiers.py STRATANN FOLDER [--data ../shared/data] [--cores 1] [--rounds 3] [--json FILE]
 
-Builds a graph (`tiered-graph`, R=32) and clusters (`spann`, `tiered-cluster`) of photo-sift-100k and package-text in FOLDER, which takes
-700 MB and is used again, and searches each with one thread in
+The kinds are DRAM, mapped shared memory, and a memory server. The script builds a graph
+(`tiered-graph`, R=32) and clusters (`spann`, `tiered-cluster`) of photo-sift-100k and package-text.
+FOLDER keeps them for later runs, in 700 MB. It searches each with one thread in
 
-    DRAM         copies in the process                             ROLE=dram
-    /dev/shm     copies in a file that is mapped                   ROLE=mapped:/dev/shm/..
-    TCP          `stratann memory-server` over TCP                 ROLE=remote:127.0.0.1:PORT/..
-    ring         the same through a ring in shared memory          ROLE=remote:shm:/..
-    UCX shm      the same through UCX, by its shared memory        ROLE=remote:ucx:127.0.0.1:PORT/..
-    UCX tcp      the same through UCX, over its TCP                .. with UCX_TLS=tcp
+    DRAM         Copies in the process.                            ROLE=dram
+    /dev/shm     Copies in a mapped file.                          ROLE=mapped:/dev/shm/..
+    TCP          `stratann memory-server` over TCP.                ROLE=remote:127.0.0.1:PORT/..
+    ring         The server through a ring in shared memory.       ROLE=remote:shm:/..
+    UCX shm      The server through UCX, by its shared memory.     ROLE=remote:ucx:127.0.0.1:PORT/..
+    UCX tcp      The server through UCX, over its TCP.             .. with UCX_TLS=tcp
 
-the last two if STRATANN was built with the feature `ucx` and the library is there. The list (of clusters the probes) is the shortest with
-which recall@10 in DRAM is .95. Each is measured with eight queries in flight and with as many as the batch finds best. Queries are asked
-several times over in one batch, or some of them, so that one takes a second or so. Runs take turns, and each figure is the median of the rounds. A cell
-has queries a second with eight in flight; with as many as were chosen, and how many those were in each round; and of the first the CPU of
-the searching process a query in microseconds, and of the server, if there is one (from /proc, in steps of 10 ms in all).
+The last two need a STRATANN with the feature `ucx`, and the library. The list (for clusters the
+number of probes) is the shortest one with recall@10 .95 in DRAM. Each is measured with eight
+queries in flight, and with the number that the batch finds best. A batch repeats the queries, or
+takes some of them, so that it lasts about a second. Runs take turns, and each figure is the median
+of the rounds. A cell has
 
-`--cores` are those on which both the searches and the servers run (a list as `taskset` has it; by default all). With one core both share
-it, so that queries a second are at most 1 over the sum of both CPUs; the server's is another machine's where the server is.
-`--two-threads` measures `spann` on the disk of FOLDER instead, with two threads, at 31 and 61 probes.
-Needs Python 3.8 and nothing else.
+- queries a second with eight in flight;
+- queries a second with the chosen number in flight, and this number in each round;
+- with eight in flight, CPU microseconds a query of the searching process, and of the server if
+  there is one (from /proc, in steps of 10 ms in total).
+
+`--cores` are the cores for both searches and servers (a list as for `taskset`; default: all). With
+one core both share it, so that queries a second are at most 1 over the sum of both CPUs. If the
+server is on another machine, its CPU is not of this core. `--two-threads` measures `spann` on the
+disk of FOLDER instead, with two threads, at 31 and 61 probes. Needs Python 3.8 and nothing else.
 """
 
 import argparse
@@ -38,9 +44,9 @@ import tempfile
 
 IN_FLIGHT = 8
 RECALL = "0.95"
-# Name, extension of the vectors, metric.
+# Name, extension of the vectors, and metric of each data set.
 DATA = [("photo-sift-100k", "u8bin", "l2"), ("package-text", "fbin", "cosine")]
-# Name, options of the build, the role that is placed, how many queries a batch has of each data set.
+# Name, options of the build, placed role, and queries of a batch for each data set.
 INDEXES = [
     ("tiered-graph", ["--degree", "32", "--build-list", "100"], "topology", [10_000, 4_000]),
     ("spann", [], "vectors", [10_000, 600]),
@@ -54,18 +60,18 @@ def main():
     parser.add_argument("folder", nargs="?")
     here = os.path.dirname(os.path.abspath(__file__))
     parser.add_argument("--data", default=os.environ.get("STRATANN_DATA", os.path.join(here, "../../shared/data")))
-    parser.add_argument("--cores", help="on which searches and servers run")
+    parser.add_argument("--cores", help="cores for searches and servers, as for taskset")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", help="all figures go there")
-    parser.add_argument("--show", metavar="FILE", help="prints the table of what --json has kept, and measures nothing")
-    parser.add_argument("--two-threads", action="store_true", help="spann on the disk of the folder instead")
+    parser.add_argument("--json", help="the file for all figures")
+    parser.add_argument("--show", metavar="FILE", help="prints the table of a file of --json, and measures nothing")
+    parser.add_argument("--two-threads", action="store_true", help="measures spann on the disk of the folder instead")
     arguments = parser.parse_args()
     if arguments.show:
         with open(arguments.show) as file:
             return show(json.load(file)["runs"])
     if not arguments.folder:
         parser.error("STRATANN and FOLDER are missing")
-    # Servers and copies go, too, when it is ended.
+    # If the process is ended, it removes servers and copies too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.makedirs(arguments.folder, exist_ok=True)
     bench = Bench(arguments)
@@ -76,19 +82,19 @@ def main():
 
 
 def machine():
-    """Which processor it is, as far as the machine says."""
+    """The processor, cores and kernel of this machine."""
     with open("/proc/cpuinfo") as file:
         models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
     return f"{models[0] if models else 'unknown'}, {os.cpu_count()} cores, Linux {os.uname().release}"
 
 
 def again(body, count):
-    """Bytes over and over, until there are so many."""
+    """The bytes, repeated to `count` of them."""
     return (body * -(-count // len(body)))[:count]
 
 
 def asked(path, out, count):
-    """A file of `count` rows of another one, which come again and again where it has fewer."""
+    """A file of `count` rows of another one, which repeat if it has fewer."""
     with open(path, "rb") as file:
         rows, width = struct.unpack("<II", file.read(8))
         body = file.read()
@@ -109,7 +115,7 @@ def asked_truth(path, out, count):
 
 
 class Server:
-    """A memory server, which ends with the block."""
+    """A memory server, which ends with its `with` block."""
 
     def __init__(self, words, environment, log):
         self.log = open(log, "w")
@@ -126,7 +132,7 @@ class Server:
         return self.line.split("127.0.0.1:", 1)[1].split()[0].strip(",;")
 
     def cpu(self):
-        """Seconds of CPU that it has taken."""
+        """CPU seconds of the server so far."""
         with open(f"/proc/{self.process.pid}/stat") as file:
             fields = file.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -160,7 +166,7 @@ class Bench:
         return done.stdout
 
     def index(self, data, extension, metric, preset, options):
-        """The index of a preset, built if it is not there."""
+        """The index of a preset, which is built unless it exists."""
         index = self.path(f"{data}-{preset}.idx")
         if not os.path.exists(os.path.join(index, "MANIFEST")):
             base = self.data(f"{data}.base.{extension}")
@@ -177,7 +183,8 @@ class Bench:
         return [json.loads(line) for line in found.splitlines()]
 
     def servers(self, scratch):
-        """The servers that there can be: name, the tier's address before the index' name, server, environment of its clients."""
+        """The servers that can start. Each has a name, the address of its tier before the name of
+        the index, the server, and the environment of its clients."""
         ring = os.path.join(scratch, "ring")
         serve = [*self.words, "memory-server", "--bytes", "2GiB", "--listen", "127.0.0.1:0"]
         log = lambda name: self.path(f"server-{name}.log")
@@ -216,7 +223,7 @@ class Bench:
         return results
 
     def planned(self, number, shm, servers):
-        """All runs of a data set; what they read is where it is to be then."""
+        """All runs of a data set. Their copies are in place when this returns."""
         data, extension, metric = DATA[number]
         queries, truth = self.data(f"{data}.query.{extension}"), self.data(f"{data}.truth100.bin")
         runs = []
@@ -236,7 +243,7 @@ class Bench:
             ways += [(way, f"{address}/{name}", server, environment) for way, address, server, environment in servers]
             for way, tier, server, environment in ways:
                 place = f"{role}={tier}"
-                # The copies are made.
+                # This search makes the copies.
                 self.search(index, few, answers_of_few, width, place, IN_FLIGHT, environment)
                 for in_flight in (IN_FLIGHT, None):
                     runs.append(Run(data, preset, way, index, many, answers, rows, width, place, in_flight, server, environment))
@@ -263,7 +270,7 @@ class Bench:
 
 
 class Run:
-    """An index in one memory, and what its rounds gave."""
+    """An index in one memory, and the results of its rounds."""
 
     def __init__(self, data, preset, way, index, queries, truth, rows, width, place, in_flight, server, environment):
         self.data, self.preset, self.way = data, preset, way
@@ -304,7 +311,8 @@ def show(runs):
 
 
 def cell(runs, way, data, preset):
-    """Queries a second with eight in flight, and with how many the batch found best; CPU of the first, and the server's."""
+    """Queries a second with eight in flight, and with the number that the batch found best; CPU of
+    the former, and of the server."""
     of_cell = [run for run in runs if (run["way"], run["data"], run["preset"]) == (way, data, preset)]
     fixed, tuned = sorted(of_cell, key=lambda run: run["in_flight"] is None)
     median = lambda run, key: statistics.median(point[key] for point in run["points"])

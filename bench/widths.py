@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""What vectors of several widths take on storage beyond their compressed bytes.
+"""Storage of vectors of several widths beyond their compressed bytes.
 
-    bench/widths.py STRATANN EMBEDDINGS.fbin FOLDER [WIDTH[,WIDTH..]] [--rows N] [-- BUILD OPTIONS..]
+    bench/widths.py STRATANN EMBEDDINGS.fbin FOLDER [WIDTH[,WIDTH..]] [--rows N]
+                    [-- BUILD OPTIONS..]
 
-For each width (768,1024,1536,3072 if none is said) makes N rows (5,000) of floats by putting rows of EMBEDDINGS, drawn at random, side by
-side and cutting them off, so that their entropy is that of real embeddings; builds an index; and prints of `stratann stats` what the raw vectors
-take, the compressed ones, lists, codes with the codebook, and the whole index: beyond these are headers, room at the ends of pages, outside ids and the navigation
-graph, which has raw vectors. Needs Python 3.8 and nothing else.
+For each width (default: 768,1024,1536,3072) the script makes N rows (5,000) of floats. A row is
+made of rows of EMBEDDINGS, drawn at random, put side by side and cut to the width. So its entropy
+is that of real embeddings. The script builds an index, and prints sizes from `stratann stats`: the
+raw vectors, the compressed ones, lists, codes with the codebook, and the whole index. The remaining
+bytes are headers, space at the ends of pages, external ids and the navigation graph, which has raw
+vectors. Needs Python 3.8 and nothing else.
 """
 
 import json
@@ -42,7 +45,7 @@ def main():
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         said = json.loads(subprocess.run([program, "stats", index, "--json"], check=True, stdout=subprocess.PIPE).stdout)
         took = said["bytes"]
-        # Codes are with the codebook.
+        # Codes include the codebook.
         beyond = took["total"] - took["graph"] - took["codes"]
         show = [rows * width * 4, took["vectors"], took["graph"], took["codes"], took["total"]]
         figures = " | ".join(f"{bytes / 1e6:.2f}" for bytes in show)
@@ -50,7 +53,7 @@ def main():
 
 
 def make(source, path, rows, width):
-    """Writes rows of so many floats."""
+    """Writes rows of `width` floats."""
     with open(source, "rb") as file:
         count, dim = struct.unpack("<II", file.read(8))
         data = file.read()

@@ -1,27 +1,42 @@
 #!/usr/bin/env python3
-"""What a query of DistVS's servers takes on each wire, and what it would take if compute servers pulled high codes: bytes a query at the same list sizes.
+"""Bytes that a query of DistVS's servers sends on each connection.
 
-    bench/wire.py STRATANN DATA FOLDER [--lists 20,40,60] [--sets photo-sift-100k,photo-sift-384,package-text,photo-sift-1m]
+    bench/wire.py STRATANN DATA FOLDER [--lists 20,40,60]
+                  [--sets photo-sift-100k,photo-sift-384,package-text,photo-sift-1m]
 
-"photo-sift-384" are the vectors of photo-sift-100k with each component three times, so 384 dimensions of the same distances (three times as far) and the same answers: what it takes more
-is for the dimensions alone. Each data set is built with the preset distvs (high codes of 32 bytes, package-text of 96) in FOLDER unless it is there, and searched through `cluster up`'s
-servers as separate processes: the client, a compute, a memory and a storage server, over TCP.
+The table also has the bytes at the same recall if compute servers pulled high codes.
+"photo-sift-384" has the vectors of photo-sift-100k with each component three times. It has 384
+dimensions, the same answers, and three times the distances, so that any difference comes from the
+dimensions alone. The script builds each data set with the preset distvs (high codes of 32 bytes,
+for package-text of 96) in FOLDER, unless it exists. It searches through the servers of `cluster
+up` as separate processes: the client, a compute, a memory and a storage server, over TCP.
 
-    compute <-> memory     both directions: the query once for each walk, rounded to a byte for each dimension where elements have more; node numbers; compressed lists
-    compute <-> storage    the exact row once, node numbers, the answers
-    client <-> compute     the exact row once, and the answers: counted from the sizes of those frames
+    compute <-> memory     Both directions: the query once for each walk, node numbers, and
+                           compressed lists. The query is rounded to a byte for each dimension if
+                           its elements have more.
+    compute <-> storage    The exact row once, node numbers, and the answers.
+    client <-> compute     The exact row once, and the answers, counted by the sizes of the frames.
 
-Three baselines search by high codes alone (best-first, to the same recall, from the same seeds), and are told without frames, and without the numbers by which they ask:
+Three baselines search by high codes alone (best-first, to the same recall, from the same seeds).
+Their bytes have no frames, and no node numbers of requests:
 
-    all                    each high code that is looked at is pulled: distances times the bytes of a code; no lists
-    all + lists            and each list: nodes that are visited times the mean bytes of a list, compressed, as the memory server has it (all that it has but codes, their corrections and centroids)
-    popular                DistVS-H of the paper's §5.3: the compute server has the codes of the half of all nodes that the most others link to, which take as much memory as the low codes of
-                           DistVS, and pulls the others; without and with lists
+    all                    Each compared high code is pulled: distances times the bytes of a code,
+                           without lists.
+    all + lists            Each list too: visited nodes times the mean bytes of a compressed list at
+                           the memory server (all its bytes without codes, their corrections and
+                           centroids).
+    popular                DistVS-H of the paper's §5.3. The compute server has the codes of the
+                           half of all nodes with the most incoming links. These take as much
+                           memory as the low codes of DistVS. It pulls the other codes. The table
+                           has this without and with lists.
 
-Which of the codes that it looks at a compute server would have is estimated, since a search does not say what it visits: by best-first walks with the same list for the first 300 queries, by
-exact vectors in the place of high codes, from the nearest of 2,048 rows (so that they look at as many nodes as that search: 853 and 844 on photo-sift-100k with a list of 38). Their graph is
-that of an index of the preset diskann (FOLDER/NAME-coupled; the same options, another order of inserts), whose lists can be read from its file. "here" is the share of the nodes that they look at
-which have their codes on the compute server, "of links" the share of all links that lead to those.
+A search does not report the nodes that it visits. So the share of codes at the compute server is an
+estimate. It comes from best-first walks with the same list for the first 300 queries, by exact
+vectors in place of high codes. Walks begin at the nearest of 2,048 rows, so that they visit as many
+nodes as the search (853 and 844 on photo-sift-100k with a list of 38). Their graph is an index of
+the preset diskann (FOLDER/NAME-coupled), whose lists can be read from its file. It has the same
+options and another order of inserts. "here" is the share of compared nodes whose codes are at the
+compute server, and "of links" the share of all links to such nodes.
 
 Needs Linux, Python 3.8 and nothing else.
 """
@@ -38,13 +53,14 @@ import sys
 from servers import metrics, start
 
 SETS = {"photo-sift-100k": ("u8bin", "l2", 32, 128), "photo-sift-384": ("u8bin", "l2", 32, 384), "photo-sift-1m": ("u8bin", "l2", 32, 128), "package-text": ("fbin", "cosine", 96, 1536)}
-# Bytes of a frame's header, of a search before the row, and of an answer's counters, count, and of each id and distance.
+# Bytes of four parts: a frame's header, a search before the row, an answer's counters and count,
+# and an id with its distance.
 HEADER, SEARCH, ANSWERS, ANSWER = 32, 12, 76, 12
-# Bytes a node that correct the sums of nested codes. They are no part of a list.
+# Bytes for each node that correct the sums of nested codes. They are no part of a list.
 CORRECTION = 2
 # Lists of a search by high codes alone.
 SIZES = (10, 12, 14, 17, 20, 25, 30, 40, 50, 65, 80, 100, 130, 160, 200)
-# Of which the walks are taken that say what a compute server would have.
+# Number of queries whose walks estimate the codes at a compute server.
 QUERIES = 300
 
 
@@ -68,7 +84,7 @@ def main():
         base, queries = (stretched(data, folder, part) if name == "photo-sift-384" else os.path.join(data, f"{name}.{part}.{ending}") for part in ("base", "query"))
         truth = os.path.join(data, ("photo-sift-100k" if name == "photo-sift-384" else name) + ".truth100.bin")
         index = os.path.join(folder, f"{name}-nested")
-        # Of the same distances, so the same graph.
+        # Distances are the same, and so is the graph.
         like = "photo-sift-100k" if name == "photo-sift-384" else name
         coupled = os.path.join(folder, f"{like}-coupled")
         of_graph = os.path.join(data, f"{like}.base.{ending}")
@@ -107,7 +123,7 @@ def stretched(data, folder, part):
 
 
 def through(program, index, queries, truth, size):
-    """What servers say of all queries, and the memory server of itself."""
+    """The counts of the servers for all queries, and the sizes of the memory server."""
     servers = []
     try:
         servers.append(start([program, "memory-server", index, "--quiet"]))
@@ -122,7 +138,8 @@ def through(program, index, queries, truth, size):
 
 
 def by_high_codes(program, index, queries, truth, recall):
-    """Of a search by high codes alone that finds as much, between two lists: distances, nodes that are visited, and the list."""
+    """Distances, visited nodes and list size of a search by high codes alone at this recall,
+    interpolated between two lists."""
     before = None
     for size in SIZES:
         search = [program, "search", index, queries, "--truth", truth, "-k", "10", "--threads", "1", "--list", str(size), "--json", "--strategy", "best-first", "--beam", "8", "--rerank-ratio", "0.5", "--no-nav", "--seeds", "64"]
@@ -133,11 +150,12 @@ def by_high_codes(program, index, queries, truth, recall):
             share = (recall - before[0]) / (now[0] - before[0]) if before else 1
             return [a + share * (b - a) for a, b in zip((before or now)[1:], now[1:])]
         before = now
-    sys.exit(f"{index}: best-first search finds {before[0]:.4f} with the longest list, {before[-1]}, and {recall:.4f} is to be reached. Add longer lists to SIZES, or ask for shorter ones with --lists.")
+    sys.exit(f"{index}: best-first search finds {before[0]:.4f} of {recall:.4f} with the longest list, {before[-1]}. Add longer lists to SIZES, or give shorter ones with --lists.")
 
 
 class Graph:
-    """The graph of an index of the preset diskann, as `crates/layout/src/coupled.rs` has it: a vector of fewer than 4,096 bytes and a list side by side."""
+    """The graph of an index of the preset diskann, in the format of `crates/layout/src/coupled.rs`:
+    a vector of fewer than 4,096 bytes, then a list."""
 
     def __init__(self, index, queries):
         with open(os.path.join(index, next(name for name in os.listdir(index) if name.startswith("graph"))), "rb") as file:
@@ -166,12 +184,12 @@ class Graph:
         self.popular, self.of_links = set(most), sum(links[node] for node in most) / sum(links)
 
     def here(self, size):
-        """The share of what walks with this list look at which is of popular nodes."""
+        """The share of popular nodes among the nodes that walks with this list compare."""
         found = [self.walk(query, size) for query in self.queries]
         return sum(len(seen & self.popular) for seen in found) / sum(map(len, found))
 
     def walk(self, query, size, beam=8):
-        """Nodes that a best-first walk looks at."""
+        """Nodes that a best-first walk compares."""
         far = lambda node: math.dist(query, self.unpack(self.vectors[node]))
         start = min(range(0, len(self.lists), len(self.lists) // 2048), key=far)
         seen, visited, pool = {start}, set(), [(far(start), start)]

@@ -1,4 +1,7 @@
-"""hnswlib on a job's data; run.py calls this inside its virtual environment: hnsw.py build|search CONFIG.json"""
+"""hnswlib on the data of a job. run.py calls this in its virtual environment.
+
+    hnsw.py build|search CONFIG.json
+"""
 
 import json
 import sys
@@ -11,7 +14,7 @@ TYPES = {"u8bin": numpy.uint8, "i8bin": numpy.int8, "fbin": numpy.float32, "hbin
 
 
 def vectors(path):
-    """A file of vectors as a matrix of its own type, mapped rather than read."""
+    """A file of vectors as a mapped matrix of its element type."""
     rows, dim = numpy.fromfile(path, "<u4", 2)
     return numpy.memmap(path, TYPES[path.rsplit(".", 1)[1]], "r", offset=8, shape=(rows, dim))
 
@@ -27,7 +30,7 @@ def truth(path):
 
 
 def recall(found, distances, true_ids, true_distances, k):
-    """Recall@k with ties counted as hits, as everywhere in this project."""
+    """Recall@k. Ties count as hits, as everywhere in this project."""
     hits = numpy.array([numpy.isin(f, t).sum() for f, t in zip(found, true_ids[:, :k])])
     if true_distances is not None:
         limit = true_distances[:, k - 1 : k]

@@ -3,8 +3,8 @@
 
     python3 bench/rivals/run.py JOB.toml [--only NAME] [--folder rivals-out] [--stratann PROGRAM]
 
-Installs what it needs into the folder (delete it when you have seen enough) and writes NAME.json there for each
-program, in the form that `stratann bench --with` reads. Python 3.11 or later, nothing else from outside.
+Installs the programs into the folder, which you can delete afterwards. For each program it writes
+NAME.json there, in the form that `stratann bench --with` reads. Needs Python 3.11 or later.
 """
 
 import argparse
@@ -24,13 +24,13 @@ except ImportError:
 
 HERE = pathlib.Path(__file__).resolve().parent
 DISKANN = "0.61.0"
-# By extension: what DiskANN calls the elements.
+# DiskANN's name of the elements, by extension.
 ELEMENTS = {".u8bin": "uint8", ".i8bin": "int8", ".fbin": "float32", ".hbin": "float16"}
 DISTANCES = {"l2": "squared_l2", "ip": "inner_product", "cosine": "cosine"}
 
 
 class Job:
-    """What of a job the rivals need."""
+    """The parts of a job that the rivals need."""
 
     def __init__(self, path):
         with open(path, "rb") as file:
@@ -43,12 +43,12 @@ class Job:
         )
         for file in (self.base, self.queries, self.truth):
             if not file.is_file():
-                sys.exit(f"error: {file} is not there: set STRATANN_DATA to the folder that holds the data")
+                sys.exit(f"error: {file} does not exist. Set STRATANN_DATA to the folder of the data")
         if self.base.suffix not in ELEMENTS:
-            sys.exit(f"error: {self.base}: the rivals read {', '.join(ELEMENTS)}")
+            sys.exit(f"error: {self.base} has another format than the rivals read. Give one of {', '.join(ELEMENTS)}")
         self.metric = data["metric"]
         if self.metric not in DISTANCES:
-            sys.exit(f"error: metric = \"{self.metric}\": the rivals know {', '.join(DISTANCES)}")
+            sys.exit(f"error: metric = \"{self.metric}\" is unknown to the rivals. Give one of {', '.join(DISTANCES)}")
         with open(self.base, "rb") as file:
             self.rows, self.dim = struct.unpack("<II", file.read(8))
         self.repeat = job.get("repeat", 3)
@@ -63,14 +63,15 @@ class Job:
 
 
 def run(command, **options):
-    """Runs a command that must succeed; says what it costs: seconds, CPU seconds, peak memory of the process."""
+    """Runs a command that must succeed. Returns seconds, CPU seconds and peak memory of the
+    process."""
     print("+", " ".join(str(word) for word in command), file=sys.stderr, flush=True)
     started = time.monotonic()
     process = subprocess.Popen([str(word) for word in command], **options)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        sys.exit(f"error: {command[0]} ended with status {process.returncode}, see above")
+        sys.exit(f"error: {command[0]} failed with status {process.returncode}; its message is above")
     return {
         "seconds": time.monotonic() - started,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
@@ -79,7 +80,7 @@ def run(command, **options):
 
 
 def medians(turns):
-    """The median of each figure over turns of points; the peak memory is the largest."""
+    """The median of each figure over rounds of points; of the peak memory the maximum."""
     merged = []
     for points in zip(*turns, strict=True):
         point = {}
@@ -98,13 +99,13 @@ def medians(turns):
 
 
 def microseconds(value, qps, threads):
-    """A latency in microseconds, whatever unit it was given in: threads / qps says which it must be."""
+    """A latency in microseconds, from one in an unknown unit, which follows from threads / qps."""
     expected = threads * 1e6 / qps
     return min((value * scale for scale in (1e-3, 1.0, 1e3, 1e6)), key=lambda us: abs(us / expected - 1))
 
 
 def diskann_points(output, threads, memory):
-    """The points in what diskann-benchmark wrote."""
+    """The points in the output of diskann-benchmark."""
     with open(output, "rb") as file:
         results = json.load(file)[0]["results"]["search"]["search_results_per_l"]
     points = []
@@ -130,7 +131,8 @@ def diskann_points(output, threads, memory):
 
 
 def diskann(job, folder):
-    """DiskANN's own program: builds once, then loads and searches as often as the job repeats."""
+    """DiskANN's own program. It builds once, then loads and searches once for each repeat of the
+    job."""
     program = folder / "cargo" / "bin" / "diskann-benchmark"
     if not program.is_file():
         run(["cargo", "install", "diskann-benchmark", "--version", DISKANN, "--features", "disk-index", "--locked",
@@ -187,7 +189,7 @@ def hnswlib(job, folder):
         "k": job.k, "lists": job.lists, "build_threads": job.build_threads, "threads": job.threads,
         "M": 32, "ef_construction": 100, "index": str(index), "output": str(output),
     }))
-    # Searching is another process: the kernel's peak would otherwise be that of the build.
+    # A separate process searches, since the kernel's peak would else include the build.
     built = run([python, HERE / "hnsw.py", "build", config])
     turns = []
     for _ in range(job.repeat):
@@ -209,10 +211,10 @@ RIVALS = {"diskann": diskann, "hnswlib": hnswlib}
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("job", type=pathlib.Path)
-    parser.add_argument("--only", action="append", choices=RIVALS, help="one of them (several are possible)")
+    parser.add_argument("--only", action="append", choices=RIVALS, help="runs this program only; may be repeated")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("rivals-out"))
-    parser.add_argument("--stratann", type=pathlib.Path, help="the program; built with cargo if absent")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench/out"), help="where results go")
+    parser.add_argument("--stratann", type=pathlib.Path, help="the StratANN program; built with cargo if absent")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench/out"), help="the folder of results")
     arguments = parser.parse_args()
     job = Job(arguments.job)
     folder = arguments.folder.resolve()

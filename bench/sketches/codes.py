@@ -1,7 +1,7 @@
-"""Which code of a vector ranks best at equal bytes: PQ, PQ after a rotation (PCA, OPQ), and RaBitQ.
+"""Ranking by codes of equal length: PQ, PQ after a rotation (PCA, OPQ), and RaBitQ.
 
-A sketch behind a choice, in numpy: `python3 codes.py package-text 96,48 [FOLDER OF DATA SETS]`. Prints which share of the ten nearest stands
-among the first 10, 15, 20, 40 and 100 by code, for 200 queries.
+A sketch behind a choice, in numpy: `python3 codes.py package-text 96,48 [FOLDER OF DATA SETS]`. For
+200 queries it prints the share of the ten nearest among the first 10, 15, 20, 40 and 100 by code.
 """
 import numpy as np, sys, time
 rng=np.random.default_rng(1)

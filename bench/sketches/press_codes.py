@@ -1,10 +1,15 @@
-"""Low-precision codes of PRESS, three ways: a residual, as vector/src/paired.rs has it ("high, nested", whose low part is "low, apart"), the upper four bits of each
-byte ("low, nested", rejected), and codes that are trained by themselves.
+"""Low-precision codes of PRESS, made in three ways.
 
-A sketch behind a choice, in numpy: `python3 press_codes.py package-text 96,32 [FOLDER OF DATA SETS]` (float32) or `photo-sift-100k 32` (uint8). For
-each number of bytes of a high code prints which share of the ten nearest stands among the first 10, 20, 40, 100 and 200 by code, for 200 queries: of
-the high code, of its upper half in groups of near centroids, and of separate codes of half the bytes: 8 bits for each of half as many chunks, and
-4 bits for each of as many chunks.
+- A residual, as in vector/src/paired.rs: "high, nested", whose low part is "low, apart".
+- The upper four bits of each byte: "low, nested", rejected.
+- Codes that are trained by themselves.
+
+A sketch behind a choice, in numpy. `python3 press_codes.py package-text 96,32 [FOLDER OF DATA
+SETS]` takes float32, and `photo-sift-100k 32` takes uint8. For each number of bytes of a high code
+it prints a share of the ten nearest, for 200 queries: the share among the first 10, 20, 40, 100 and
+200 by code. It does so for three codes: the high code, its upper half in groups of near centroids,
+and separate codes of half the bytes. There are two kinds of separate codes: 8 bits for each of half
+as many chunks, and 4 bits for each of as many chunks.
 """
 import sys
 
@@ -22,7 +27,7 @@ def load(part):
                 return np.fromfile(file, kind, n * d).reshape(n, d).astype("f4")
         except FileNotFoundError:
             pass
-    sys.exit("no such data set: " + folder + name)
+    sys.exit("no data set is at " + folder + name)
 
 
 base, queries = load(".base"), load(".query")[:200]
@@ -51,7 +56,8 @@ def codes(points, book, m):
 
 
 def grouped(centers):
-    """256 centroids in sixteens that lie together: the number of each one's group."""
+    """Divides 256 centroids into groups of sixteen near ones. Returns the group of each, and the
+    means of the groups."""
     means = kmeans(centers, 16, 12)
     for _ in range(12):
         far = ((centers[:, None] - means[None]) ** 2).sum(2)
@@ -65,7 +71,7 @@ def grouped(centers):
 
 
 def show(what, book, code, m, spreads=None):
-    """Ranks by the sum of tables, to which what a centroid stands for may add its spread."""
+    """Ranks by the sum of tables. The spread of the vectors around a centroid may be added."""
     estimate = np.zeros((len(queries), len(base)), "f4")
     for i, (c, at) in enumerate(zip(book, chunks(m))):
         table = ((queries[:, at][:, None] - c[None]) ** 2).sum(2)

@@ -1,7 +1,9 @@
-//! Decoding one list and one vector: `cargo bench --manifest-path bench/kernels/Cargo.toml --bench decode [-- filter]`.
+//! Decoding one list and one vector:
+//! `cargo bench --manifest-path bench/kernels/Cargo.toml --bench decode [-- filter]`.
 //!
-//! One thread, everything in the cache, a thousand different codes in turn, so that the processor cannot learn one by
-//! heart. The data are numbers with the shapes of real ones; `examples/ratios.rs` measures files.
+//! One thread decodes a thousand different codes in turn, all in the cache, so that the processor
+//! cannot learn one of them. The numbers are made with the distributions of real data.
+//! `examples/ratios.rs` measures files.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -23,7 +25,7 @@ fn numbers(seed: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Numbers of a bell curve of width 1 around 0.
+/// Numbers of a bell curve around 0: sums of six uniform numbers.
 fn bell(seed: u64) -> impl Iterator<Item = f32> {
     let mut numbers = numbers(seed);
     std::iter::from_fn(move || {
@@ -35,7 +37,7 @@ fn bell(seed: u64) -> impl Iterator<Item = f32> {
     })
 }
 
-/// 64 neighbours of each node of a million, the nearer the likelier.
+/// 64 neighbours of each node of a million; near nodes are likelier.
 fn neighbours() -> Vec<(u32, Vec<u32>)> {
     const NODES: i64 = 1_000_000;
     let mut numbers = numbers(1);
@@ -93,7 +95,7 @@ fn vectors(c: &mut Criterion) {
         .take(384 * CODES)
         .flat_map(|(x, noise)| ((x * 0.1).to_bits() ^ (noise >> 19)).to_le_bytes())
         .collect();
-    // Sixteen kinds of vectors, each with small and large positions of its own.
+    // Sixteen kinds of vectors, each with its own small and large positions.
     let kinds: Vec<u32> = numbers(4).take(16 * 128).map(|x| x % 48 + 2).collect();
     let bytes: Vec<u8> = bell(5)
         .take(128 * 4 * CODES)

@@ -1,7 +1,9 @@
-//! The kernels that most of the engine's time goes into: `cargo bench --manifest-path bench/kernels/Cargo.toml --bench kernels [-- filter]`.
+//! The kernels that take most of the engine's time:
+//! `cargo bench --manifest-path bench/kernels/Cargo.toml --bench kernels [-- filter]`.
 //!
-//! Figures are for one thread. `distance` and `pair` work in the cache; `gather` reads rows of a matrix that does
-//! not fit it, in the portions that a graph build asks for (64 rows chosen at random), and `score` does so with codes.
+//! Figures are for one thread. `distance` and `pair` work in the cache. `gather` reads rows of a
+//! matrix that exceeds the cache, in the portions of a graph build (64 rows chosen at random).
+//! `score` does the same with codes.
 
 use std::hint::black_box;
 use std::time::Duration;

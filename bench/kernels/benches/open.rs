@@ -1,13 +1,15 @@
-//! Opening an index: `cargo bench --manifest-path bench/kernels/Cargo.toml --bench open [-- filter]`.
+//! Opening an index:
+//! `cargo bench --manifest-path bench/kernels/Cargo.toml --bench open [-- filter]`.
 //!
-//! An `aisaq` index holds its codes in its nodes, so that opening one takes the same time whatever its size: 1,000, 10,000
-//! and 20,000 vectors of the fixture must show the same. `STRATANN_INDEXES=a.idx,b.idx` adds indexes of one's own.
+//! An `aisaq` index has its codes in its nodes, so that opening takes the same time for any size.
+//! The figures for 1,000, 10,000 and 20,000 vectors of the fixture must be equal.
+//! `STRATANN_INDEXES=a.idx,b.idx` adds your own indexes.
 //!
-//! - `open`: [`Index::open`], the codebook included
-//! - `switch`: another index of a catalog that holds the codebook already, which is closed again
-//! - `found`: an index of a catalog that is open: whether it is still the one on disk
+//! - `open`: [`Index::open`], including the codebook
+//! - `switch`: opens and closes another index of a catalog that holds the codebook already
+//! - `found`: checks whether an open index of a catalog is still the one on disk
 //!
-//! The files that opening reads are in the page cache.
+//! The files are in the page cache.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@
 //! targets = [0.965, 0.985]          # recalls at which the runs are compared
 //!
 //! [data]
-//! root = "../../shared/data"        # relative to this file; STRATANN_DATA takes its place
+//! root = "../../shared/data"        # relative to this file; STRATANN_DATA replaces it
 //! base = "photo-sift-100k.base.u8bin"
 //! queries = "photo-sift-100k.query.u8bin"
 //! truth = "photo-sift-100k.truth100.bin"
@@ -289,14 +289,14 @@ pub struct PlannedRun {
 pub fn read(path: &Path, data_root: Option<&Path>) -> Result<Plan, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
         ErrorKind::InvalidData => Failure::Wrong(format!(
-            "{} is not a job: it is no text; a job is a TOML file, see bench/README.md",
+            "{} is no text, and so no job. Give a TOML file as in bench/README.md",
             path.display()
         )),
         _ => Failure::file("read the job", path, &error),
     })?;
     let job: Job = toml::from_str(&text).map_err(|error| {
         Failure::Wrong(format!(
-            "{} is not a job: {}",
+            "{} is no valid job: {}",
             path.display(),
             error.to_string().trim_end()
         ))
@@ -315,7 +315,7 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if job.name.is_empty() || job.name.starts_with('.') || !job.name.chars().all(plain) {
         return Err(format!(
-            "name = \"{}\" names the result files: use letters, digits, '-', '_' and '.'",
+            "name = \"{}\" cannot name the result files. Use letters, digits, '-', '_' and '.'",
             job.name
         ));
     }
@@ -331,7 +331,7 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
             return Ok(path.canonicalize().unwrap_or(path));
         }
         Err(format!(
-            "[data] {} is not at {}: change root, or set STRATANN_DATA to the folder that holds it",
+            "[data] {} is not at {}. Change root, or set STRATANN_DATA to the folder of the file",
             file.display(),
             path.display()
         ))
@@ -342,11 +342,11 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
         .find(|target| !(**target > 0.0 && **target <= 1.0))
     {
         return Err(format!(
-            "targets: {target} is not a recall: give shares such as 0.95"
+            "targets: {target} is no recall. Give shares such as 0.95"
         ));
     }
     if job.repeat == Some(0) {
-        return Err("repeat = 0 measures nothing: give at least 1".into());
+        return Err("repeat = 0 measures nothing. Give at least 1".into());
     }
     let live = job.timeline.is_some() || job.breakdown.is_some();
     if live {
@@ -360,13 +360,13 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
         ] {
             if given {
                 return Err(format!(
-                    "{key} is for jobs of searches; this one has [timeline] or [breakdown]"
+                    "{key} does not apply to a job with [timeline] or [breakdown]. Remove it"
                 ));
             }
         }
     }
     if job.runs.is_empty() {
-        return Err("there is no [[run]]: give at least one".into());
+        return Err("[[run]] is missing. Give at least one".into());
     }
     let mut runs = Vec::new();
     for run in &job.runs {
@@ -377,7 +377,7 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
     for (i, run) in runs.iter().enumerate() {
         if runs[..i].iter().any(|other| other.name == run.name) {
             return Err(format!(
-                "two runs are called \"{}\": give each its own name",
+                "two runs have the name \"{}\". Give each a different name",
                 run.name
             ));
         }
@@ -390,7 +390,7 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
             Some(truth) => Some(find(truth)?),
             None if live => None,
             None => {
-                return Err("[data] truth is missing: `stratann truth` makes the file".into());
+                return Err("[data] truth is missing. Make the file with `stratann truth`".into());
             }
         },
         metric: job
@@ -424,7 +424,9 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
     if let Some(live) = &live {
         if run.noise || search != Search::default() {
             let key = if run.noise { "noise" } else { "search" };
-            return Err(format!("{key} is for jobs of searches"));
+            return Err(format!(
+                "{key} does not apply to a job with [timeline] or [breakdown]. Remove it"
+            ));
         }
         let (list, threads) = live.search();
         search.k = Some(keys::K);
@@ -467,17 +469,21 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
             .parse::<CacheEntries>()
             .map_err(|message| format!("cache_entries: {message}"))?;
         if search.cache.is_some() {
-            return Err("cache and cache_entries say the same thing: give one of them".into());
+            return Err(
+                "cache and cache_entries both set the size of the cache. Give one of them".into(),
+            );
         }
     }
     let k = *search.k.get_or_insert(10);
     let lists = search.lists.get_or_insert_with(|| vec![20, 40, 60, 100]);
     if k == 0 || lists.is_empty() {
-        return Err("k and lists must not be empty or 0".into());
+        return Err("k = 0, or lists is empty. Give k of 1 or more, and a list size".into());
     }
     let clusters = clusters_of(&build, &preset);
     if let Some(list) = lists.iter().find(|list| **list < k && !clusters) {
-        return Err(format!("list size {list} is smaller than k, which is {k}"));
+        return Err(format!(
+            "list size {list} is smaller than k = {k}. Give a list size of at least {k}"
+        ));
     }
     search.threads.get_or_insert(1);
     Ok(PlannedRun {
@@ -525,7 +531,7 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
     };
     if as_they_are && compression != Compression::Raw {
         return Err(format!(
-            "compression = \"{compression}\": the coupled and inline layouts know only \"raw\"; take layout = \"packed\" \
+            "compression = \"{compression}\"; the coupled and inline layouts support only \"raw\". Take layout = \"packed\" \
              or \"decoupled\""
         ));
     }
@@ -539,7 +545,7 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
 }
 
 impl Build {
-    /// Sets the options that are absent here to those of `other`.
+    /// Sets the options that are absent here to the options of `other`.
     fn inherit(&mut self, other: &Build) {
         let Build {
             degree,
@@ -586,7 +592,7 @@ impl Build {
 }
 
 impl Search {
-    /// Sets the options that are absent here to those of `other`.
+    /// Sets the options that are absent here to the options of `other`.
     fn inherit(&mut self, other: &Search) {
         let Search {
             k,
@@ -723,7 +729,7 @@ mod tests {
             ("metric = \"l2\"", "metric = \"l3\"", "l3"),
             ("b.u8bin", "missing.u8bin", "STRATANN_DATA"),
             ("name = \"tiny\"", "name = \"../tiny\"", "letters"),
-            ("name = \"b\"", "name = \"a\"", "own name"),
+            ("name = \"b\"", "name = \"a\"", "different name"),
             ("lists = [40]", "lists = [4]", "smaller than k"),
             ("order = \"input\"", "order = \"inptu\"", "inptu"),
             ("order = \"input\"", "layout = \"pakced\"", "pakced"),

@@ -218,7 +218,7 @@ pub fn read_others(path: &Path) -> Result<Vec<Other>, Failure> {
     let bytes = std::fs::read(path).map_err(|error| Failure::file("read", path, &error))?;
     let wrong = |error: String| {
         Failure::Wrong(format!(
-            "--with {} is no result: {error}; it must hold {{\"name\": .., \"points\": [{{\"list\", \"recall\", \"qps\", \
+            "--with {} is no result; {error}. It must contain {{\"name\": .., \"points\": [{{\"list\", \"recall\", \"qps\", \
              \"reads\", \"mean_us\", \"p99_us\", \"memory\"}}]}} or an array of these",
             path.display()
         ))
@@ -351,7 +351,7 @@ pub fn at(line: &Line, target: f64) -> Option<Comparison> {
     };
     let Some(low) = above.checked_sub(1).map(|i| points[i]) else {
         let from = format!(
-            "L {}, recall {:.4}: the least measured",
+            "L {}, recall {:.4}: the lowest recall measured",
             high.list, high.recall
         );
         return Some(comparison(high.qps, high.reads, high.mean_us, from));
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(all[0].from, "between L 20 and 40");
         // b starts above the target, so its first point is taken without extrapolation.
         assert_eq!(all[1].qps, 3000.0);
-        assert!(all[1].from.contains("least measured"));
+        assert!(all[1].from.contains("lowest recall measured"));
         assert!((all[1].against_first - 4.0).abs() < 1e-9);
     }
 

@@ -89,7 +89,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
             }
             say(
                 setting,
-                &format!("turn {turn} of {}: {}", plan.repeat, planned.name),
+                &format!("round {turn} of {}: {}", plan.repeat, planned.name),
             );
             match search(plan, planned, &indexes[one.run].0, setting) {
                 Ok(points) => one.turns.push(points),
@@ -104,7 +104,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     series.retain(|one| !refused.contains(&plan.runs[one.run].name));
     if series.is_empty() {
         return Err(Failure::Wrong(
-            "no run was measured, as each memory budget was refused, see above".into(),
+            "no run was measured; the reasons for refusing each memory budget are above. Raise the budgets".into(),
         ));
     }
     let mut results: Vec<RunResult> = Vec::new();
@@ -378,7 +378,7 @@ fn search(
 pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failure> {
     serde_json::from_str(text).map_err(|error| {
         Failure::Failed(format!(
-            "the stratann that this one started printed no such JSON: {error}"
+            "the stratann process of a run printed other JSON than expected: {error}"
         ))
     })
 }
@@ -398,8 +398,11 @@ pub(super) fn child_told(
     if progress::interrupted() {
         return Err(Failure::Failed("interrupted".into()));
     }
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::Failed(format!("cannot find my own program file: {error}")))?;
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::Failed(format!(
+            "the program file of this process cannot be found: {error}"
+        ))
+    })?;
     let mut command = Command::new(&program);
     if setting.quiet {
         command.arg("--quiet");
@@ -420,15 +423,19 @@ pub(super) fn child_told(
             .join(" ")
     };
     match output.status.code() {
-        Some(0) => String::from_utf8(output.stdout)
-            .map_err(|_| Failure::Failed(format!("`stratann {}` printed no text", what()))),
+        Some(0) => String::from_utf8(output.stdout).map_err(|_| {
+            Failure::Failed(format!(
+                "`stratann {}` printed bytes that are no text",
+                what()
+            ))
+        }),
         _ if progress::interrupted() => Err(Failure::Failed("interrupted".into())),
         Some(2) => Err(Failure::Wrong(format!(
-            "`stratann {}` was refused, see above",
+            "`stratann {}` was refused; the reason is above",
             what()
         ))),
         _ => Err(Failure::Failed(format!(
-            "`stratann {}` failed, see above ({})",
+            "`stratann {}` failed ({}); the reason is above",
             what(),
             output.status
         ))),

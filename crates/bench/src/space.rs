@@ -116,5 +116,5 @@ pub fn render(all: &[Space]) -> String {
         ]);
     }
     table.render()
-        + "saved: against the coupled layout, in all and without codes and navigation graph\n\n"
+        + "saved: compared with the coupled layout, in total, and without codes and navigation graph\n\n"
 }

@@ -219,7 +219,7 @@ fn parts(runs: &[RunResult], recall: &str) -> String {
     }
     match any {
         true => format!(
-            "\n{}in microseconds, the clock's own included; reads: waiting for them\n",
+            "\n{}in microseconds, with the cost of reading the clock; reads: the wait for them\n",
             table.render()
         ),
         false => String::new(),

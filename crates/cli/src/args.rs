@@ -36,13 +36,13 @@ use crate::parquet;
     propagate_version = true,
     arg_required_else_help = true
 )]
-#[command(after_help = "Exit status: 0 done, 1 it failed, 2 the call was wrong.")]
+#[command(after_help = "Exit status: 0 success, 1 failure, 2 wrong arguments.")]
 pub struct Arguments {
     /// Shows no progress and no warnings
     #[arg(short, long, global = true)]
     pub quiet: bool,
 
-    /// What to do
+    /// The command to run
     #[command(subcommand)]
     pub command: Command,
 }
@@ -52,64 +52,66 @@ pub struct Arguments {
 pub enum Command {
     /// Builds an index directory from a file of vectors
     Build(BuildArguments),
-    /// Creates an index without vectors, for those that `stratann insert` brings
+    /// Creates an index without vectors; `stratann insert` adds them
     Create(CreateArguments),
-    /// Says what a build will need in memory and on storage, before it begins
+    /// Estimates the memory and storage that a build will need, before it begins
     Plan(PlanArguments),
-    /// Trains a codebook, for indexes that are to share one
+    /// Trains a codebook that several indexes can share
     Train(TrainArguments),
-    /// Searches indexes, and measures: recall, speed, latency, reads
+    /// Searches indexes, and measures recall, speed, latency and reads
     Search(SearchArguments),
     /// Computes the exact nearest neighbours by brute force
     Truth(TruthArguments),
     /// Inserts vectors into an index
     Insert(InsertArguments),
-    /// Deletes vectors from an index: those of some ids, or what matches a filter
+    /// Deletes vectors from an index: by their ids, or all that match a filter
     Delete(DeleteArguments),
-    /// Gives vectors in an index other attributes, by their ids: all that they have beside them, or some
+    /// Replaces the attributes of vectors in an index, by their ids: all attributes of a vector, or
+    /// some
     SetAttributes(SetAttributesArguments),
-    /// Gives vectors by their ids, or lists the ids in an index
+    /// Prints or writes vectors by their ids, or lists the ids in an index
     Get(GetArguments),
-    /// Counts the vectors in an index, or those that match a filter
+    /// Counts the vectors in an index, or the vectors that match a filter
     Count(CountArguments),
-    /// Merges what was inserted and deleted into a new checkpoint, and gives the space back
+    /// Merges inserts and deletes into a new checkpoint, and frees the space of deleted vectors
     Compact(CompactArguments),
-    /// Measures how much searches find with which list, for `search --recall`: with queries like those to come, or with vectors of the index
+    /// Measures the recall of each list size, for `search --recall`: with your queries, or with
+    /// vectors of the index and vectors made of them
     Calibrate(CalibrateArguments),
-    /// Says what an index is and how large its parts are, or lists the indexes in a directory
+    /// Prints the settings of an index and the size of its parts, or lists the indexes in a
+    /// directory
     Stats(StatsArguments),
-    /// Reads every byte of an index and reports what is damaged
+    /// Reads every byte of an index and reports damage
     Verify(VerifyArguments),
-    /// Builds a damaged index anew from the vectors in it that can be read, and says what is lost
+    /// Rebuilds a damaged index from the vectors in it that can be read, and reports the loss
     Repair(RepairArguments),
-    /// Copies an index as it is at one moment, while others may search and change it
+    /// Copies an index in its state at one moment, while other processes may search and change it
     Snapshot(SnapshotArguments),
-    /// Writes all vectors of an index to a file, their ids and attributes to files beside it
+    /// Writes all vectors of an index to a file, and their ids and attributes to files beside it
     Export(ExportArguments),
     /// Runs a benchmark job: builds, searches, tables, JSON and a plot
     Bench(BenchArguments),
-    /// Tries presets on a sample, and says which to take on a device, and what to expect
+    /// Tries presets on a sample, and recommends one for a device, with the costs to expect
     Advise(AdviseArguments),
-    /// Lists the copies of indexes at a place, and removes those that nobody uses
+    /// Lists the copies of indexes at a place, and removes the copies that are not in use
     Copies(CopiesArguments),
-    /// Serves memory of this machine to searches in other processes, here or elsewhere (`--place topology=remote:..`), or the lists and high
-    /// codes of an index to compute servers
+    /// Serves memory of this machine to searches in other processes, on any machine
+    /// (`--place topology=remote:..`), or the lists and high codes of an index to compute servers
     MemoryServer(MemoryServerArguments),
     /// Serves the exact vectors of an index to compute servers, which re-rank with them
     StorageServer(StorageServerArguments),
-    /// Searches for clients, with a memory server and storage
+    /// Answers queries of clients, with the help of a memory server and a storage server
     ComputeServer(ComputeServerArguments),
-    /// All servers of an index on this machine, and searches through compute servers
+    /// Runs all servers of an index on this machine, and searches through compute servers
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Lists the presets and the choices that each one stands for
+    /// Lists the presets and the choices of each
     Presets(PresetsArguments),
     /// Prints a completion script for a shell
     Completions(CompletionsArguments),
 }
 
-const FILES: &str =
-    "Files of vectors: .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy, told by their extension.";
+const FILES: &str = "Files of vectors: .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy. The extension gives the format.";
 const SIZES: &str =
     "Sizes: bytes, or a number with kB, MB, GB (powers of 1000) or KiB, MiB, GiB (powers of 1024).";
 
@@ -124,13 +126,14 @@ pub struct BuildArguments {
     /// The file of vectors to index
     pub base: PathBuf,
 
-    /// The index: a directory that this creates
+    /// The index: a directory that the command creates
     pub index: PathBuf,
 
     #[command(flatten)]
     pub shape: ShapeArguments,
 
-    /// Id of the first row; the others count on. Indexes that are searched together should have no id in common
+    /// Id of the first row; later rows count on. Indexes that are searched together should share no
+    /// id
     #[arg(long, default_value_t = 0, value_name = "ID")]
     pub first_id: u64,
 
@@ -144,19 +147,22 @@ pub struct BuildArguments {
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Replaces an index that is there already
+    /// Replaces an index that exists already
     #[arg(long)]
     pub overwrite: bool,
 
-    /// Does not measure how much searches find with which list: they cannot be asked for a --recall then, unless `stratann calibrate` is run
+    /// Does not measure the recall of each list size. `search --recall` then needs
+    /// `stratann calibrate` first
     #[arg(long)]
     pub no_calibrate: bool,
 
-    /// Keeps savepoints, and goes on from those that a build of the same vectors and options left when it was killed or interrupted
+    /// Keeps savepoints. If a build of the same vectors and options was killed or interrupted,
+    /// continues from its last savepoint
     #[arg(long)]
     pub resume: bool,
 
-    /// With --resume: seconds of work between two savepoints of the graph, at least; 0 is as often as there can be one
+    /// With --resume: the least seconds of work between two savepoints of the graph; 0 writes as
+    /// many savepoints as possible
     #[arg(
         long,
         value_name = "SECONDS",
@@ -170,28 +176,29 @@ pub struct BuildArguments {
     pub json: bool,
 }
 
-/// What `stratann build` and `stratann create` make of vectors, and `stratann plan` weighs.
+/// The shape of an index, for `stratann build`, `stratann create` and `stratann plan`.
 #[derive(Debug, Args)]
 pub struct ShapeArguments {
     /// Order, layout and search defaults (see `stratann presets`)
     #[arg(short, long, value_parser = names::preset(), default_value = Preset::default().name)]
     pub preset: Preset,
 
-    /// What near means
+    /// The measure of distance
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
-    /// Largest number of neighbours a node keeps: R [default: 64, or with --search-memory what fills the blocks]
+    /// Most neighbours of a node: R [default: 64; with --search-memory the number that fills the
+    /// blocks]
     #[arg(short = 'R', long, value_name = "R", value_parser = at_least_one,
           visible_aliases = ["max-degree", "graph-degree"])]
     pub degree: Option<usize>,
 
-    /// Candidates kept while a node's neighbours are sought: L of the build
+    /// Candidates kept while the build searches for the neighbours of a node: L of the build
     #[arg(short = 'L', long, default_value_t = 100, value_name = "L", value_parser = list_size,
           visible_aliases = ["complexity", "lbuild"])]
     pub build_list: usize,
 
-    /// Pruning: above 1 keeps longer edges, and so fewer hops
+    /// Pruning: a value above 1 keeps longer edges, so that searches take fewer hops
     #[arg(long, default_value_t = 1.2, value_name = "A")]
     pub alpha: f32,
 
@@ -199,23 +206,26 @@ pub struct ShapeArguments {
     #[arg(long, value_name = "B", value_parser = at_least_one, visible_aliases = ["pq-bytes", "num-pq-chunks"])]
     pub code_bytes: Option<usize>,
 
-    /// What low codes are, in a preset whose codes are of two precisions; --code-bytes are those of the high ones [default: nested]
+    /// The kind of low codes, in a preset with codes of two precisions. --code-bytes is then the
+    /// length of the high codes [default: nested]
     #[arg(long, value_parser = names::low_codes())]
     pub low_codes: Option<LowCodes>,
 
-    /// The codebook that `stratann train` wrote, instead of one of its own: indexes with the same share it in memory
+    /// A codebook of `stratann train`, in place of training one for this index. Indexes with the
+    /// same codebook share it in memory
     #[arg(long, value_name = "FILE")]
     pub codebook: Option<PathBuf>,
 
-    /// In which order nodes lie on storage [default: the preset's]
+    /// Order of nodes on storage [default: the preset's]
     #[arg(long, value_parser = names::order())]
     pub order: Option<Order>,
 
-    /// How lists and vectors become bytes [default: the preset's; stratann's goes by the vectors]
+    /// Layout of lists and vectors on storage [default: the preset's; with the preset stratann it
+    /// depends on the vectors]
     #[arg(long, value_parser = names::layout())]
     pub layout: Option<Layout>,
 
-    /// How they are compressed, without loss [default: the preset's, and raw if coupled]
+    /// Lossless compression of lists and vectors [default: the preset's; raw in the coupled layout]
     #[arg(long, value_parser = names::compression())]
     pub compression: Option<Compression>,
 
@@ -224,16 +234,18 @@ pub struct ShapeArguments {
           visible_alias = "chunk-size")]
     pub chunk: u64,
 
-    /// Chooses the chunk for what it takes in memory, as a share of the uncompressed vectors, for example 0.001
+    /// Chooses the chunk size by the memory for chunks, as a share of the uncompressed vectors, for
+    /// example 0.001
     #[arg(long, value_name = "BETA", conflicts_with = "chunk")]
     pub chunk_overhead: Option<f64>,
 
-    /// Uncompressed bytes of a segment of vectors, which is compressed as one
+    /// Uncompressed bytes of a segment of vectors; a segment is compressed as a whole
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "512MiB",
           visible_alias = "segment-size")]
     pub segment: u64,
 
-    /// Share of the vectors sampled into the navigation graph, from which `search --nav` starts; 0 for none
+    /// Share of the vectors that are sampled into the navigation graph, where `search --nav`
+    /// starts; 0 builds none
     #[arg(
         long,
         default_value_t = 0.01,
@@ -246,31 +258,35 @@ pub struct ShapeArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// What searches will have: where it cannot hold all codes, stratann puts them into the nodes on storage; of large vectors it says whether they are kept in two parts
+    /// Memory that searches will have. If it cannot hold all codes, the preset stratann stores
+    /// codes beside the nodes. For large vectors it decides whether each is stored in two parts
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub search_memory: Option<u64>,
 
-    /// Most bytes that the index may take: the degree is the largest of 16 to 96 with which it is expected to fit
+    /// Most bytes of the index on storage. The degree is the largest of 16 to 96 with which the
+    /// index is expected to fit
     #[arg(long, value_name = "BYTES", value_parser = size::parse, conflicts_with = "degree")]
     pub space: Option<u64>,
 
-    /// Vectors for each cluster, about, in a layout of clusters [default: 12 if replicated, else 32]
+    /// Approximate number of vectors for each cluster, in a layout of clusters [default: 12 if
+    /// replicated, else 32]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub cluster_size: Option<usize>,
 
-    /// Most clusters that a vector is a member of, in a layout of clusters [default: 8]
+    /// Most clusters that a vector belongs to, in a layout of clusters [default: 8]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub replicas: Option<usize>,
 
-    /// A file of queries, as they come: in the grouped layout each vector stands in the group of the cluster that these probe most
+    /// A file of queries as users ask them, for the grouped layout. It groups each vector with the
+    /// cluster that these queries probe most
     #[arg(long, value_name = "FILE", visible_alias = "frequencies")]
     pub query_log: Option<PathBuf>,
 
-    /// Threads [default: cores]
+    /// Threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Seed of every random choice: one thread and the same seed give the same index
+    /// Seed of every random choice. One thread and the same seed give the same index
     #[arg(long, default_value_t = 42, value_name = "N")]
     pub seed: u64,
 }
@@ -294,25 +310,27 @@ pub struct PlanArguments {
 #[derive(Debug, Args)]
 #[command(after_help = FILES)]
 pub struct TrainArguments {
-    /// The file of vectors to train on: an even sample of up to 100,000 of them, fewer of more than 128 dimensions
+    /// The file of vectors to train on. The command takes an even sample of up to 100,000 rows, and
+    /// of fewer rows with more than 128 dimensions
     pub base: PathBuf,
 
-    /// The file to write, which `stratann build --codebook` reads
+    /// The file to write, for `stratann build --codebook`
     pub codebook: PathBuf,
 
     /// Bytes of the compressed code of a vector [default: a quarter of the dimension]
     #[arg(long, value_name = "B", value_parser = at_least_one, visible_aliases = ["pq-bytes", "num-pq-chunks"])]
     pub code_bytes: Option<usize>,
 
-    /// For codes of two precisions, as the preset distvs has them: what the low ones are; --code-bytes are those of the high ones
+    /// The kind of low codes, for a preset with codes of two precisions (distvs). --code-bytes is
+    /// then the length of the high codes
     #[arg(long, value_parser = names::low_codes())]
     pub low_codes: Option<LowCodes>,
 
-    /// What near means
+    /// The measure of distance
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
-    /// Threads, on which the result does not depend [default: cores]
+    /// Threads; the result does not depend on their number [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
@@ -320,11 +338,11 @@ pub struct TrainArguments {
     #[arg(long, default_value_t = 42, value_name = "N")]
     pub seed: u64,
 
-    /// Replaces a file that is there already
+    /// Replaces a file that exists already
     #[arg(long)]
     pub overwrite: bool,
 
-    /// Prints what was trained as one JSON object
+    /// Prints the properties of the codebook as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -334,57 +352,65 @@ pub struct TrainArguments {
 #[command(after_help = files_and_sizes())]
 #[command(override_usage = "stratann search [OPTIONS] <INDEX>... <QUERIES>")]
 pub struct SearchArguments {
-    /// The index directory, then the file of query vectors. Several indexes of one space, or directories that hold some, are
-    /// searched as one
+    /// The index directory, then the file of query vectors. Several indexes of one space, or
+    /// directories of such indexes, are searched as one
     // A single list, since two lists could not be distinguished with options between their words.
     #[arg(required = true, value_name = "INDEX.. QUERIES")]
     pub files: Vec<PathBuf>,
 
-    /// Neighbours wanted for each query
+    /// Neighbours to find for each query
     #[arg(short = 'k', long = "k", default_value_t = 10, value_name = "K", value_parser = at_least_one,
           visible_aliases = ["recall-at", "k-neighbors"])]
     pub k: usize,
 
-    /// Candidates kept during a search: L; several, for example 20,40,60, are measured one after the other; of a cluster index the clusters
-    /// that are probed [default: 100, or k if that is more]
+    /// Candidates kept during a search: L. Several values, for example 20,40,60, are measured in
+    /// turn. In a cluster index this is the number of clusters to probe [default: 100, or k if
+    /// larger]
     #[arg(short = 'L', long, value_name = "L,..", value_delimiter = ',', value_parser = list_size,
           visible_aliases = ["search-list", "list-size"])]
     pub list: Vec<usize>,
 
-    /// Clusters that are probed, of a cluster index: one or several, which may be fewer than k [default: the list size, if one is given; else
-    /// 32, or k if that is more]
+    /// Number of clusters to probe in a cluster index: one value or several. A value may be below k
+    /// [default: the list size, if given; else 32, or k if larger]
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = list_size, conflicts_with = "list")]
     pub probes: Vec<usize>,
 
-    /// The share of the true nearest that is to be found, above 0 and up to 1: each query looks at as many candidates as that takes, by what was
-    /// measured when the index was built, or by `stratann calibrate`. With --truth, what is found is measured, too
+    /// The share of the true nearest to find, above 0 and up to 1. Each query takes as many
+    /// candidates as it needs, by the measurements of the build or of `stratann calibrate`. With
+    /// --truth the recall is measured too
     #[arg(long, value_name = "F", conflicts_with_all = ["list", "probes"])]
     pub recall: Option<f64>,
 
-    /// Finds the smallest list size, or number of probes, whose recall reaches --recall for these queries; needs --truth
+    /// Finds the smallest list size, or number of probes, with which these queries reach --recall;
+    /// needs --truth
     #[arg(long, requires_all = ["recall", "truth"])]
     pub find_list: bool,
 
-    /// What the attributes of answers have to match, as "year >= 2020 and tags contains 'sea'". Of several indexes one may be without a column that
-    /// others have: there nothing has a value in it. A --truth has to be of what matches alone
+    /// Condition on the attributes of answers, as "year >= 2020 and tags contains 'sea'". If one of
+    /// several indexes lacks a column that others have, its vectors have no value there. A --truth
+    /// must contain matching vectors only
     #[arg(long, value_name = "TEXT", value_parser = filter)]
     pub filter: Option<Filter>,
 
-    /// All that is within this distance of each query, by exact distances, instead of the k nearest: printed as --print does, some at a time
+    /// Finds all vectors within this distance of each query, by exact distances, in place of the k
+    /// nearest. Prints them as --print does, in parts
     #[arg(long, value_name = "DISTANCE", allow_negative_numbers = true,
           conflicts_with_all = ["k", "recall", "truth", "out", "explain", "parts"])]
     pub within: Option<f32>,
 
-    /// The nearest to vectors of the index, by their ids, instead of a file of queries; these themselves are no answers. Printed as --print does
+    /// Finds the vectors nearest to vectors of the index, given by their ids, in place of a file of
+    /// queries. The given vectors are no answers. Prints answers as --print does
     #[arg(long, value_name = "ID,..", value_delimiter = ',', value_parser = ids::one,
           conflicts_with_all = ["truth", "out", "explain", "parts", "find_list"])]
     pub like: Vec<u64>,
 
-    /// Says which way what matches was found, what that cost, and what each way was expected to read; --json says it without
+    /// Prints which plan found the matching vectors, its cost, and the expected reads of each plan.
+    /// --json has this without the option
     #[arg(long, requires = "filter")]
     pub explain: bool,
 
-    /// How what matches is found, instead of the way that is expected to cost least: for comparisons, as bench/filters.py makes them
+    /// The plan for finding matching vectors, in place of the one with the least expected cost. For
+    /// comparisons, as in bench/filters.py
     #[arg(long, hide = true, requires = "filter", value_parser = names::way())]
     pub way: Option<Way>,
 
@@ -392,19 +418,20 @@ pub struct SearchArguments {
     #[arg(long, value_name = "FILE", visible_aliases = ["groundtruth", "gt-file"])]
     pub truth: Option<PathBuf>,
 
-    /// Measures recall without --truth: answers so many of the queries exactly, by a look at all vectors behind each list size. Of one index
+    /// Measures recall without --truth. Compares this many of the queries with all vectors, after
+    /// each list size. For one index only
     #[arg(long, value_name = "N", value_parser = watched, conflicts_with_all = ["within", "like", "find_list", "print"])]
     pub watch_recall: Option<usize>,
 
-    /// Takes the search defaults from this preset [default: the one that the index was built with]
+    /// Takes the search defaults from this preset [default: the preset of the build]
     #[arg(short, long, value_parser = names::preset())]
     pub preset: Option<Preset>,
 
-    /// Nodes read at once: W; the most of them with a pipelined search [default: the preset's]
+    /// Nodes read at once: W; a pipelined search reads at most this number [default: the preset's]
     #[arg(short = 'W', long, value_name = "W", value_parser = beam, visible_alias = "beam-width")]
     pub beam: Option<usize>,
 
-    /// Order of reading [default: the preset's]
+    /// Search strategy: the order of reads [default: the preset's]
     #[arg(long, value_parser = names::strategy())]
     pub strategy: Option<Strategy>,
 
@@ -416,72 +443,81 @@ pub struct SearchArguments {
     #[arg(long, overrides_with = "nav")]
     pub no_nav: bool,
 
-    /// Uses a page that was read for every candidate in it [default: the preset's]
+    /// Uses every candidate on a page that was read [default: the preset's]
     #[arg(long, overrides_with = "no_whole_page")]
     pub whole_page: bool,
 
-    /// Uses only the node that a page was read for
+    /// Uses only the node for which a page was read
     #[arg(long, overrides_with = "whole_page")]
     pub no_whole_page: bool,
 
-    /// Threads [default: cores]
+    /// Threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Queries in flight on each thread; 1 for the least latency of each [default: up to 8, by the number of queries; with 256 and more for
-    /// each thread what measures best]
+    /// Queries in flight on each thread; 1 gives each query the least latency [default: up to 8, by
+    /// the number of queries; with 256 queries or more for each thread, the number that measures
+    /// best]
     #[arg(long, value_name = "N", value_parser = in_flight)]
     pub in_flight: Option<usize>,
 
-    /// Candidates that are ranked at once, where whole vectors are apart from lists: B [default: the preset's]
+    /// Candidates to rank at once, if whole vectors are stored apart from lists: B [default: the
+    /// preset's]
     #[arg(long, value_name = "B", value_parser = list_size)]
     pub rerank_batch: Option<usize>,
 
-    /// Re-ranking ends when a smaller share of a batch than this became answers; 0 ranks all [default: the preset's]
+    /// Ends re-ranking when a smaller share of a batch than this became answers; 0 ranks all
+    /// candidates [default: the preset's]
     #[arg(long, value_name = "F", value_parser = share)]
     pub benefit: Option<f64>,
 
-    /// What ends re-ranking [default: the preset's]
+    /// The condition that ends re-ranking [default: the preset's]
     #[arg(long, value_enum)]
     pub rerank: Option<RerankName>,
 
-    /// Ranks this share of the candidate list, at least k, all at once and only when the list is done; 0 goes by --rerank [default: the preset's]
+    /// Ranks this share of the candidate list, and at least k, at once when the walk has ended; 0
+    /// uses --rerank [default: the preset's]
     #[arg(long, value_name = "F", value_parser = share)]
     pub rerank_ratio: Option<f64>,
 
-    /// With the strategy press: the longest list of candidates by codes of low precision, as a multiple of --list; 2 in DistVS [default: 3]
+    /// With the strategy press: the longest list of candidates by low codes, as a multiple of
+    /// --list; 2 in DistVS [default: 3]
     #[arg(long, value_name = "F")]
     pub low_list: Option<f64>,
 
-    /// With the strategy press: the share of that list that is looked at by codes of high precision in each round; 0.3 in DistVS [default: 0.2]
+    /// With the strategy press: the share of the list of --low-list that each round ranks by high
+    /// codes; 0.3 in DistVS [default: 0.2]
     #[arg(long, value_name = "F")]
     pub refine: Option<f64>,
 
-    /// Without --nav: nodes that are looked at first by their codes (of low precision, where there are two), near the nearest of which a search begins; 0 is the graph's entry node, as in DistVS
-    /// [default: 64 with the strategy press, else 0]
+    /// Without --nav: nodes that are compared first by their codes (by low codes, if there are two
+    /// kinds). The search begins near the nearest of them. With 0 it begins at the graph's entry
+    /// node, as in DistVS [default: 64 with the strategy press, else 0]
     #[arg(long)]
     pub seeds: Option<usize>,
 
-    /// Cap on the memory of the search, of all indexes together
+    /// Cap on the memory of the search, for all indexes together
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Cache of hot lists, and of the vectors beside them, in bytes, one for each index [default: none]
+    /// Bytes of a cache of recently read lists and of the vectors beside them, for each index
+    /// [default: none]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub cache: Option<u64>,
 
-    /// The same in entries, or in percent of the vectors, for example 1%
+    /// The same cache in entries, or in percent of the vectors, for example 1%
     #[arg(long, value_name = "N", conflicts_with = "cache")]
     pub cache_entries: Option<CacheEntries>,
 
-    /// How pages are read: io_uring, or pread on a pool of threads where io_uring is refused
+    /// How pages are read: by io_uring, or by pread on a pool of threads if io_uring is refused
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoName,
 
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Writes the ids and distances found, in the ground-truth format, or the ids alone as .npy; distances are exact (--exact)
+    /// Writes the ids and distances of answers in the ground-truth format, or the ids alone as
+    /// .npy. Distances are exact, as with --exact
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 
@@ -489,20 +525,22 @@ pub struct SearchArguments {
     #[arg(long, requires = "out")]
     pub overwrite: bool,
 
-    /// Prints the ids and distances found instead of measurements: a table, or with --json a line of JSON for each query; distances are exact (--exact)
+    /// Prints the ids and distances of answers in place of measurements: a table, or with --json a
+    /// line of JSON for each query. Distances are exact, as with --exact
     #[arg(long)]
     pub print: bool,
 
-    /// Distances to the last bit in the layered layout, too, which reads the trailing parts of all answers
+    /// Makes all distances exact in the layered layout too, which reads the trailing parts of all
+    /// answers
     #[arg(long)]
     pub exact: bool,
 
-    /// Ends a search when no candidate that is left can be expected to matter, as far as the error of the codes tells: fewer reads,
-    /// and a little less found, with the same list
+    /// Ends a search when no remaining candidate is expected to matter, by the error of the codes.
+    /// With the same list it reads less and finds a little less
     #[arg(long)]
     pub stop_early: bool,
 
-    /// Measures where a query's time goes, which costs some
+    /// Measures the time of each part of a query, which slows it slightly
     #[arg(long)]
     pub parts: bool,
 
@@ -510,13 +548,13 @@ pub struct SearchArguments {
     #[arg(long)]
     pub json: bool,
 
-    /// With --json: more than the documented keys. This is what `stratann bench` reads.
+    /// With --json: prints more keys than documented. `stratann bench` reads them.
     #[arg(long, hide = true, requires = "json")]
     pub measure: bool,
 }
 
 impl SearchArguments {
-    /// The index directories, or those that hold some.
+    /// The index directories, or directories that hold indexes.
     pub fn indexes(&self) -> &[PathBuf] {
         if !self.like.is_empty() {
             return &self.files;
@@ -548,7 +586,7 @@ fn choice(yes: bool, no: bool) -> Option<bool> {
     }
 }
 
-const IDS: &str = "A file of ids has one id a line, or several with spaces or commas between them; - is the standard input.";
+const IDS: &str = "A file of ids has one id a line, or several with spaces or commas between them. - is the standard input.";
 
 /// `stratann insert`
 #[derive(Debug, Args)]
@@ -560,23 +598,26 @@ pub struct InsertArguments {
     /// The file of vectors to insert
     pub vectors: PathBuf,
 
-    /// The id of each vector [default: they count on from the largest that the index ever had]
+    /// The id of each vector [default: ids count on from the largest that the index ever had]
     #[arg(long, value_name = "FILE")]
     pub ids: Option<PathBuf>,
 
-    /// Replaces vectors whose ids are in the index; without it, such an id is an error
+    /// Replaces vectors whose ids are in the index. Without this option, such an id is an error
     #[arg(long, requires = "ids")]
     pub upsert: bool,
 
-    /// Goes on with an insert of the same rows that was cut off: inserts those that are not in. Give it the same options
+    /// Continues an insert of the same rows that was cut off: inserts the rows that are not in the
+    /// index. Give it the same options
     #[arg(long, conflicts_with = "upsert")]
     pub resume: bool,
 
-    /// Inserts all rows, also where an insert of the same rows was cut off, which is forgotten
+    /// Inserts all rows, even if an insert of the same rows was cut off. That insert is forgotten
     #[arg(long, conflicts_with_all = ["upsert", "resume", "ids"])]
     pub no_resume: bool,
 
-    /// Inserts nothing: forgets an insert of VECTORS that was cut off. VECTORS is its file, which need not be there any more, or the name that `verify` gives it. Its rows that are in stay
+    /// Inserts nothing, and forgets an insert of VECTORS that was cut off. Rows that are in the
+    /// index stay. VECTORS is the file, which need not exist any more, or the name that `verify`
+    /// prints
     #[arg(long, conflicts_with_all = ["upsert", "resume", "no_resume", "ids", "compact"])]
     pub forget: bool,
 
@@ -590,7 +631,7 @@ pub struct InsertArguments {
     #[arg(long)]
     pub compact: bool,
 
-    /// Prints what was done as one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -602,26 +643,28 @@ pub struct DeleteArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// Ids of the vectors to delete, as `get` takes them; or one file of ids (of a file that is named like an id, give the path: ./5)
+    /// Ids of the vectors to delete, as for `get`, or one file of ids. If a file is named like an
+    /// id, give a path: ./5
     #[arg(value_name = "ID|FILE")]
     pub id: Vec<PathBuf>,
 
-    /// A file of them
+    /// A file of ids
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub ids: Option<PathBuf>,
 
-    /// Deletes what matches, in place of ids: "year < 2020 and sold == true". `stratann count --filter` says before how many that are
+    /// Deletes the vectors that match, in place of ids: "year < 2020 and sold == true".
+    /// `stratann count --filter` counts them beforehand
     #[arg(long, value_name = "TEXT", value_parser = filter, conflicts_with_all = ["id", "ids"])]
     pub filter: Option<Filter>,
 
     #[command(flatten)]
     pub write: WriteArguments,
 
-    /// Merges the rest into a new checkpoint at the end, as `stratann compact` does
+    /// Merges the changes into a new checkpoint at the end, as `stratann compact` does
     #[arg(long)]
     pub compact: bool,
 
-    /// Prints what was done as one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -633,46 +676,48 @@ pub struct SetAttributesArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// What the vectors have from now on: a file of JSON lines, an object for each vector, or a Parquet file, as that of `build --attributes`, with its id. Without
-    /// `--keep` a vector keeps nothing that is not given again, neither attributes nor payload
+    /// The new attributes: a file of JSON lines with an object for each vector, or a Parquet file,
+    /// as for `build --attributes`, with ids. Without `--keep`, attributes and payload that a row
+    /// does not repeat are removed
     #[arg(value_name = "FILE")]
     pub rows: PathBuf,
 
-    /// The key of those objects, or the column, whose value is the id
+    /// The key of the objects, or the column, that holds the id
     #[arg(long, value_name = "KEY", default_value = "id")]
     pub id: String,
 
-    /// The ids of the lines or rows in order; no key of the objects and no column is one then
+    /// The ids of the lines or rows, in order. No key or column is then taken as the id
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub ids: Option<PathBuf>,
 
-    /// Keeps what a line does not give: attributes of other names, and the payload of a line that has none. A null takes away what it names
+    /// Keeps attributes that a line does not name, and the payload if a line has none. A null
+    /// removes the attribute that it names
     #[arg(long)]
     pub keep: bool,
 
-    /// The key of those objects, or the column, whose value is the payload: any JSON
+    /// The key of the objects, or the column, that holds the payload: any JSON
     #[arg(long, value_name = "KEY")]
     pub payload: Option<String>,
 
-    /// Keys of those objects, or columns, whose values are times: ISO 8601, or microseconds since 1970. Timestamps and dates of a Parquet file are
-    /// times without it
+    /// Keys of the objects, or columns, that hold times: ISO 8601, or microseconds since 1970.
+    /// Timestamps and dates of a Parquet file are times without this option
     #[arg(long, value_name = "KEY,..", value_delimiter = ',')]
     pub times: Vec<String>,
 
     #[command(flatten)]
     pub write: WriteArguments,
 
-    /// Merges the rest into a new checkpoint at the end, as `stratann compact` does
+    /// Merges the changes into a new checkpoint at the end, as `stratann compact` does
     #[arg(long)]
     pub compact: bool,
 
-    /// Prints what was done as one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
 impl SetAttributesArguments {
-    /// The rows and their ids, as many of the one as of the other.
+    /// The rows and their ids, in equal numbers.
     pub fn open(&self) -> Result<(JsonRows, Vec<u64>), Failure> {
         let columns = JsonColumns {
             times: self.times.iter().cloned().collect(),
@@ -690,32 +735,35 @@ impl SetAttributesArguments {
 
 /// `stratann get`
 #[derive(Debug, Args)]
-#[command(after_help = format!("{IDS}\nWhat is printed of an index that somebody changes meanwhile is what it was when the command began.\n{SIZES}"))]
+#[command(after_help = format!("{IDS}\nIf another process changes the index meanwhile, the output shows the index as it was when the command began.\n{SIZES}"))]
 pub struct GetArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// Ids of the vectors that are wanted [default: all, in the order of their ids]
+    /// Ids of the vectors to return [default: all, in the order of their ids]
     #[arg(value_name = "ID", value_parser = ids::one)]
     pub id: Vec<u64>,
 
-    /// A file of them
+    /// A file of ids
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub ids: Option<PathBuf>,
 
-    /// Those whose attributes match, in the order of their ids, as "year >= 2020 and tags contains 'sea'"
+    /// Returns the vectors whose attributes match, in the order of their ids, as "year >= 2020 and
+    /// tags contains 'sea'"
     #[arg(long, value_name = "TEXT", value_parser = filter, conflicts_with_all = ["id", "ids"])]
     pub filter: Option<Filter>,
 
-    /// Prints the ids alone, one a line, as a file of ids has them
+    /// Prints the ids alone, one a line, as in a file of ids
     #[arg(long, conflicts_with_all = ["out", "json"])]
     pub list: bool,
 
-    /// Prints a line of JSON for each vector, in place of its elements: its id, and its attributes and payload
+    /// Prints a line of JSON for each vector: its id, attributes and payload in place of its
+    /// elements
     #[arg(long, conflicts_with_all = ["out", "json", "list"])]
     pub attributes: bool,
 
-    /// Writes the vectors to a file, in their order: .fbin .u8bin .i8bin .hbin, by their elements
+    /// Writes the vectors to a file in the same order: .fbin .u8bin .i8bin .hbin, by their element
+    /// type
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 
@@ -727,7 +775,7 @@ pub struct GetArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Prints a line of JSON for each vector: its id, and all of its elements
+    /// Prints a line of JSON for each vector: its id and all of its elements
     #[arg(long)]
     pub json: bool,
 }
@@ -738,7 +786,8 @@ pub struct CountArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// What attributes have to match, as "year >= 2020 and tags contains 'sea'" [default: all are counted]
+    /// Condition on attributes, as "year >= 2020 and tags contains 'sea'" [default: all vectors are
+    /// counted]
     #[arg(long, value_name = "TEXT", value_parser = filter)]
     pub filter: Option<Filter>,
 
@@ -747,20 +796,22 @@ pub struct CountArguments {
     pub json: bool,
 }
 
-/// What vectors of a file have beside them.
+/// Attributes and payloads of the vectors of a file.
 #[derive(Debug, Args)]
 pub struct RowArguments {
-    /// What the vectors have beside them, for filters: a Parquet file, or a file of JSON lines, an object for each vector. Values are booleans, numbers,
-    /// strings, lists of strings or of whole numbers; in Parquet timestamps and dates as well
+    /// Attributes of the vectors, for filters: a Parquet file, or a file of JSON lines with an
+    /// object for each vector. Values are booleans, numbers, strings, and lists of strings or of
+    /// whole numbers; in Parquet also timestamps and dates
     #[arg(long, value_name = "FILE")]
     pub attributes: Option<PathBuf>,
 
-    /// The key of those objects, or the column, whose value is the payload: any JSON, which `get --attributes` gives back and nothing looks into
+    /// The key of the objects, or the column, that holds the payload: any JSON. `get --attributes`
+    /// returns it, and filters cannot read it
     #[arg(long, value_name = "KEY", requires = "attributes")]
     pub payload: Option<String>,
 
-    /// Keys of those objects, or columns, whose values are times: ISO 8601, or microseconds since 1970. Timestamps and dates of a Parquet file are
-    /// times without it
+    /// Keys of the objects, or columns, that hold times: ISO 8601, or microseconds since 1970.
+    /// Timestamps and dates of a Parquet file are times without this option
     #[arg(
         long,
         value_name = "KEY,..",
@@ -771,7 +822,8 @@ pub struct RowArguments {
 }
 
 impl RowArguments {
-    /// The rows, if there are some. They go to `index`, in a process with a cap of `memory` bytes.
+    /// The rows, if a file was given. They go to `index`, in a process with a cap of `memory`
+    /// bytes.
     pub fn open(&self, index: &Path, memory: Option<u64>) -> Result<Option<JsonRows>, Failure> {
         let Some(file) = &self.attributes else {
             return Ok(None);
@@ -809,18 +861,20 @@ pub struct CalibrateArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// A file of queries like those to come, of which up to 10,000 are searched [default: vectors of the index, each as if it were not there]
+    /// A file of queries like future ones; up to 10,000 of them are searched [default: vectors of
+    /// the index, each as if it were absent. In most graph indexes also vectors made of them: a
+    /// vector plus .2, .35 or .5 of the difference of two others]
     pub queries: Option<PathBuf>,
 
-    /// Cap on the memory that the index may take meanwhile
+    /// Cap on the memory of the index during the measurement
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Threads [default: cores]
+    /// Threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Prints what was found as one JSON object
+    /// Prints the measurements as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -835,27 +889,28 @@ pub struct CompactArguments {
     #[command(flatten)]
     pub write: WriteArguments,
 
-    /// Prints what was done as one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
-/// What commands that change an index have in common.
+/// The common options of commands that change an index.
 #[derive(Debug, Args)]
 pub struct WriteArguments {
-    /// When a change is durable: always (each batch of rows before the next), at the end, or at the latest after so many
-    /// milliseconds
+    /// When a change is durable: always (each batch of rows before the next), at the end, or at
+    /// most this many milliseconds later
     #[arg(long, value_name = "WHEN", default_value = "end", value_parser = durability)]
     pub durability: stratann::Durability,
 
-    /// How new vectors get into the index: merge (they wait in memory for `compact`), relocate (at once, as OdinANN does),
-    /// accumulate (at once, and changes of lists wait until their page has enough), in-place (at once, each list where it
-    /// is: for tiny memory), or rebalance (some at a time into clusters, which stay in balance) [default: the preset's]
+    /// How new vectors are inserted. merge: they wait in memory for `compact`. relocate: at once,
+    /// as in OdinANN. accumulate: at once, but changed lists wait until their page has enough
+    /// changes. in-place: at once, each list in its page, for tiny memory. rebalance: in groups
+    /// into clusters, which stay balanced [default: the preset's]
     #[arg(long, value_name = "WAY", value_parser = names::update(), hide_possible_values = true)]
     pub update: Option<stratann::Update>,
 
-    /// L of the search that finds a new vector's neighbours [default: the degree; 32 more
-    /// where each read serves one node]
+    /// L of the search that finds the neighbours of a new vector [default: the degree; 32 more if
+    /// each read serves one node]
     #[arg(long, value_name = "L", value_parser = list_size)]
     pub insert_list: Option<usize>,
 
@@ -866,23 +921,26 @@ pub struct WriteArguments {
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Threads [default: cores]
+    /// Threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 }
 
-/// Where searches read an index.
+/// The places from which searches read an index.
 #[derive(Debug, Args)]
 pub struct PlaceArguments {
-    /// Reads a role (topology, vectors) from a tier: ssd, ssd:/folder, mapped:/folder (as mapped:/dev/shm/x), dram, remote:host:port/name (a `stratann memory-server`; remote-tls: with TLS; remote:shm:/path/name through a ring, remote:ucx:host:port/name through UCX), or for experiments
-    /// ssd-model, rdma-model, cxl-model, nvm-model; several with commas, or several times. Copies that are not there yet are made and
-    /// compared, and the index stays whole without them
+    /// Reads a role (topology, vectors) from a tier: ssd, ssd:/folder, mapped:/folder (as
+    /// mapped:/dev/shm/x), dram, or remote:host:port/name (a `stratann memory-server`). remote-tls:
+    /// uses TLS, remote:shm:/path/name a ring in shared memory, and remote:ucx:host:port/name UCX.
+    /// For experiments: ssd-model, rdma-model, cxl-model, nvm-model. Give several with commas, or
+    /// repeat the option. Missing copies are made and compared, and the index stays whole without
+    /// them
     #[arg(long = "place", value_name = "ROLE=TIER,..")]
     pub place: Vec<Places>,
 }
 
 impl PlaceArguments {
-    /// All of them.
+    /// The places of all options together.
     pub fn all(&self) -> Result<Places, Failure> {
         let mut all = Places::default();
         for places in &self.place {
@@ -901,7 +959,7 @@ fn durability(text: &str) -> Result<stratann::Durability, String> {
             Ok(milliseconds) => Ok(Durability::Every(std::time::Duration::from_millis(
                 milliseconds,
             ))),
-            Err(_) => Err("write always, end, or milliseconds, for example 100ms".into()),
+            Err(_) => Err("expected always, end, or milliseconds, for example 100ms".into()),
         },
     }
 }
@@ -916,14 +974,15 @@ pub struct TruthArguments {
     /// The file of query vectors
     pub queries: PathBuf,
 
-    /// The ground-truth file to write: .bin (ids and distances), .ibin or .ivecs (ids); .bin64 (as .bin, ids of 64 bits), .npy (ids of 64 bits)
+    /// The ground-truth file to write: .bin (ids and distances), .ibin or .ivecs (ids), .bin64 (as
+    /// .bin, with ids of 64 bits), .npy (ids of 64 bits)
     pub out: PathBuf,
 
-    /// The id of the first row; the others count on
+    /// The id of the first row; later rows count on
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub first_id: u64,
 
-    /// The ids of the rows, as those of `build`
+    /// The ids of the rows, as for `build`
     #[arg(long, value_name = "FILE", conflicts_with = "first_id")]
     pub ids: Option<PathBuf>,
 
@@ -932,15 +991,15 @@ pub struct TruthArguments {
           visible_aliases = ["recall-at", "k-neighbors"])]
     pub k: usize,
 
-    /// What near means
+    /// The measure of distance
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
-    /// Threads [default: cores]
+    /// Threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Replaces a file that is there already
+    /// Replaces a file that exists already
     #[arg(long)]
     pub overwrite: bool,
 }
@@ -948,17 +1007,17 @@ pub struct TruthArguments {
 /// `stratann stats`
 #[derive(Debug, Args)]
 pub struct StatsArguments {
-    /// The index directory, or one that holds indexes, which are listed
+    /// The index directory, or a directory of indexes, which are listed
     pub index: PathBuf,
 
-    /// Explains how this memory budget would be divided
+    /// Shows how a search would divide this memory budget
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Prints one JSON object, or one a line for each index
+    /// Prints one JSON object, or a line with one for each index of a directory
     #[arg(long)]
     pub json: bool,
 }
@@ -981,16 +1040,16 @@ pub struct VerifyArguments {
 /// `stratann snapshot`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The copy is durable, and opens, once the command has ended. One that was killed is begun anew by the same command."
+    after_help = "When the command has ended, the copy is durable and can be opened. If the command was killed, run it again: it starts the copy over."
 )]
 pub struct SnapshotArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// The directory of the copy: empty, or not there yet
+    /// The directory of the copy: empty, or absent
     pub dest: PathBuf,
 
-    /// Prints what was copied as one JSON object
+    /// Prints the report of the copy as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -998,25 +1057,27 @@ pub struct SnapshotArguments {
 /// `stratann export`
 #[derive(Debug, Args)]
 #[command(
-    after_help = format!("The n-th vector, id and line of attributes belong together, in the order in which vectors stand on storage.\n{SIZES}")
+    after_help = format!("The n-th vector, id and line of attributes belong together. The order is the order of vectors on storage.\n{SIZES}")
 )]
 pub struct ExportArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// The file of vectors: .npy, or .fbin .hbin .u8bin .i8bin, by their elements
+    /// The file of vectors: .npy, or .fbin .hbin .u8bin .i8bin by the element type
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
 
-    /// The file of their ids: .npy (uint64), or any other name: one a line, as `build --ids` reads them [default: X.ids.npy of X.npy, X.ids of others]
+    /// The file of ids: .npy (uint64), or with any other name one id a line, as for `build --ids`
+    /// [default: X.ids.npy for X.npy, X.ids for others]
     #[arg(long, value_name = "FILE")]
     pub ids: Option<PathBuf>,
 
-    /// The file of their attributes and payloads, a JSON object a line, as `build --attributes` reads them [default: X.jsonl, if there are any]
+    /// The file of attributes and payloads, a JSON object a line, as for `build --attributes`
+    /// [default: X.jsonl, if there are any]
     #[arg(long, value_name = "FILE")]
     pub attributes: Option<PathBuf>,
 
-    /// Replaces files that are there already
+    /// Replaces files that exist already
     #[arg(long)]
     pub overwrite: bool,
 
@@ -1024,7 +1085,7 @@ pub struct ExportArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Prints what was written as one JSON object
+    /// Prints the report of the export as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -1032,13 +1093,13 @@ pub struct ExportArguments {
 /// `stratann copies`
 #[derive(Debug, Args)]
 pub struct CopiesArguments {
-    /// The index directory whose copies are meant [default: those of all indexes]
+    /// The index directory whose copies to list [default: the copies of all indexes]
     pub index: Option<PathBuf>,
 
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Removes them, but for those that somebody has open
+    /// Removes the copies, except copies that a process has open
     #[arg(long)]
     pub remove: bool,
 
@@ -1050,14 +1111,14 @@ pub struct CopiesArguments {
 /// `stratann repair`
 #[derive(Debug, Args)]
 #[command(after_help = format!(
-    "An index that is whole is left alone. What a repair could not read is gone when it is done: copy the directory first if \
-     another attempt may read more.\nExit status: 0 repaired, or nothing to do; 1 it could not be.\n{SIZES}"
+    "A whole index is left unchanged. Data that a repair cannot read is lost: copy the directory first if \
+     another attempt may read more.\nExit status: 0 repaired, or nothing to do; 1 not repaired.\n{SIZES}"
 ))]
 pub struct RepairArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// Threads [default: cores]
+    /// Threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
@@ -1065,7 +1126,7 @@ pub struct RepairArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Builds an index anew that is whole
+    /// Rebuilds the index even if it is whole
     #[arg(long)]
     pub force: bool,
 
@@ -1078,33 +1139,33 @@ pub struct RepairArguments {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Paths in a job are relative to its [data] root, which is relative to the job file. \
-                        STRATANN_DATA, if set, takes the root's place."
+                        If STRATANN_DATA is set, it replaces the root."
 )]
 pub struct BenchArguments {
     /// The job (TOML, see bench/README.md)
     pub job: PathBuf,
 
-    /// Where results go: NAME.json and NAME.svg
+    /// The folder of results: NAME.json and NAME.svg
     #[arg(long, value_name = "DIR", default_value = "bench/out")]
     pub out: PathBuf,
 
-    /// Where built indexes are kept for the next time [default: DIR/indexes]
+    /// The folder of built indexes, which later runs use again [default: DIR/indexes]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
 
-    /// Builds every index anew, though the cache holds it
+    /// Rebuilds every index, even if the cache has it
     #[arg(long)]
     pub rebuild: bool,
 
-    /// Results of another program, to appear in the same table and plot (several are possible)
+    /// Results of another program, for the same table and plot; may be repeated
     #[arg(long, value_name = "FILE")]
     pub with: Vec<PathBuf>,
 
-    /// Only the runs whose name contains this (several are possible)
+    /// Runs only the runs whose name contains this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
 
-    /// Repeats of every measurement, instead of the job's
+    /// Repeats of every measurement, in place of the job's number
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub repeat: Option<usize>,
 
@@ -1117,31 +1178,35 @@ pub struct BenchArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(after_help = format!(
-    "Clients and server have a secret in common, in the file that STRATANN_SECRET_FILE names or in STRATANN_SECRET; on loopback, where none \
-     is given, those of one user have one in common. Clients that encrypt believe the certificates in the file that STRATANN_TLS_CA names.\n{SIZES}"
+    "Clients and server share a secret: the file that STRATANN_SECRET_FILE names, or STRATANN_SECRET. If none is given, processes of one user \
+     share one on loopback. Clients that encrypt trust the certificates in the file that STRATANN_TLS_CA names.\n{SIZES}"
 ))]
 pub struct MemoryServerArguments {
-    /// Serves lists and high codes of this index, of the preset distvs, to compute servers; without one, files that clients put here
+    /// Serves lists and high codes of this index, of the preset distvs, to compute servers. Without
+    /// an index, stores files for clients
     pub index: Option<PathBuf>,
 
-    /// Most bytes of the files that clients put here
+    /// Most bytes of the files of clients
     #[arg(long, value_name = "BYTES", value_parser = size::parse, required_unless_present = "index", conflicts_with = "index")]
     pub bytes: Option<u64>,
 
-    /// Where it listens; port 0 is any that is free. Other addresses than loopback need a secret
+    /// The address to listen on; port 0 takes any free port. Addresses other than loopback need a
+    /// secret
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = servers::host_and_port)]
     pub listen: String,
 
-    /// Keeps the files in a folder of its own, as below /dev/shm, where they survive the server [default: in its memory]
+    /// Stores the files in a folder, as below /dev/shm, where they survive the server [default: in
+    /// its memory]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["index", "ucx"])]
     pub folder: Option<PathBuf>,
 
-    /// Of an index: writes each message by itself, to compare: answers to what came together are put together else (DistVS §4.2)
+    /// With an index: sends each message separately, for comparison. By default, answers to
+    /// messages that arrived together are sent together (DistVS §4.2)
     #[arg(long, conflicts_with_all = ["bytes", "folder"])]
     pub no_batch: bool,
 
-    /// Of an index: looks every second whether it was merged, and goes on to the new lists and codes, while it answers by the old ones for half a minute: both are
-    /// in memory then
+    /// With an index: checks every second whether it was merged, and loads the new lists and codes.
+    /// For half a minute both are in memory, and the old ones still answer
     #[arg(long, conflicts_with_all = ["bytes", "folder"], requires = "index")]
     pub follow: bool,
 
@@ -1172,7 +1237,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A number from 1 to a bound of the engine's.
+/// Parses a number from 1 to `most`, a bound of the engine.
 fn up_to(text: &str, most: usize) -> Result<usize, String> {
     match at_least_one(text)? {
         number if number > most => Err(format!("must be at most {}", size::count(most as u64))),
@@ -1204,12 +1269,12 @@ fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err(format!(
-            "'{text}' is not a share: give a number from 0 to 1, for example 0.01"
+            "'{text}' is no share. Give a number from 0 to 1, for example 0.01"
         )),
     }
 }
 
-/// The threads to use: as asked, else one for each core that this process may run on.
+/// The threads to use: the given number, else one for each core that this process may run on.
 pub fn threads_or_cores(threads: Option<usize>) -> usize {
     threads.unwrap_or_else(stratann::processors)
 }

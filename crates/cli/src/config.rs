@@ -149,10 +149,10 @@ impl FileOption {
 
 /// The options of a file, as words of a command line. An error text continues the file's name.
 fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, String> {
-    let parsed = DeTable::parse(text).map_err(|error| format!(" is no TOML: {error}"))?;
+    let parsed = DeTable::parse(text).map_err(|error| format!(" is no valid TOML: {error}"))?;
     let values: toml::Table = text
         .parse()
-        .map_err(|error| format!(" is no TOML: {error}"))?;
+        .map_err(|error| format!(" is no valid TOML: {error}"))?;
     let mut options = Vec::new();
     for key in parsed.get_ref().keys() {
         let typed = key.get_ref().to_string();
@@ -164,10 +164,10 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
             .iter()
             .any(|option: &FileOption| option.name == name)
         {
-            return wrong("it is there twice, once with `-` and once with `_`");
+            return wrong("the option is given twice, once with `-` and once with `_`. Remove one");
         }
         if name == "config" {
-            return wrong("a file of options names no other");
+            return wrong("a file of options cannot name another one. Remove it");
         }
         let known = command
             .get_arguments()
@@ -175,7 +175,7 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
         let takes_value = known.is_some_and(|known| known.get_action().takes_values());
         let word = match values.get(&typed) {
             Some(toml::Value::Table(_)) => {
-                return wrong("a table: options stand by themselves, without a [head] or dots");
+                return wrong("a table. Write options without a [head] or dots");
             }
             Some(toml::Value::Boolean(_)) if takes_value => {
                 return wrong("a text or a number is expected, not true or false");
@@ -243,14 +243,14 @@ mod tests {
                 "listen = true",
                 ", line 1: listen: a text or a number is expected",
             ),
-            ("listen", " is no TOML: "),
+            ("listen", " is no valid TOML: "),
             (
                 "threads = 3\n[server]\nbeam = 4\n",
-                ", line 2: server: a table: options stand",
+                ", line 2: server: a table. Write options",
             ),
             (
                 "low_list = 3.0\nlow-list = 2.0\n",
-                ", line 1: low_list: it is there twice",
+                ", line 1: low_list: the option is given twice",
             ),
         ] {
             let found = options(text, &server()).unwrap_err();

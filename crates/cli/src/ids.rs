@@ -21,7 +21,7 @@ pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     read.map_err(|error| Failure::file("read", path, &error))?;
     parse(&text).map_err(|(line, word)| {
         Failure::Wrong(format!(
-            "{}, line {line}: '{word}' is not an id: write whole numbers from 0 to 18446744073709551614",
+            "{}, line {line}: '{word}' is not an id. Write whole numbers from 0 to 18446744073709551614",
             path.display()
         ))
     })
@@ -41,19 +41,19 @@ pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>,
         ([word], None) if id_of(word).is_none() => match word.as_os_str() == "-" || word.exists() {
             true => read(word).map(Some),
             false => Err(Failure::Failed(format!(
-                "'{}' is no id, and there is no file of that name: check the path, or write whole numbers from 0 to 18446744073709551614 with spaces between them",
+                "'{}' is no id, and no file has that name. Check the path, or write whole numbers from 0 to 18446744073709551614 with spaces between them",
                 word.display()
             ))),
         },
         (words, None) => {
             let ids = words.iter().map(|word| match id_of(word) {
                 Some(_) if word.exists() => Err(Failure::Wrong(format!(
-                    "'{0}' is an id, and a file has that name. For the file give ./{0}; for the id give - and {0} on the standard input",
+                    "'{0}' is an id and the name of a file. For the file give ./{0}; for the id give - and {0} on the standard input",
                     word.display()
                 ))),
                 Some(id) => Ok(id),
                 None => Err(Failure::Wrong(format!(
-                    "'{}' is not an id: write whole numbers from 0 to 18446744073709551614, or one file of ids",
+                    "'{}' is not an id. Write whole numbers from 0 to 18446744073709551614, or name one file of ids",
                     word.display()
                 ))),
             });
@@ -65,7 +65,7 @@ pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>,
 /// Parses an argument that is one id.
 pub fn one(word: &str) -> Result<u64, String> {
     let id = word.parse().ok().filter(|&id| id != u64::MAX);
-    id.ok_or_else(|| "write a whole number from 0 to 18446744073709551614".to_owned())
+    id.ok_or_else(|| "expected a whole number from 0 to 18446744073709551614".to_owned())
 }
 
 /// The ids in a text, or the line and the word that is no id.

@@ -3,11 +3,13 @@
 //! ```text
 //! args.rs      the arguments;   names.rs  named values, and their meaning for the engine
 //! commands/    one file a command (`cluster/` has several): read arguments, call the engine, print
-//! ids.rs       ids in a file;   config.rs  options of servers in a file;   parquet/  attributes in a Parquet file
+//! ids.rs       ids in a file
+//! config.rs    options of servers in a file
+//! parquet/     attributes in a Parquet file
 //! ```
 //!
-//! `stratann_terminal` has the output and the exit statuses, `stratann_bench` the work of `stratann
-//! bench`.
+//! `stratann_terminal` has the output and the exit statuses, `stratann_bench` the work of
+//! `stratann bench`.
 //!
 //! Exit status: 0 success, 1 failure, 2 a wrong call.
 
@@ -63,7 +65,7 @@ fn main() -> ExitCode {
         // Nothing else depends on it: if memory is refused, a signal then ends the command.
         let _ = writeln!(
             std::io::stderr(),
-            "warning: where the system refuses memory, the command will be aborted: {error}"
+            "warning: if the system refuses memory, the command will be aborted: {error}"
         );
     }
     let mut typed = Arguments::command();

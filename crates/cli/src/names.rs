@@ -99,18 +99,19 @@ pub fn element() -> impl TypedValueParser<Value = Element> {
 /// The condition that ends re-ranking, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RerankName {
-    /// A batch that brought too few answers (DecoupleVS)
+    /// Re-ranking ends after a batch with too few answers (DecoupleVS)
     Batches,
-    /// The error of the codes: once the first candidates are ranked, only those that may be nearer still are
+    /// Re-ranking continues while the error of the codes allows a candidate to be nearer than the
+    /// answers
     Estimate,
 }
 
-/// Ways to read, by name.
+/// Interfaces for reading, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum IoName {
     /// io_uring if the kernel allows it, else pread
     Auto,
-    /// io_uring or nothing
+    /// io_uring, with an error if the kernel refuses it
     #[value(alias = "io_uring")]
     Uring,
     /// pread on a pool of threads

@@ -402,8 +402,8 @@ pub fn plan<'py>(
 
 /// Measures how much searches of the index at `path` find with each list size, by the distance of
 /// the k-th answer. `Index.search(..., recall=...)` uses these numbers in every process that opens
-/// the index later. A build measures the same with vectors of the index. Queries that are typical
-/// of later ones give better numbers.
+/// the index later. A build measures the same with vectors of the index, and in most graph indexes
+/// also with vectors made of them. Queries that are typical of later ones give better numbers.
 ///
 /// Parameters
 /// ----------
@@ -411,7 +411,9 @@ pub fn plan<'py>(
 ///     The folder of the index. No process may change the index meanwhile.
 /// queries : str, os.PathLike or array-like, optional
 ///     A file of queries, or (n, d) of the index's dtype. Up to 10,000 of them are searched. None
-///     takes vectors of the index, and searches for each as if it were not in the index.
+///     takes vectors of the index, and searches for each as if it were not in the index. In most
+///     graph indexes None also takes vectors made of them: a vector plus .2, .35 or .5 of the
+///     difference of two others.
 /// memory : int or str, optional
 ///     The most memory in bytes, as in `open`.
 /// threads : int, optional

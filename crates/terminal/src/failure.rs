@@ -1,4 +1,4 @@
-//! How a command ends: three exit statuses, and one line on standard error with the reason.
+//! The end of a command: three exit statuses, and one line on standard error with the reason.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -22,17 +22,17 @@ impl Failure {
         let parent = path.parent().filter(|parent| *parent != Path::new(""));
         let remedy = match (error.kind(), parent) {
             (ErrorKind::NotFound | ErrorKind::NotADirectory, Some(parent)) if !parent.is_dir() => {
-                format!("; there is no directory {}", parent.display())
+                format!(". The directory {} does not exist", parent.display())
             }
-            (ErrorKind::NotFound | ErrorKind::NotADirectory, _) => "; check the path".to_owned(),
-            (ErrorKind::PermissionDenied, _) => "; check who may read and write there".to_owned(),
+            (ErrorKind::NotFound | ErrorKind::NotADirectory, _) => ". Check the path".to_owned(),
+            (ErrorKind::PermissionDenied, _) => ". Check the permissions".to_owned(),
             (ErrorKind::ReadOnlyFilesystem, _) => {
-                "; choose a place that is not mounted read-only".to_owned()
+                ". Choose a place that is not mounted read-only".to_owned()
             }
             (ErrorKind::StorageFull | ErrorKind::QuotaExceeded, _) => {
-                "; free some space there".to_owned()
+                ". Free some space there".to_owned()
             }
-            (ErrorKind::IsADirectory, _) => "; give the name of a file".to_owned(),
+            (ErrorKind::IsADirectory, _) => ". Give the name of a file".to_owned(),
             _ => String::new(),
         };
         Failure::Failed(format!("cannot {what} {}: {error}{remedy}", path.display()))

@@ -57,7 +57,7 @@ impl Output {
 pub fn refuse(path: &Path, overwrite: bool) -> Result<(), Failure> {
     if path.is_dir() {
         return Err(Failure::Wrong(format!(
-            "{} is a directory: give the name of a file",
+            "{} is a directory. Give the name of a file",
             path.display()
         )));
     }
@@ -65,7 +65,7 @@ pub fn refuse(path: &Path, overwrite: bool) -> Result<(), Failure> {
         return match overwrite {
             true => Ok(()),
             false => Err(Failure::Wrong(format!(
-                "{} exists: choose another name, or say --overwrite",
+                "{} exists already. Choose another name, or give --overwrite",
                 path.display()
             ))),
         };

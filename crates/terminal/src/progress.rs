@@ -23,7 +23,9 @@ static HANDLER: Once = Once::new();
 pub fn catch_interrupts() {
     HANDLER.call_once(|| {
         let without = |error: std::io::Error| {
-            log::warn!("Ctrl-C and kill will end the program without tidying up: {error}");
+            log::warn!(
+                "Ctrl-C and kill will end the program without removing its temporary files: {error}"
+            );
         };
         // The thread that serves the handlers also installs them. If handlers were installed first
         // and no thread could be started, no signal would end the program any more. The work waits
@@ -50,7 +52,9 @@ pub fn catch_interrupts() {
 /// does not end the program.
 pub fn outlive_limits() {
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
-        log::warn!("a limit on the size of files will end the program: {error}");
+        log::warn!(
+            "a file that reaches the size limit of the system will end the program: {error}"
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! 1048576      bytes
 //! 64MB         64 * 10^6     kB MB GB TB: powers of 1000, as on a disk's label
-//! 2GiB, 2G     2 * 2^30      KiB MiB GiB TiB, or the bare letter: powers of 1024, as in dd and systemd
+//! 2GiB, 2G     2 * 2^30      KiB MiB GiB TiB, or the bare letter: powers of 1024, as in dd
 //! ```
 
 use std::str::FromStr;
@@ -27,13 +27,13 @@ pub fn parse(text: &str) -> Result<u64, String> {
         "tb" => 1000 * 1000 * 1000 * 1000,
         _ => {
             return Err(format!(
-                "'{}' is not a unit of size: write bytes, or a number with kB, MB, GB (powers of 1000) \
+                "'{}' is not a unit of size. Write bytes, or a number with kB, MB, GB (powers of 1000) \
                  or KiB, MiB, GiB (powers of 1024), for example 64MB or 2GiB",
                 unit.trim()
             ));
         }
     };
-    let wrong = || format!("'{text}' is not a size: write for example 64MB, 2GiB or 1048576");
+    let wrong = || format!("'{text}' is not a size. Write for example 64MB, 2GiB or 1048576");
     let bytes = if number.contains('.') {
         let number: f64 = number.parse().map_err(|_| wrong())?;
         let bytes = number * scale as f64;
@@ -49,7 +49,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     };
     if bytes == 0 {
         return Err(
-            "0 bytes is too little for anything; leave the option out for its default".into(),
+            "0 bytes is too little for any use. Leave the option out for its default".into(),
         );
     }
     Ok(bytes)
@@ -126,7 +126,7 @@ impl FromStr for CacheEntries {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |what: &str| {
             Err(format!(
-                "'{text}' {what}: write a number of entries, 1 or more, or percent of the vectors, for example 1%; \
+                "'{text}' {what}. Write a number of entries, 1 or more, or percent of the vectors, for example 1%; \
                  leave the option out for no cache"
             ))
         };

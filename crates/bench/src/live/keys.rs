@@ -1,24 +1,28 @@
 //! The keys of a job of live updates: the tables `[timeline]` and `[breakdown]`, and the keys that
 //! a run may override.
 //! ```toml
-//! [timeline]                  # inserts and searches at once, second by second
-//! built = 800_000             # rows of the base that the index is built of; the others are inserted
-//! rate = "half"               # rows a second; 0: as fast as possible; "half": half of what this way reaches at most
+//! [timeline]                  # inserts and searches at the same time, measured each second
+//! built = 800_000             # rows of the base in the built index; the others are inserted
+//! rate = "half"               # rows a second; 0: as fast as possible; "half": half of the most
+//!                             # that this way to insert reached without searches
 //! insert_threads = 1
 //! search_threads = 1
 //! list = 40
 //! seconds = 60
 //! window = 5                  # seconds of a line of the table
-//! alone = 30                  # seconds of searches before the first insert, whole windows: how steady the machine is by itself
-//! deletes = 0                 # of the oldest rows, a second; "same": one for each insert
-//! merge_at = 20               # a merge begins after so many seconds; 0: none
-//! merge_at_logged = 0.06      # or whenever the vectors that wait, or those deleted, are this share of the checkpoint's
+//! alone = 30                  # seconds of searches before the first insert, in whole windows;
+//!                             # they show how steady the machine is
+//! deletes = 0                 # oldest rows to delete each second; "same": one for each insert
+//! merge_at = 20               # seconds after which a merge begins; 0: none
+//! merge_at_logged = 0.06      # or: a merge begins when the vectors that wait for it, or the
+//!                             # deleted ones, are this share of the checkpoint's vectors
 //!
-//! [breakdown]                 # or: ways to insert in turn, nothing else meanwhile (OdinANN, Figure 9)
+//! [breakdown]                 # or: ways to insert in turn, with nothing else running
+//!                             # (OdinANN, Figure 9)
 //! built = 800_000
-//! rows = 20_000               # inserted
+//! rows = 20_000               # to insert
 //! threads = 2
-//! list = 40                   # of the searches afterwards
+//! list = 40                   # of the searches after the inserts
 //! calls = 1_000               # inserts of one row whose latency is measured
 //!
 //! [[run]]
@@ -26,8 +30,9 @@
 //! preset = "odinann"
 //! update = "relocate"         # the preset's way if absent
 //! pruning = "full"            # or "delta", the default
-//! writes = "waited"           # by the insert itself; or "behind", by threads in the background, the default
-//! timeline = { merge_at = 0 } # what differs from [timeline] (or [breakdown])
+//! writes = "waited"           # pages are written by the insert; or "behind", the default: by
+//!                             # threads in the background
+//! timeline = { merge_at = 0 } # keys that replace keys of [timeline] (or [breakdown])
 //! ```
 
 use std::time::Duration;
@@ -270,7 +275,7 @@ impl LiveRun {
 pub fn planned(said: &Said<'_>) -> Result<Option<LiveRun>, String> {
     let kind = match (said.timeline, said.breakdown) {
         (Some(_), Some(_)) => {
-            return Err("[timeline] and [breakdown] are two jobs: write a file for each".into());
+            return Err("[timeline] and [breakdown] are two jobs. Write a file for each".into());
         }
         (Some(keys), None) => {
             refuse("breakdown", said.run_breakdown.is_some(), "[breakdown]")?;
@@ -301,7 +306,7 @@ pub fn planned(said: &Said<'_>) -> Result<Option<LiveRun>, String> {
         Some("full") => Pruning::Full,
         Some(other) => {
             return Err(format!(
-                "pruning = \"{other}\": it is \"delta\" or \"full\""
+                "pruning = \"{other}\" is unknown. Give \"delta\" or \"full\""
             ));
         }
     };
@@ -310,7 +315,7 @@ pub fn planned(said: &Said<'_>) -> Result<Option<LiveRun>, String> {
         Some("waited") => false,
         Some(other) => {
             return Err(format!(
-                "writes = \"{other}\": it is \"behind\" or \"waited\""
+                "writes = \"{other}\" is unknown. Give \"behind\" or \"waited\""
             ));
         }
     };
@@ -324,7 +329,9 @@ pub fn planned(said: &Said<'_>) -> Result<Option<LiveRun>, String> {
 
 fn refuse(key: &str, given: bool, table: &str) -> Result<(), String> {
     match given {
-        true => Err(format!("{key}: this job has no {table}")),
+        true => Err(format!(
+            "{key} does not apply to a job without {table}. Remove it"
+        )),
         false => Ok(()),
     }
 }
@@ -332,22 +339,24 @@ fn refuse(key: &str, given: bool, table: &str) -> Result<(), String> {
 /// A number that is required and above 0.
 fn needed(key: &str, value: Option<usize>) -> Result<usize, String> {
     match value {
-        Some(0) => Err(format!("{key} = 0: give at least 1")),
+        Some(0) => Err(format!("{key} = 0 is too small. Give at least 1")),
         Some(value) => Ok(value),
-        None => Err(format!("{key} is missing")),
+        None => Err(format!("{key} is missing. Give a number of 1 or more")),
     }
 }
 
 /// A valid list size.
 fn list(value: Option<usize>) -> Result<usize, String> {
     match value.unwrap_or(40) {
-        list if list < K => Err(format!("list = {list} is smaller than k, which is {K}")),
+        list if list < K => Err(format!(
+            "list = {list} is smaller than k = {K}. Give at least {K}"
+        )),
         list => Ok(list),
     }
 }
 
 impl TimelineKeys {
-    /// Sets the keys that are absent here to those of `other`.
+    /// Sets the keys that are absent here to the keys of `other`.
     fn inherit(self, other: &Self) -> Self {
         let other = other.clone();
         // A run that sets either key for merges does not inherit the job's other one.
@@ -372,13 +381,18 @@ impl TimelineKeys {
     fn planned(&self) -> Result<Timeline, String> {
         let amount = |number: f64| number.is_finite() && number >= 0.0;
         let rate = match &self.rate {
-            None => return Err("rate is missing".into()),
+            None => {
+                return Err(
+                    "rate is missing. Give rows a second, 0 for as many as possible, or \"half\""
+                        .into(),
+                );
+            }
             Some(NumberOrWord::Word(word)) if word == "half" => Rate::Half,
             Some(NumberOrWord::Number(0.0)) => Rate::Most,
             Some(NumberOrWord::Number(rows)) if amount(*rows) => Rate::Rows(*rows),
             Some(other) => {
                 return Err(format!(
-                    "rate = {other}: give rows a second, 0 for as many as can be, or \"half\" of these"
+                    "rate = {other} is no rate. Give rows a second, 0 for as many as possible, or \"half\" of these"
                 ));
             }
         };
@@ -388,25 +402,25 @@ impl TimelineKeys {
             Some(NumberOrWord::Number(rows)) if amount(*rows) => Deletes::Rows(*rows),
             Some(other) => {
                 return Err(format!(
-                    "deletes = {other}: give rows a second, 0 for none, or \"same\" for one an insert"
+                    "deletes = {other} is no rate. Give rows a second, 0 for none, or \"same\" for one an insert"
                 ));
             }
         };
         let merge = match (self.merge_at, self.merge_at_logged) {
             (Some(_), Some(_)) => {
-                return Err("merge_at and merge_at_logged: give one of them".into());
+                return Err("merge_at and merge_at_logged are both given. Give one of them".into());
             }
             (None, None) | (Some(0.0), None) => MergeAt::Never,
             (Some(second), None) if amount(second) => MergeAt::Second(second),
             (Some(second), None) => {
                 return Err(format!(
-                    "merge_at = {second}: give seconds, or 0 for no merge"
+                    "merge_at = {second} is no time. Give seconds, or 0 for no merge"
                 ));
             }
             (None, Some(share)) if share > 0.0 && share <= 1.0 => MergeAt::Logged(share),
             (None, Some(share)) => {
                 return Err(format!(
-                    "merge_at_logged = {share} is not a share: give for example 0.06"
+                    "merge_at_logged = {share} is no share. Give a number above 0 and up to 1, such as 0.06"
                 ));
             }
         };
@@ -414,7 +428,7 @@ impl TimelineKeys {
         let alone = self.alone.unwrap_or(0);
         if !alone.is_multiple_of(window) {
             return Err(format!(
-                "alone = {alone}: give whole windows, of {window} s each"
+                "alone = {alone} is no multiple of window = {window}. Give whole windows"
             ));
         }
         Ok(Timeline {
@@ -433,7 +447,7 @@ impl TimelineKeys {
 }
 
 impl BreakdownKeys {
-    /// Sets the keys that are absent here to those of `other`.
+    /// Sets the keys that are absent here to the keys of `other`.
     fn inherit(self, other: &Self) -> Self {
         Self {
             built: self.built.or(other.built),

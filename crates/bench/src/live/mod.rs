@@ -46,15 +46,18 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
 
 /// The keys of the run, which `planned` sets for all runs of such a job.
 fn live(run: &PlannedRun) -> Result<&LiveRun, Failure> {
-    run.live
-        .as_ref()
-        .ok_or_else(|| Failure::Wrong(format!("run \"{}\" is not one of live updates", run.name)))
+    run.live.as_ref().ok_or_else(|| {
+        Failure::Wrong(format!(
+            "run \"{}\" measures no live updates. Give it a table timeline or breakdown",
+            run.name
+        ))
+    })
 }
 
 fn measure(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     if plan.repeat != 1 {
         return Err(Failure::Wrong(
-            "--repeat: a job of live updates measures once, as each run changes its index; start it again".into(),
+            "--repeat does not apply to a job of live updates; each run changes its index, so it measures once. Run the job again".into(),
         ));
     }
     let base = VectorFile::open(&plan.base)?;
@@ -128,18 +131,18 @@ fn check(plan: &Plan, run: &PlannedRun, live: &LiveRun, rows: usize) -> Result<(
     let built = live.built();
     if built >= rows {
         return wrong(format!(
-            "built = {built} leaves nothing to insert: {base} has {rows} rows"
+            "built = {built} leaves no rows to insert; {base} has {rows} rows. Give fewer"
         ));
     }
     let left = rows - built;
     match &live.kind {
         Kind::Timeline(_) => Ok(()),
         Kind::Breakdown(breakdown) if breakdown.rows > left => wrong(format!(
-            "rows = {}: {base} has only {left} behind those that are built",
+            "rows = {} is too large; {base} has {left} rows after the built ones. Give fewer",
             breakdown.rows
         )),
         Kind::Breakdown(breakdown) if breakdown.calls > left => wrong(format!(
-            "calls = {}: {base} has only {left} rows behind those that are built",
+            "calls = {} is too large; {base} has {left} rows after the built ones. Give fewer",
             breakdown.calls
         )),
         Kind::Breakdown(_) => Ok(()),
@@ -197,7 +200,7 @@ type Take<'a> = &'a dyn Fn(What, Option<f64>, &str) -> Result<Found, Failure>;
 
 fn over_time(timeline: &Timeline, take: Take<'_>) -> Result<Live, Failure> {
     let most = match timeline.rate {
-        Rate::Half => match take(What::Most, None, "how many inserts go in at most")? {
+        Rate::Half => match take(What::Most, None, "the most inserts a second")? {
             Found::Most(most) => Some(most),
             other => return Err(unexpected(&other)),
         },
@@ -210,7 +213,7 @@ fn over_time(timeline: &Timeline, take: Take<'_>) -> Result<Live, Failure> {
     };
     let say = match rate {
         Some(rate) => format!("{} s, {rate:.0} inserts a second", timeline.seconds),
-        None => format!("{} s, as many inserts as can be", timeline.seconds),
+        None => format!("{} s, as many inserts as possible", timeline.seconds),
     };
     match take(What::Timeline, rate, &say)? {
         Found::OverTime(mut over_time) => {
@@ -240,7 +243,7 @@ fn broken_down(breakdown: &Breakdown, take: Take<'_>) -> Result<BrokenDown, Fail
 
 fn unexpected(found: &Found) -> Failure {
     Failure::Failed(format!(
-        "the stratann that this one started measured something else: {found:?}"
+        "the stratann process of a step measured something else: {found:?}"
     ))
 }
 
@@ -274,9 +277,9 @@ fn take(
     let printed = run::child_told(&arguments, Some(told), setting)?;
     let report: Report = run::parse(&printed)?;
     let first = report.runs.into_iter().next();
-    first.and_then(|run| run.step).ok_or_else(|| {
-        Failure::Failed("the stratann that this one started measured nothing".into())
-    })
+    first
+        .and_then(|run| run.step)
+        .ok_or_else(|| Failure::Failed("the stratann process of a step measured nothing".into()))
 }
 
 /// How vectors are inserted in fact. An index whose layout or metric allows no direct inserts lets
@@ -290,7 +293,7 @@ fn way(live: &LiveRun, run: &PlannedRun, stats: &stratann::Stats) -> Result<Stri
         }
         (None, _) if live.update.is_none() => Ok(keys::way(Update::Merge, &live.direct())),
         (None, _) => Err(Failure::Wrong(format!(
-            "run \"{}\": update = \"{asked}\": an index of layout {} and metric {} does not take vectors so",
+            "run \"{}\": update = \"{asked}\" does not apply to an index of layout {} and metric {}. Give another way to insert",
             run.name, stats.layout, stats.metric
         ))),
     }

@@ -69,7 +69,7 @@ impl Step {
         let text = text.to_string_lossy();
         serde_json::from_str(&text).map(Some).map_err(|error| {
             Failure::Wrong(format!(
-                "{VARIABLE} is for the processes that `stratann bench` starts: {error}; unset it"
+                "{VARIABLE} is only for processes that `stratann bench` starts; {error}. Unset it"
             ))
         })
     }
@@ -79,7 +79,7 @@ impl Step {
         progress::catch_interrupts();
         let run = plan.runs.iter().find(|run| run.name == self.run);
         let run = run.ok_or_else(|| {
-            Failure::Wrong(format!("{VARIABLE}: there is no run \"{}\"", self.run))
+            Failure::Wrong(format!("{VARIABLE}: the job has no run \"{}\"", self.run))
         })?;
         let task = Task {
             plan,

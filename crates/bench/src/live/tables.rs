@@ -27,7 +27,7 @@ pub fn render(report: &Report) -> String {
         out += &breakdown(&broken_down);
     }
     if !out.is_empty() && !report.others.is_empty() {
-        out += "\nresults of --with are in the JSON alone: they have no inserts\n";
+        out += "\nresults of --with are only in the JSON, since they have no inserts\n";
     }
     out
 }
@@ -172,7 +172,7 @@ fn summary(runs: &[(&str, &OverTime)]) -> String {
         ]);
         if result.stale > 0 {
             stale += &format!(
-                "WRONG: \"{name}\" answered {} ids that had been deleted\n",
+                "WRONG: answers of \"{name}\" had {} ids that were deleted before\n",
                 result.stale
             );
         }
@@ -183,8 +183,8 @@ fn summary(runs: &[(&str, &OverTime)]) -> String {
         (result.settings.search_threads, result.settings.list)
     });
     format!(
-        "\n{}{stale}p50: of the windows in which rows were inserted; alone: of those before, but for the first; searches: list {list}, {search} at once; recall: in each window, of \
-         {sample} queries whenever one of them\nwas searched, over what was live then; pages: of inserts, by the insert; memory and \
+        "\n{}{stale}p50: of the windows with inserts; alone: of the windows before, without the first; searches: list {list}, {search} at once; recall: in each window, of \
+         {sample} queries at each search of one of them,\nover the rows that were live then; pages: of inserts, for each insert; memory and \
          storage: at the end of the window\n",
         table.render()
     )
@@ -235,8 +235,8 @@ fn breakdown(runs: &[(&str, &BrokenDown)]) -> String {
     let settings = runs.first().map(|(_, result)| &result.settings);
     let words = settings.map_or_else(String::new, |settings| {
         format!(
-            "{} rows into {}, {} threads, a merge included where there is one; calls: one row each, one thread; pages and lists: by \
-             the insert;\nsearches afterwards: list {}, one in flight; closed: with what waited in memory on storage\n",
+            "{} rows into {}, {} threads, with the merge if there is one; calls: one row each, one thread; pages and lists: for each \
+             insert;\nsearches afterwards: list {}, one in flight; closed: after the changes in memory were written to storage\n",
             size::count(settings.rows as u64),
             size::count(settings.built as u64),
             settings.threads,

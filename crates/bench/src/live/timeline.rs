@@ -459,13 +459,13 @@ fn started<'scope, T: Send + 'scope>(
     let started = std::thread::Builder::new().spawn_scoped(scope, work);
     started.map_err(|error| {
         Failure::Failed(format!(
-            "no thread can be started for the benchmark ({error}): raise the limit (ulimit -u, cgroup pids)"
+            "a thread of the benchmark cannot be started; {error}. Raise the limit (ulimit -u, cgroup pids)"
         ))
     })
 }
 
 fn panicked() -> Failure {
-    Failure::Failed("a thread of the benchmark panicked, see above".into())
+    Failure::Failed("a thread of the benchmark panicked; its message is above".into())
 }
 
 /// The least and the largest P50 of windows.

@@ -13,30 +13,32 @@ use crate::names;
 #[derive(Debug, Args)]
 #[command(after_help = files_and_sizes())]
 pub struct AdviseArguments {
-    /// A file of vectors such as those of the collection
+    /// A file of vectors like the vectors of the collection
     pub base: PathBuf,
 
-    /// A file of queries as they will be asked; without it vectors of the file are asked for, which may be harder to find
+    /// A file of queries like future ones. Without it, vectors of the file are the queries, which
+    /// may be harder to find
     #[arg(long, value_name = "FILE")]
     pub queries: Option<PathBuf>,
 
-    /// Where searches will read the index: ssd, rdma, cxl, nvm, as the paper on second-tier memory measured them, or dram
+    /// The device from which searches will read the index: ssd, rdma, cxl, nvm, as the paper on
+    /// second-tier memory measured them, or dram
     #[arg(long, value_name = "DEVICE", value_parser = device, default_value = "ssd")]
     pub device: Device,
 
-    /// Vectors that the collection will have, as 100000000 or 100M [default: those of the file]
+    /// Number of vectors in the collection, as 100000000 or 100M [default: the number in the file]
     #[arg(long, value_name = "N", value_parser = count)]
     pub rows: Option<u64>,
 
-    /// The recall that searches are to have
+    /// The recall that searches need
     #[arg(long, value_name = "R", default_value_t = 0.95)]
     pub recall: f64,
 
-    /// Neighbours of each query
+    /// Neighbours to find for each query
     #[arg(short = 'k', long = "k", default_value_t = 10, value_name = "K", value_parser = at_least_one)]
     pub k: usize,
 
-    /// What near means
+    /// The measure of distance
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
@@ -44,7 +46,7 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// What the index may take on storage [default: no limit]
+    /// Most bytes of the index on storage [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub space: Option<u64>,
 
@@ -52,15 +54,15 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
     pub in_flight: usize,
 
-    /// Vectors of the file that small indexes are built of, at most
+    /// Most vectors of the file to build small indexes of
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = at_least_one)]
     pub sample: usize,
 
-    /// The folder for small indexes [default: that of temporary files]
+    /// The folder for small indexes [default: the folder of temporary files]
     #[arg(long, value_name = "FOLDER")]
     pub scratch: Option<PathBuf>,
 
-    /// Threads [default: cores]
+    /// Threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 

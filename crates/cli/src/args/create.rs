@@ -12,14 +12,14 @@ use crate::names;
 #[derive(Debug, Args)]
 #[command(after_help = SIZES)]
 pub struct CreateArguments {
-    /// The index: a directory that this creates
+    /// The index: a directory that the command creates
     pub index: PathBuf,
 
-    /// Elements of each vector that is to come
+    /// Number of elements of each vector
     #[arg(short, long, value_name = "N", value_parser = at_least_one, visible_alias = "dim")]
     pub dimension: usize,
 
-    /// Element type of the vectors; numpy's names are understood as well
+    /// Element type of the vectors; numpy's names are accepted too
     #[arg(long, value_name = "TYPE", value_parser = names::element(), default_value = "f32",
           visible_aliases = ["element", "data-type"])]
     pub dtype: Element,
@@ -30,15 +30,15 @@ pub struct CreateArguments {
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Replaces an index that is there already
+    /// Replaces an index that exists already
     #[arg(long)]
     pub overwrite: bool,
 
-    /// Leaves an index as it is that is there already, if it has this dimension, element type and metric
+    /// Leaves an existing index unchanged, if it has this dimension, element type and metric
     #[arg(long, conflicts_with = "overwrite")]
     pub exist_ok: bool,
 
-    /// Prints the report as one JSON object; null where the index was there
+    /// Prints the report as one JSON object, with there_already true if the index existed
     #[arg(long)]
     pub json: bool,
 }

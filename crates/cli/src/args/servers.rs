@@ -12,24 +12,26 @@ use super::{IDS, at_least_one, beam, in_flight, list_size, threads, up_to};
 use crate::names::IoName;
 use stratann_terminal::size;
 
-/// How a server listens, and what it tells of itself.
+/// The addresses of a server, and its reports about itself.
 #[derive(Debug, Args)]
 pub struct ListenArguments {
-    /// Listens here, too, for processes of this user on this machine, through rings in shared memory (shm:PATH)
+    /// Listens at this path too, for processes of this user on this machine, through rings in
+    /// shared memory (shm:PATH)
     #[arg(long, value_name = "PATH")]
     pub ring: Option<PathBuf>,
 
-    /// Can be reached through UCX as well (ucx:HOST:PORT; files as remote:ucx:HOST:PORT/name): over RDMA where there is a card. What goes through it is
-    /// not encrypted, and UCX knows no secret, so among machines that trust each other. Greetings take a secret: on loopback this user's, if no other is given.
-    /// Needs a build with `--features ucx`, and the library
+    /// Listens through UCX too (ucx:HOST:PORT; for files remote:ucx:HOST:PORT/name), which uses
+    /// RDMA if the machine has a card. The traffic is not encrypted, and UCX checks no secret. Use
+    /// it only among machines that trust each other. Greetings take a secret: on loopback the
+    /// user's own, if no other is given. Needs a build with `--features ucx`, and the library
     #[arg(long, conflicts_with = "tls_certificate")]
     pub ucx: bool,
 
-    /// The file of the secret, in place of that which STRATANN_SECRET_FILE names
+    /// The file of the secret, in place of the file that STRATANN_SECRET_FILE names
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 
-    /// Encrypts: the server's certificate, PEM
+    /// Encrypts the traffic, with this certificate of the server, PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_certificate: Option<PathBuf>,
 
@@ -37,11 +39,12 @@ pub struct ListenArguments {
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_key: Option<PathBuf>,
 
-    /// Most clients at once
+    /// Most clients at the same time
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
     pub clients: usize,
 
-    /// Tells there whether it has what it needs (/health) and what it has counted (/metrics, for Prometheus)
+    /// Reports at this address whether the server can work (/health), and its counters (/metrics,
+    /// for Prometheus)
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     pub http: Option<String>,
 
@@ -49,15 +52,17 @@ pub struct ListenArguments {
     #[arg(long)]
     pub log_json: bool,
 
-    /// A file (TOML) with any of these options, by their long names: `listen = "127.0.0.1:7711"`. What is typed counts before it
+    /// A file (TOML) with any of these options, by their long names: `listen = "127.0.0.1:7711"`.
+    /// An option on the command line takes precedence
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
-/// How other servers are reached.
+/// How the process reaches other servers.
 #[derive(Debug, Args)]
 pub struct ReachArguments {
-    /// Connections to other servers are encrypted; they are believed by the certificates in the file that STRATANN_TLS_CA names
+    /// Encrypts connections to other servers, and verifies these servers by the certificates in the
+    /// file that STRATANN_TLS_CA names
     #[arg(long)]
     pub tls: bool,
 }
@@ -69,20 +74,22 @@ pub struct StorageServerArguments {
     /// The index, of the preset distvs
     pub index: PathBuf,
 
-    /// Where it listens; port 0 is any that is free. Other addresses than loopback need a secret
+    /// The address to listen on; port 0 takes any free port. Addresses other than loopback need a
+    /// secret
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7702", value_parser = host_and_port)]
     pub listen: String,
 
-    /// Threads that rank
+    /// Threads that rank candidates
     #[arg(short = 'T', long, value_name = "N", default_value_t = 2, value_parser = threads)]
     pub threads: usize,
 
-    /// How pages are read
+    /// How pages are read from storage
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoName,
 
-    /// Takes upserts and deletes through compute servers: nobody else changes the index meanwhile. They are durable in its log, and merged when that is due,
-    /// to which memory servers with --follow go on
+    /// Takes upserts and deletes through compute servers. No other process may change the index
+    /// meanwhile. Changes are durable in the log, and are merged when a merge is due. Memory
+    /// servers with --follow then load the merged index
     #[arg(long)]
     pub changes: bool,
 
@@ -93,7 +100,7 @@ pub struct StorageServerArguments {
 /// How a compute server searches.
 #[derive(Debug, Args)]
 pub struct ComputeArguments {
-    /// Threads that search [default: cores]
+    /// Threads that search [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
 
@@ -101,16 +108,16 @@ pub struct ComputeArguments {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = in_flight)]
     pub in_flight: usize,
 
-    /// Candidates by codes of high precision: D_high, where a client does not say; --low-list times as many are kept by codes of low precision, and
-    /// half as many re-ranked
+    /// Candidates by codes of high precision (D_high), for queries whose client names no number.
+    /// --low-list times as many are kept by codes of low precision, and half as many are re-ranked
     #[arg(short = 'l', long, value_name = "L", default_value_t = 80, value_parser = list_size)]
     pub list: usize,
 
-    /// Nodes that are visited in each round, where a client does not say
+    /// Nodes to visit in each round, for queries whose client names no number
     #[arg(short = 'W', long, value_name = "W", default_value_t = 8, value_parser = beam)]
     pub beam: usize,
 
-    /// The share of the candidates by low codes that is looked at by high ones in each round
+    /// The share of the candidates by low codes that each round ranks by high codes
     #[arg(long, value_name = "F", default_value_t = 0.2, value_parser = refinement)]
     pub refine: f64,
 
@@ -118,25 +125,29 @@ pub struct ComputeArguments {
     #[arg(long, value_name = "F", default_value_t = 3.0, value_parser = low_list)]
     pub low_list: f64,
 
-    /// Nodes that are looked at by low codes first: near the nearest of them a search begins; 0 is the graph's entry node, as in DistVS
+    /// Nodes that are compared first by their low codes. The search begins near the nearest of
+    /// them; with 0 at the graph's entry node, as in DistVS
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = seeds)]
     pub seeds: usize,
 
-    /// Memory for codes of low precision; where they take more, those of the nodes that the fewest link to are left to the memory server, which says what they estimate
-    /// (DistVS §3.3) [default: as much as all of them take]
+    /// Memory for codes of low precision. If all codes need more, the codes of the nodes with the
+    /// fewest incoming links stay at the memory server, which estimates distances by them (DistVS
+    /// §3.3) [default: enough for all codes]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub low_memory: Option<u64>,
 
-    /// Connections to the memory server, each of which is served by a thread there; no more than threads [default: one for each four threads]
+    /// Connections to the memory server, at most as many as threads. Each takes one thread of the
+    /// memory server [default: one for each four threads]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub connections: Option<usize>,
 
-    /// Queries that wait for a thread at most
+    /// Most queries that wait for a thread
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one)]
     pub waiting: usize,
 
-    /// Writes each message by itself, to compare: they are put together else (DistVS §4.2). A memory server has it for its own messages. Storage puts answers
-    /// together that wait for the same connection, and has no such option
+    /// Sends each message separately, for comparison. By default messages are sent together (DistVS
+    /// §4.2). A memory server has this option for its own messages. A storage server always sends
+    /// answers together that wait for the same connection
     #[arg(long)]
     pub no_batch: bool,
 }
@@ -153,11 +164,12 @@ pub struct ComputeServerArguments {
     #[arg(long, value_name = "SERVER", required_unless_present = "index", value_parser = server)]
     pub storage: Option<String>,
 
-    /// Re-ranks in this process, with the vectors of the index there, in place of a storage server
+    /// Re-ranks in this process, with the vectors of this index, in place of a storage server
     #[arg(long, value_name = "INDEX", conflicts_with = "storage")]
     pub index: Option<PathBuf>,
 
-    /// Where it listens; port 0 is any that is free. Other addresses than loopback need a secret
+    /// The address to listen on; port 0 takes any free port. Addresses other than loopback need a
+    /// secret
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7710", value_parser = host_and_port)]
     pub listen: String,
 
@@ -178,7 +190,8 @@ pub enum ClusterCommand {
     Up(UpArguments),
     /// Searches through compute servers
     Search(ClusterSearchArguments),
-    /// Puts vectors in through compute servers, in place of those that have their ids: as `stratann insert --upsert` does
+    /// Inserts vectors through compute servers, or replaces the vectors with their ids, as
+    /// `stratann insert --upsert` does
     #[command(visible_alias = "insert")]
     Upsert(ClusterUpsertArguments),
     /// Deletes vectors through compute servers
@@ -192,15 +205,16 @@ pub struct UpArguments {
     /// The index, of the preset distvs
     pub index: PathBuf,
 
-    /// Compute servers
+    /// Number of compute servers
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = servers)]
     pub servers: usize,
 
-    /// Where the first compute server listens; the others do on the ports behind it
+    /// The address of the first compute server. The others listen on the next ports
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7710", value_parser = address)]
     pub listen: SocketAddr,
 
-    /// Takes upserts and deletes: nobody else changes the index meanwhile. They are durable in its log, and merged when that is due
+    /// Takes upserts and deletes. No other process may change the index meanwhile. Changes are
+    /// durable in the log, and are merged when a merge is due
     #[arg(long)]
     pub changes: bool,
 
@@ -214,18 +228,18 @@ pub struct UpArguments {
 /// How a client reaches compute servers to change an index.
 #[derive(Debug, Args)]
 pub struct ClusterChangeArguments {
-    /// The file of the secret, in place of that which STRATANN_SECRET_FILE names
+    /// The file of the secret, in place of the file that STRATANN_SECRET_FILE names
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 
-    /// How long a part of the change may take; connecting to the servers may take as long once
+    /// Time limit of each part of the change. Connecting to the servers may take as long once
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, allow_negative_numbers = true)]
     pub deadline: Duration,
 
     #[command(flatten)]
     pub reach: ReachArguments,
 
-    /// Prints what was done as one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -238,10 +252,10 @@ pub struct ClusterUpsertArguments {
     #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
     pub servers: Vec<String>,
 
-    /// The file of vectors to put in
+    /// The file of vectors to insert
     pub vectors: PathBuf,
 
-    /// The id of each vector: one that is in the index is replaced
+    /// The id of each vector. If an id is in the index, its vector is replaced
     #[arg(long, value_name = "FILE")]
     pub ids: PathBuf,
 
@@ -257,7 +271,7 @@ pub struct ClusterDeleteArguments {
     #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
     pub servers: Vec<String>,
 
-    /// Ids of the vectors to delete, or one file of ids: those that are not in the index count for nothing
+    /// Ids of the vectors to delete, or one file of ids. Ids that are not in the index are ignored
     #[arg(value_name = "ID|FILE", required = true)]
     pub id: Vec<PathBuf>,
 
@@ -269,22 +283,25 @@ pub struct ClusterDeleteArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct ClusterSearchArguments {
-    /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them: the first is asked, and the next where it cannot be reached, says nothing, or waits for its own servers
+    /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them. Queries go
+    /// to the first one. If it cannot be reached, does not answer, or waits for its own servers,
+    /// they go to the next
     #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
     pub servers: Vec<String>,
 
     /// The file of queries
     pub queries: PathBuf,
 
-    /// Answers a query
+    /// Answers for each query
     #[arg(short, long, default_value_t = 10, value_parser = at_least_one)]
     pub k: usize,
 
-    /// Candidates by codes of high precision; several, for example 40,80, are measured one after the other [default: the server's]
+    /// Candidates by codes of high precision. Several values, for example 40,80, are measured in
+    /// turn [default: the server's]
     #[arg(short = 'l', long, value_name = "L", value_delimiter = ',', value_parser = list_size)]
     pub list: Vec<usize>,
 
-    /// Nodes that are visited in each round [default: the server's]
+    /// Nodes to visit in each round [default: the server's]
     #[arg(short = 'W', long, value_name = "W", value_parser = beam)]
     pub beam: Option<usize>,
 
@@ -292,7 +309,8 @@ pub struct ClusterSearchArguments {
     #[arg(long, value_name = "FILE")]
     pub truth: Option<PathBuf>,
 
-    /// Writes the ids and distances found, in the ground-truth format, or the ids alone as .npy; distances are exact
+    /// Writes the ids and distances of answers in the ground-truth format, or the ids alone as
+    /// .npy. Distances are exact
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 
@@ -300,7 +318,7 @@ pub struct ClusterSearchArguments {
     #[arg(long, requires = "out")]
     pub overwrite: bool,
 
-    /// The file of the secret, in place of that which STRATANN_SECRET_FILE names
+    /// The file of the secret, in place of the file that STRATANN_SECRET_FILE names
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 
@@ -308,7 +326,7 @@ pub struct ClusterSearchArguments {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = in_flight)]
     pub in_flight: usize,
 
-    /// How long a query may take; connecting to the servers may take as long once
+    /// Time limit of a query. Connecting to the servers may take as long once
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
     pub deadline: Duration,
 
@@ -320,25 +338,27 @@ pub struct ClusterSearchArguments {
     pub json: bool,
 }
 
-/// What has a port behind its name; whether there is such a place turns out when it is wanted.
+/// Checks that a text is HOST:PORT. The address itself is resolved when it is used.
 pub(super) fn host_and_port(text: &str) -> Result<String, String> {
     let parts = text.rsplit_once(':');
     let right = parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     match right {
         true => Ok(text.to_owned()),
-        false => Err("give HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710".to_owned()),
+        false => Err("expected HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710".to_owned()),
     }
 }
 
-/// A server as clients name it.
+/// Parses the name of a server, as clients type it.
 fn server(text: &str) -> Result<String, String> {
     if let Some(meant) = Server::meant(text) {
         return Err(format!(
-            "no name of a server begins so; did you mean {meant}?"
+            "'{text}' is no name of a server. Did you mean {meant}?"
         ));
     }
     match text.strip_prefix(Server::RING) {
-        Some("") => Err("give the path of a socket, as shm:/path".to_owned()),
+        Some("") => {
+            Err("a path must follow shm:. Give the path of a socket, as shm:/path".to_owned())
+        }
         Some(_) => Ok(text.to_owned()),
         None => {
             host_and_port(text.strip_prefix(Server::UCX).unwrap_or(text))?;
@@ -347,15 +367,18 @@ fn server(text: &str) -> Result<String, String> {
     }
 }
 
-/// The first address of a name.
+/// Parses HOST:PORT to the first address of the name.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let found = text.to_socket_addrs().map_err(|error| error.to_string());
-    let first =
-        found.and_then(|mut found| found.next().ok_or_else(|| "nobody knows it".to_owned()));
-    first.map_err(|why| format!("{why}; give HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710"))
+    let first = found.and_then(|mut found| {
+        found
+            .next()
+            .ok_or_else(|| "the name has no address".to_owned())
+    });
+    first.map_err(|why| format!("{why}. Give HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710"))
 }
 
-/// The most compute servers of a `cluster up`: they are in one process, with threads each.
+/// The most compute servers of a `cluster up`. They run in one process, each with its own threads.
 const MOST_SERVERS: usize = 64;
 
 fn servers(text: &str) -> Result<usize, String> {
@@ -366,7 +389,7 @@ fn refinement(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok();
     let share = share.filter(|share| *share > 0.0 && *share <= 1.0);
     share.ok_or_else(|| {
-        format!("'{text}' is no such share: more than 0 and at most 1 (0.2 is usual)")
+        format!("'{text}' is no share. Give a number above 0 and up to 1 (0.2 is usual)")
     })
 }
 
@@ -374,19 +397,19 @@ fn low_list(text: &str) -> Result<f64, String> {
     let most = bounds::MOST_LOW;
     let times = text.parse::<f64>().ok();
     let times = times.filter(|times| (1.0..=most).contains(times));
-    times.ok_or_else(|| format!("'{text}' is no such multiple: give 1 to {most} (3 is usual)"))
+    times.ok_or_else(|| format!("'{text}' is no multiple in range. Give 1 to {most} (3 is usual)"))
 }
 
 fn seeds(text: &str) -> Result<usize, String> {
     let most = bounds::MOST_SEEDS;
     let nodes = text.parse::<usize>().ok();
     let nodes = nodes.filter(|&nodes| nodes <= most);
-    nodes.ok_or_else(|| format!("'{text}' is no such number: give 0 to {most} (64 is usual)"))
+    nodes.ok_or_else(|| format!("'{text}' is no number in range. Give 0 to {most} (64 is usual)"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<f64>().ok();
     let time = parsed.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.filter(|time| !time.is_zero())
-        .ok_or_else(|| format!("'{text}' is no time: give seconds above 0, for example 0.5"))
+        .ok_or_else(|| format!("'{text}' is no time. Give seconds above 0, for example 0.5"))
 }

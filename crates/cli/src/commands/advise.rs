@@ -62,7 +62,7 @@ pub fn run(arguments: &AdviseArguments, quiet: bool) -> Result<(), Failure> {
     let best = candidates.first().filter(|best| best.fits);
     output.line(match best {
         Some(best) => format!(
-            "an estimate for {} vectors on {device}, of {} of them:\n  stratann build {} INDEX --metric {} --preset {}{}{}\n  stratann search INDEX QUERIES {} {}{}",
+            "an estimate for {} vectors on {device}, by a sample of {}:\n  stratann build {} INDEX --metric {} --preset {}{}{}\n  stratann search INDEX QUERIES {} {}{}",
             size::count(rows),
             size::count(base.rows().min(options.sample) as u64),
             arguments.base.display(),
@@ -74,7 +74,7 @@ pub fn run(arguments: &AdviseArguments, quiet: bool) -> Result<(), Failure> {
             best.list,
             options.memory.map_or(String::new(), |memory| format!(" --memory {memory}")),
         ),
-        None => format!("nothing fits for {} vectors on {device}", size::count(rows)),
+        None => format!("no candidate fits for {} vectors on {device}", size::count(rows)),
     })?;
     output.finish()
 }

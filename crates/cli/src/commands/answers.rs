@@ -28,7 +28,7 @@ pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Fai
     match options.iter().find(|(_, _, values)| *values > 1) {
         None => Ok(()),
         Some((option, what, values)) => Err(Failure::Wrong(format!(
-            "{taker} takes the answers of one {what}, but {option} names {values}: give one"
+            "{option} has {values} values; {taker} takes the answers of one {what}. Give one"
         ))),
     }
 }
@@ -90,7 +90,7 @@ pub fn check_lists(lists: &[usize], k: usize) -> Result<(), Failure> {
     match lists.iter().find(|list| **list < k) {
         None => Ok(()),
         Some(list) => Err(Failure::Wrong(format!(
-            "--list {list} is smaller than k, which is {k}: a search returns the k best of its list, so give a list of at least {k}"
+            "--list {list} is smaller than k = {k}; a search returns the k best of its list. Give a list of at least {k}"
         ))),
     }
 }
@@ -125,7 +125,7 @@ fn fits(
 ) -> Result<(), Failure> {
     if truth.queries != rows {
         return Err(Failure::Wrong(format!(
-            "{} holds the answers of {} queries, but {} holds {rows}: give the ground truth of these queries \
+            "{} has the answers of {} queries, and {} has {rows} queries. Give the ground truth of these queries \
              (`stratann truth` computes it)",
             path.display(),
             truth.queries,
@@ -134,7 +134,7 @@ fn fits(
     }
     if truth.k < k {
         return Err(Failure::Wrong(format!(
-            "{} holds {} neighbours a query, and k is {k}: lower k, or compute more with `stratann truth -k {k}`",
+            "{} has {} neighbours a query, fewer than k = {k}. Lower k, or compute more with `stratann truth -k {k}`",
             path.display(),
             truth.k,
         )));

@@ -32,7 +32,7 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
         });
         if plan.runs.is_empty() {
             return Err(Failure::Wrong(format!(
-                "--only leaves no run of {}: it has \"{}\"",
+                "--only matches no run of {}. Its runs are \"{}\"",
                 arguments.job.display(),
                 names.join("\", \"")
             )));

@@ -94,7 +94,7 @@ pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
             report,
         })?,
         Some(report) => print(&mut output, (index, &arguments.shape), &none, report)?,
-        None => output.line(format!("{index}: there already, and left as it is"))?,
+        None => output.line(format!("{index} exists already, and is unchanged"))?,
     }
     output.finish()
 }
@@ -142,7 +142,7 @@ fn ids(first: u64, rows: usize) -> Result<Option<Vec<u64>>, Failure> {
     match first.checked_add(rows as u64) {
         Some(end) => Ok(Some((first..end).collect())),
         None => Err(Failure::Wrong(format!(
-            "--first-id {first} leaves no ids for {rows} rows: give at most {}",
+            "--first-id {first} leaves too few ids for {rows} rows. Give at most {}",
             u64::MAX - rows as u64
         ))),
     }

@@ -14,7 +14,7 @@ pub fn run(arguments: &CopiesArguments) -> Result<(), Failure> {
     let places = arguments.places.all()?;
     if places.is_empty() {
         return Err(Failure::Wrong(
-            "name the place that is to be looked at, for example --place topology=mapped:/dev/shm/x".to_owned(),
+            "--place is missing. Name the place to look at, for example --place topology=mapped:/dev/shm/x".to_owned(),
         ));
     }
     let index = arguments.index.as_deref();

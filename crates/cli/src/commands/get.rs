@@ -47,7 +47,7 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
         };
         if ids.is_empty() {
             return Err(Failure::Failed(format!(
-                "{}: none of these ids is in the index, so nothing was written",
+                "{}: none of these ids is in the index. Nothing was written",
                 arguments.index.display()
             )));
         }
@@ -88,7 +88,7 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
     match missing.len() {
         0 => Ok(()),
         count => Err(Failure::Failed(format!(
-            "{}: not in the index: {}{}",
+            "{}: ids not in the index: {}{}",
             arguments.index.display(),
             missing[..count.min(NAMED)]
                 .iter()
@@ -180,7 +180,9 @@ fn print(
                     .map(|(name, value)| Ok((name, json_of(&value)?)))
                     .collect::<serde_json::Result<_>>()
                     .map_err(|error| {
-                        Failure::Failed(format!("the attributes of {id} are no JSON: {error}"))
+                        Failure::Failed(format!(
+                            "the attributes of id {id} cannot be printed as JSON: {error}"
+                        ))
                     })?,
                 // Unchanged, since its numbers may exceed every numeric type of a program.
                 payload: row
@@ -188,7 +190,7 @@ fn print(
                     .map(RawValue::from_string)
                     .transpose()
                     .map_err(|error| {
-                        Failure::Failed(format!("the payload of {id} is no JSON: {error}"))
+                        Failure::Failed(format!("the payload of id {id} is no JSON: {error}"))
                     })?,
             })?;
         }

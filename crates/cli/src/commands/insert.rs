@@ -118,8 +118,8 @@ fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
             false => "",
         };
         shown.warn(&format!(
-            "an insert of {name} was cut off, and not all of its rows are in: `stratann insert --resume {index} {file}`{beside} goes on with it; \
-             `stratann insert --forget {index} {name}` leaves the rows that are in, and says no more of it; the same insert then puts all rows in again"
+            "an insert of {name} was cut off, and some of its rows are not in the index. `stratann insert --resume {index} {file}`{beside} continues it. \
+             `stratann insert --forget {index} {name}` leaves the inserted rows in the index, and ends this warning; a later insert of the file then inserts all rows"
         ));
     }
 }
@@ -128,17 +128,17 @@ fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
 fn cut_off(error: Error, arguments: &InsertArguments) -> Failure {
     let advice = match &error {
         Error::Partly { .. } if arguments.upsert => {
-            ". The same call again replaces those that are in by themselves".to_owned()
+            ". Run the same command again: it replaces inserted rows with the same rows".to_owned()
         }
         Error::Partly { .. } | Error::CutOff { .. } => {
-            format!(". To go on: {}", with_resume(std::env::args_os()))
+            format!(". To continue: {}", with_resume(std::env::args_os()))
         }
         // The ids that exist already may belong to an insert that was cut off.
         Error::Call { what, .. }
             if what == "id" && arguments.ids.is_some() && !arguments.upsert =>
         {
             format!(
-                ". If an insert of these rows was cut off, this goes on with it: {}",
+                ". If an insert of these rows was cut off, this command continues it: {}",
                 with_resume(std::env::args_os())
             )
         }

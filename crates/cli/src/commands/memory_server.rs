@@ -16,7 +16,7 @@ pub fn run(arguments: &MemoryServerArguments, quiet: bool) -> Result<(), Failure
     // Without an index, clap requires `bytes`.
     let bytes = arguments.bytes.unwrap_or_default();
     if arguments.server.http.is_some() {
-        let what = "--http is of a server of an index: name one";
+        let what = "--http does not apply to a server of files. Name an index, or leave out --http";
         return Err(Failure::Wrong(what.to_owned()));
     }
     let store = match &arguments.folder {
@@ -43,6 +43,6 @@ pub fn run(arguments: &MemoryServerArguments, quiet: bool) -> Result<(), Failure
     output.finish()?;
     running.wait();
     Err(Failure::Failed(
-        "the server has stopped listening".to_owned(),
+        "the server has stopped listening. Start it again".to_owned(),
     ))
 }

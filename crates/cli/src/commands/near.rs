@@ -35,7 +35,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
     let paths = Target::paths(arguments);
     if paths.len() != 1 {
         return Err(Failure::Wrong(format!(
-            "--within and --like are of one index, and these are {}: search each by itself",
+            "--within and --like search one index, and {} are given. Search each separately",
             paths.len()
         )));
     }
@@ -55,7 +55,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
     };
     let Target::One(index) = &target else {
         return Err(Failure::Wrong(
-            "--within and --like are of one index".into(),
+            "--within and --like search one index. Give one".into(),
         ));
     };
     let mut output = Output::lock();
@@ -98,7 +98,7 @@ fn asked(index: &Index, arguments: &SearchArguments) -> Result<Vec<Asked>, Failu
         let rows = index.vectors(&arguments.like, &Silent)?;
         if let Some(missing) = rows.missing.first() {
             return Err(Failure::Wrong(format!(
-                "--like {missing}: this id is not in the index"
+                "--like {missing}: no vector of the index has this id. Give ids that are in the index"
             )));
         }
         return rows
@@ -165,7 +165,7 @@ fn print_page(
     }
     if page.next.is_none() && !page.complete {
         output.line(format!(
-            "query {query}: a search by a graph or clusters may miss some that are as near; a larger --list finds more"
+            "query {query}: a search of a graph or of clusters may miss some vectors within the distance. A larger --list finds more"
         ))?;
     }
     Ok(())

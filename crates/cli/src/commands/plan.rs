@@ -27,7 +27,7 @@ pub fn run(arguments: &PlanArguments) -> Result<(), Failure> {
     );
     let memory = match (plan.in_parts, arguments.shape.memory) {
         (true, Some(cap)) => format!(
-            "{}, in parts, which takes longer; {} would do with all at once",
+            "{}, in parts, which takes longer; {} without parts",
             size::format(cap),
             size::format(plan.memory)
         ),
@@ -64,7 +64,7 @@ pub fn run(arguments: &PlanArguments) -> Result<(), Failure> {
     output.finish()?;
     match arguments.shape.memory {
         Some(cap) if cap < plan.least_memory => Err(Failure::Wrong(format!(
-            "--memory {cap} is too little for this build: give {} or more",
+            "--memory {cap} is too little for this build. Give {} or more",
             plan.least_memory
         ))),
         _ => Ok(()),

@@ -51,7 +51,7 @@ pub fn run(arguments: &RepairArguments, quiet: bool) -> Result<(), Failure> {
 
 /// A table of the damages.
 fn damage(report: &RepairReport) -> Table {
-    let mut table = Table::new(&["<file", "vectors lost", "<what was wrong with it"]);
+    let mut table = Table::new(&["<file", "vectors lost", "<damage"]);
     for lost in &report.lost {
         let vectors = match lost.vectors {
             0 => "none".to_owned(),

@@ -36,13 +36,13 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
     }
     if arguments.indexes().is_empty() {
         return Err(Failure::Wrong(format!(
-            "<QUERIES> is missing: after the index {} give the file of query vectors",
+            "<QUERIES> is missing. After the index {} give the file of query vectors",
             arguments.queries().display()
         )));
     }
     if arguments.queries().is_dir() {
         return Err(Failure::Wrong(format!(
-            "{} is a directory: the index comes first, and the file of query vectors last",
+            "{} is a directory, and takes the place of the query vectors. Give the index first, and the file of query vectors last",
             arguments.queries().display()
         )));
     }
@@ -127,7 +127,7 @@ impl Searcher<'_> {
         )?;
         if arguments.watch_recall.is_some() && arguments.k > bounds::MOST_WATCHED_K {
             return Err(Failure::Wrong(format!(
-                "--watch-recall with -k {}: the true nearest are looked for of searches with at most {} answers",
+                "-k {} is too large for --watch-recall; recall is sampled of searches with at most {} answers. Lower -k, or leave out --watch-recall",
                 arguments.k,
                 bounds::MOST_WATCHED_K
             )));
@@ -139,7 +139,7 @@ impl Searcher<'_> {
             && !(target > 0.0 && target <= 1.0)
         {
             return Err(Failure::Wrong(format!(
-                "--recall {target} is not a share: give a number above 0 and up to 1, for example 0.95"
+                "--recall {target} is no share. Give a number above 0 and up to 1, for example 0.95"
             )));
         }
         let options = options_of(&target, arguments, threads)?;
@@ -278,7 +278,7 @@ impl Searcher<'_> {
                     Width::Probes(_) => "more --replicas, or a larger --cluster-size",
                 };
                 return Err(Failure::Failed(format!(
-                    "recall {target} is out of reach of this index: {} {list} gives {reached:.4}; build it with {remedy}",
+                    "--recall {target} cannot be reached with this index; {} {list} gives {reached:.4}. Rebuild it with {remedy}",
                     of(0).what()
                 )));
             }
@@ -359,7 +359,7 @@ fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Pres
         Some(preset) if target.has_clusters() => match preset.layout {
             Some(layout) if layout.has_clusters() => Ok(None),
             _ => Err(Failure::Wrong(format!(
-                "--preset {} is of graphs, and what is searched is of clusters: leave it out",
+                "--preset {} does not apply to a cluster index; it is a preset of graphs. Leave it out",
                 preset.name
             ))),
         },
@@ -418,7 +418,7 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
         per_query.distance_computations,
     );
     text += &format!(
-        "  what matches took {} reads of columns, {}, once for all queries\n",
+        "  finding the matching vectors took {} reads of columns, {}, once for all queries\n",
         size::count(filter.column_reads),
         size::format(filter.column_bytes),
     );
@@ -434,13 +434,15 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
             _ => String::new(),
         };
         let all = if several { " in all indexes" } else { "" };
-        text += &format!("  {way}: as much as {expected:.1} reads expected{all}{list}\n");
+        text += &format!("  {way}: expected to cost as much as {expected:.1} reads{all}{list}\n");
     }
     if filter.dry > 0 {
         let asked = queries as u64 * u64::from((within + before).max(1));
         let (dry, asked) = (size::count(filter.dry), size::count(asked));
         let all = if several { ", each in each index," } else { "" };
-        text += &format!("  {dry} of {asked} queries{all} met too little, and went on by before\n");
+        text += &format!(
+            "  {dry} of {asked} queries{all} found too few answers within, and continued with the plan before\n"
+        );
     }
     text
 }
@@ -562,7 +564,7 @@ impl Printer {
         }
         if let Some(last) = live.and_then(|live| live.last) {
             self.live_recall.push(format!(
-                "recall@{} at {} {}: {:.4} of {} queries that were answered exactly; {:.4} of the one of which least was found",
+                "recall@{} at {} {}: {:.4} on {} queries with exact answers; {:.4} for the worst query",
                 detailed.measured.k,
                 self.width,
                 detailed.measured.list,
@@ -609,7 +611,7 @@ impl Printer {
             self.output.line("")?;
             if let Some(parts) = &self.parts {
                 self.output
-                    .line("where a query's time goes, in microseconds:")?;
+                    .line("time of the parts of a query, in microseconds:")?;
                 self.output.text(parts.render())?;
                 self.output.line("")?;
             }
@@ -645,16 +647,16 @@ impl Printer {
             match last.measured.distance_error {
                 Some(0.0) => {}
                 Some(error) => self.output.line(format!(
-                    "distances are exact to within {} (four standard deviations of the least certain); --exact gives them to the last bit",
+                    "distances are exact to within {} (four standard deviations of the least certain one); --exact makes them exact",
                     two_digits(error)
                 ))?,
                 None => self.output.line(
-                    "some distances are as the leading parts of vectors give them, which bounds no error; --exact gives them to the last bit",
+                    "some distances are estimates by the leading parts of vectors, without a bound of the error; --exact makes them exact",
                 )?,
             }
             if last.short > 0 {
                 self.output.line(format!(
-                    "{} of the queries at {} {} have fewer than {} answers: so few vectors are there{}, or were met",
+                    "{} of the queries at {} {} have fewer than {} answers: the index has too few vectors{}, or the search met too few",
                     size::count(last.short as u64),
                     self.width,
                     last.measured.list,

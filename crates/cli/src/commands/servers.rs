@@ -216,7 +216,9 @@ pub fn compute(arguments: &ComputeServerArguments) -> Result<(), Failure> {
             Place::Local(own.insert(server.map_err(not_started)?).server().door())
         }
         (None, None) => {
-            return Err(Failure::Wrong("name --storage, or --index".to_owned()));
+            return Err(Failure::Wrong(
+                "--storage and --index are both missing. Give one of them".to_owned(),
+            ));
         }
     };
     let server = ComputeServer::<Low>::start(memory, storage, options).map_err(refused)?;

@@ -20,7 +20,7 @@ pub fn run(arguments: &SnapshotArguments, quiet: bool) -> Result<(), Failure> {
     let mut bytes = size::format(report.bytes);
     if report.shared_bytes > 0 {
         let shared = size::format(report.shared_bytes);
-        bytes += &format!(", of which {shared} share their blocks with the original");
+        bytes += &format!(", {shared} of them in blocks shared with the original");
     }
     let changes = format!("{}, in the log", size::count(report.log_records));
     let mut lines = vec![

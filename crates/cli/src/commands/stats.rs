@@ -96,7 +96,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         output.text(memory_plan(&stats).render())?;
         if let Some([graph, vectors]) = stats.memory.predicted_reads {
             output.line(format!(
-                "predicted: {graph:.1} reads of lists and {vectors:.1} of vectors a query, for queries like the rows"
+                "predicted: {graph:.1} reads of lists and {vectors:.1} of vectors a query, for queries that resemble the rows"
             ))?;
         }
     }
@@ -107,9 +107,9 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
 fn health(looked: &Result<IndexHealth, stratann::Error>) -> String {
     let due = MergeWhen::default().drifted;
     match looked {
-        Err(error) => format!("not known: {error}"),
+        Err(error) => format!("unknown: {error}"),
         Ok(health) => match (health.drifted, health.not_looked_at) {
-            (_, Some(why)) => format!("not looked at: {why}"),
+            (_, Some(why)) => format!("not checked: {why}"),
             (Some(share), None) if share >= due => {
                 format!("{} (`stratann compact`)", Due::Drifted(share))
             }
@@ -124,7 +124,7 @@ fn deleted(stats: &Stats) -> String {
     match stats.garbage {
         0 => deleted,
         garbage => format!(
-            "{deleted}, and {} of before in segments",
+            "{deleted}, and {} in segments, left there by merges",
             size::count(garbage)
         ),
     }
@@ -160,7 +160,7 @@ fn codebook(hash: &str) -> String {
 fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Result<(), Failure> {
     if !arguments.places.place.is_empty() {
         return Err(Failure::Wrong(format!(
-            "--place is of one index, and {} is a directory of {}: name one of them",
+            "--place applies to one index, and {} is a directory of {}. Name one of them",
             arguments.index.display(),
             names.len()
         )));
@@ -168,7 +168,7 @@ fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Resu
     if let Some(memory) = arguments.memory {
         let one = arguments.index.join(&names[0]);
         return Err(Failure::Wrong(format!(
-            "--memory {memory} is divided for one index, and {} is a directory of {}: name one of them, for example {}",
+            "--memory {memory} applies to one index, and {} is a directory of {}. Name one of them, for example {}",
             arguments.index.display(),
             names.len(),
             one.display()
@@ -228,7 +228,7 @@ fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Resu
     match &wrong[..] {
         [] => Ok(()),
         [first, ..] => Err(Failure::Failed(format!(
-            "{} of {} indexes in {} cannot be read, the first: {first}",
+            "{} of {} indexes in {} cannot be read. The first: {first}",
             wrong.len(),
             names.len(),
             arguments.index.display()
@@ -265,11 +265,8 @@ fn memory_plan(stats: &Stats) -> Table {
             share(vectors, memory_plan.vector_share),
             memory_plan.vector_pages,
         ),
-        (
-            "changes, and what was deleted".to_owned(),
-            memory_plan.changes,
-        ),
-        ("room for inserts".to_owned(), memory_plan.inserting),
+        ("changes and deletes".to_owned(), memory_plan.changes),
+        ("reserved for inserts".to_owned(), memory_plan.inserting),
         ("unused".to_owned(), memory_plan.unused),
     ] {
         if stats.clusters.is_some() && of_graphs.contains(&&*part) {
@@ -405,6 +402,6 @@ mod tests {
         assert_eq!(with(None, None), "good");
         assert_eq!(with(Some(0.001), None), "good");
         assert!(with(Some(0.5), None).contains("stratann compact"));
-        assert_eq!(with(None, Some("no room")), "not looked at: no room");
+        assert_eq!(with(None, Some("no room")), "not checked: no room");
     }
 }

@@ -44,7 +44,7 @@ impl Target {
             match indexes_in(path) {
                 Some((_, names)) => {
                     log::warn!(
-                        "{} is no index: the {} indexes in it are searched as one catalog",
+                        "{} is a directory of indexes: its {} indexes are searched as one",
                         path.display(),
                         names.len()
                     );
@@ -84,7 +84,7 @@ impl Target {
         }
         if arguments.watch_recall.is_some() {
             return Err(Failure::Wrong(format!(
-                "--watch-recall is of one index, and these are {}: give one of them",
+                "--watch-recall applies to one index, and {} are given. Give one of them",
                 paths.len()
             )));
         }
@@ -227,7 +227,7 @@ impl Target {
             estimate: arguments
                 .rerank
                 .map_or(estimate, |name| name == RerankName::Estimate),
-            // A user who names the end of re-ranking does not want the preset's share.
+            // If a user names the end of re-ranking, the preset's share does not apply.
             ratio: match (arguments.rerank_ratio, arguments.rerank) {
                 (Some(ratio), _) => ratio,
                 (None, Some(_)) => 0.0,
@@ -243,7 +243,7 @@ fn cache(paths: &[PathBuf], arguments: &SearchArguments) -> Result<CacheSize, Fa
         // The engine allocates the whole cache at once.
         return match Machine::look().memory_bytes {
             Some(memory) if bytes > memory => Err(Failure::Wrong(format!(
-                "--cache {bytes} is more than the {memory} bytes of RAM that this machine has: give less"
+                "--cache {bytes} is more than the {memory} bytes of RAM of this machine. Give less"
             ))),
             _ => Ok(CacheSize::Bytes(bytes)),
         };
@@ -256,7 +256,7 @@ fn cache(paths: &[PathBuf], arguments: &SearchArguments) -> Result<CacheSize, Fa
         }
         (Some(CacheEntries::Count(entries)), _) => Ok(CacheSize::Entries(entries)),
         (Some(CacheEntries::Share(_)), paths) => Err(Failure::Wrong(format!(
-            "--cache-entries as a percentage is of the vectors of one index, and these are {}: give a number, which is that of \
+            "--cache-entries as a percentage applies to one index, and {} are given. Give a number of entries, which counts for \
              each index",
             paths.len()
         ))),

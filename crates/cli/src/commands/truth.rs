@@ -22,7 +22,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         && ids.len() != base.rows()
     {
         return Err(Failure::Wrong(format!(
-            "{} holds {} ids, but {} holds {} vectors: give an id for each",
+            "{} has {} ids, and {} has {} vectors. Give an id for each vector",
             file.display(),
             ids.len(),
             arguments.base.display(),
@@ -31,7 +31,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
     }
     let Some(behind) = arguments.first_id.checked_add(base.rows() as u64) else {
         return Err(Failure::Wrong(format!(
-            "--first-id is {}: the ids of {} vectors from there on go beyond 18446744073709551614",
+            "--first-id {} is too large; the ids of {} vectors would exceed 18446744073709551614. Give a smaller one",
             arguments.first_id,
             base.rows()
         )));

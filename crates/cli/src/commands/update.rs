@@ -1,5 +1,5 @@
-//! `stratann delete INDEX IDS`, `stratann set-attributes INDEX FILE.jsonl` and `stratann compact
-//! INDEX`, and the part that `stratann insert` shares with them.
+//! `stratann delete INDEX IDS`, `stratann set-attributes INDEX FILE.jsonl` and
+//! `stratann compact INDEX`, and the part that `stratann insert` shares with them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -94,7 +94,7 @@ pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
         (None, Some(filter)) => Wanted::Matching(filter),
         (None, None) => {
             return Err(Failure::Wrong(
-                "nothing says which vectors are to be deleted: give ids, a file of ids, or --filter with what attributes match"
+                "no vectors to delete are given. Give ids, a file of ids, or --filter with a condition on attributes"
                     .into(),
             ));
         }
@@ -172,7 +172,7 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
         update: write.update,
         direct: DirectOptions {
             list: write.insert_list,
-            // A user who chooses how vectors are inserted gets no merge in its place.
+            // If a user chooses how vectors are inserted, no merge takes its place.
             merge_many: write.insert_list.is_none() && write.update.is_none(),
             ..DirectOptions::default()
         },
@@ -184,8 +184,8 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
 pub(super) fn changing(error: Error) -> Failure {
     let advice = match error.kind() == ErrorKind::NoSpace {
         true => {
-            "; it can be searched as before. Deleting vectors makes no room by itself: the merge that gives their space back writes the \
-             new index beside the old one first"
+            ". The index can be searched as before. Deleting vectors makes no room by itself: the merge that frees their space first writes the \
+             new index beside the old one"
         }
         false => "",
     };
@@ -201,10 +201,13 @@ fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
     let done = match (changed.inserted, changed.deleted) {
         (0, 0) => match changed.set {
             None | Some(0) => return changing(error),
-            Some(set) => format!("{} rows are set, durably", size::count(set)),
+            Some(set) => format!(
+                "the attributes of {} rows are set, durably",
+                size::count(set)
+            ),
         },
         (0, ids) => format!("{} ids are deleted, durably", size::count(ids)),
-        (rows, _) => format!("{} rows are in and durable", size::count(rows)),
+        (rows, _) => format!("{} rows are inserted, durably", size::count(rows)),
     };
     let again = match changed.inserted {
         0 => "",
@@ -216,7 +219,7 @@ fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
         error => error.to_string(),
     };
     Failure::Failed(format!(
-        "{done}; they were not merged: {why}; run `stratann compact {}` later{again}",
+        "{done}; they were not merged: {why}. Run `stratann compact {}` later{again}",
         index.display()
     ))
 }
@@ -257,7 +260,7 @@ pub(super) fn finish(
     for file in changed.forgotten.iter().flatten() {
         lines.push((
             "forgotten",
-            format!("the insert of {file}; its rows that are in stay"),
+            format!("the insert of {file}; its rows in the index stay"),
         ));
     }
     if changed.inserted > 0 {
@@ -298,10 +301,7 @@ pub(super) fn finish(
             count => format!(", {} of them {from}", size::count(count)),
         };
         let from_log = some(report.merged, "from the log");
-        let direct = some(
-            report.direct,
-            "put straight into the index since the last merge",
-        );
+        let direct = some(report.direct, "inserted directly since the last merge");
         let merged = format!(
             "{} vectors{from_log}{direct}, without {} deleted or replaced, in {}",
             size::count(report.vectors),
@@ -309,7 +309,7 @@ pub(super) fn finish(
             size::seconds(report.seconds)
         );
         let segments = format!(
-            "{} kept, {} written anew with {} vectors",
+            "{} kept, {} rewritten with {} vectors",
             size::count(report.segments_kept),
             size::count(report.segments_rewritten),
             size::count(report.vectors_rewritten)
@@ -329,20 +329,17 @@ pub(super) fn finish(
                     CodebookFate::Kept => {}
                     CodebookFate::Trained => lines.push((
                         "codes",
-                        "of a new codebook: the index had outgrown the one that it had".into(),
+                        "by a new codebook: the index had outgrown the old one".into(),
                     )),
                     CodebookFate::Outgrown => lines.push((
                         "codes",
-                        "the index has outgrown the codebook that its build was given, which was kept: build it anew with another one, or without"
+                        "the index has outgrown the codebook that was given to its build; it was kept. Rebuild the index with another one, or without"
                             .into(),
                     )),
                 }
                 lines.push(("on storage", storage));
             }
-            false => lines.push((
-                "merged",
-                "nothing: nothing changed since the checkpoint".into(),
-            )),
+            false => lines.push(("merged", "nothing: no change since the checkpoint".into())),
         }
     }
     lines.push(("vectors", size::count(changed.vectors)));
@@ -353,10 +350,10 @@ pub(super) fn finish(
     let is_changed = changed.inserted + changed.deleted + changed.set.unwrap_or(0) > 0;
     let again = match (is_merged, is_changed) {
         (true, _) => Some(
-            "those that run go on with the checkpoint before: start them anew, all of them, but memory servers with --follow",
+            "running servers use the old checkpoint. Restart all of them, except memory servers with --follow",
         ),
         (false, true) => Some(
-            "those that run go on without the change until storage is started anew (while they run, make changes through them: `stratann cluster upsert`)",
+            "running servers lack this change until the storage server is restarted. While servers run, make changes through them (`stratann cluster upsert`)",
         ),
         (false, false) => None,
     };
@@ -398,7 +395,10 @@ mod tests {
         };
         for error in [Error::Interrupted, none_left()] {
             let message = said(inserted(), error);
-            assert!(message.contains("3 rows are in and durable"), "{message}");
+            assert!(
+                message.contains("3 rows are inserted, durably"),
+                "{message}"
+            );
             assert!(message.contains("do not insert them again"), "{message}");
             assert!(message.contains("stratann compact x.idx"), "{message}");
             assert!(!message.contains("nothing was changed"), "{message}");
@@ -408,7 +408,10 @@ mod tests {
             ..Changed::default()
         };
         let message = said(set, none_left());
-        assert!(message.contains("3 rows are set, durably"), "{message}");
+        assert!(
+            message.contains("the attributes of 3 rows are set, durably"),
+            "{message}"
+        );
         let message = said(deleted(), none_left());
         assert!(message.contains("3 ids are deleted, durably"), "{message}");
         assert!(!message.contains("insert"), "{message}");

@@ -28,28 +28,28 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
     // Without a readable MANIFEST no file was read, and no repair is possible.
     let remedy = match report.files {
         _ if report.unread == report.problem_count => {
-            "what could not be looked at is not known to be damaged: remove the cause, then verify again".to_owned()
+            "these files could not be checked, and may be whole. Remove the cause, then verify again".to_owned()
         }
         _ if report.original_problems == Some(0) => {
             let places = arguments.places.all()?;
             format!(
-                "the index itself is whole: `stratann copies {index} --place {places} --remove` removes the copies that are damaged, and who opens the index \
-                 next makes them anew"
+                "the index itself is whole. `stratann copies {index} --place {places} --remove` removes the damaged copies, and the next opening of the index \
+                 makes new ones"
             )
         }
-        0 => "restore a copy of it, or build the index again from its source".to_owned(),
+        0 => "restore a copy of the index, or rebuild it from its source".to_owned(),
         _ => {
             let whose = match report.original_problems {
-                Some(_) => "the index itself is damaged, and not its copies alone: ",
+                Some(_) => "the index itself is damaged too. ",
                 None => "",
             };
             format!(
-                "{whose}`stratann repair {index}` builds the index anew from the vectors in it that can be read"
+                "{whose}`stratann repair {index}` rebuilds the index from the vectors in it that can be read"
             )
         }
     };
     Err(Failure::Failed(format!(
-        "{index}: {problems}, listed above: {remedy}"
+        "{index}: {problems}, listed above; {remedy}"
     )))
 }
 

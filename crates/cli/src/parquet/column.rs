@@ -1,4 +1,4 @@
-//! Columns of a Parquet file as values of JSON: what their types become, and how their rows are read.
+//! Columns of a Parquet file as JSON: the JSON value of each type, and the reader of rows.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -15,19 +15,19 @@ use super::error::ParquetError;
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// How it stands in the file.
+    /// Its form in the file.
     form: Form,
 }
 
 #[derive(Debug)]
 enum Form {
-    /// A value a row, or a list of values, in one leaf of the schema.
+    /// A value for each row, or a list of values, in one leaf of the schema.
     Leaf { leaf: usize, kind: Kind },
-    /// Anything else: a part of the schema by itself, whose rows become JSON.
+    /// Any other column: a part of the schema by itself, whose rows become JSON.
     Nested(Box<Type>),
 }
 
-/// What the values of a leaf become.
+/// The kind of JSON value that a leaf's values become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Boolean,
@@ -42,20 +42,21 @@ enum Kind {
     Json,
     /// Days since 1970.
     Date,
-    /// A time, in so many nanoseconds since 1970.
+    /// A time since 1970, in units of this many nanoseconds.
     Time(i64),
     /// Every value is null.
     Nothing,
 }
 
 const ATTRIBUTES: &str = "an attribute is a string, an integer, a float, a boolean, a timestamp, a date, or a list of strings or \
-    of integers: write the file without the column, or convert it before";
+    of integers. Write the file without the column, or convert it before";
 
 impl Column {
     /// The columns of a schema, in its order.
     ///
     /// # Errors
-    /// Two have one name, or one has a type that nothing here is made of. Of `payload` any type is taken.
+    /// Two columns have one name, or a column has a type that no attribute can have. The column
+    /// `payload` may have any type.
     pub fn all(
         schema: &SchemaDescriptor,
         payload: Option<&str>,
@@ -120,7 +121,7 @@ impl Column {
         found.map_or_else(String::new, |field| type_name(field))
     }
 
-    /// Refuses values that are no ids; `first` is the row of the first one.
+    /// Refuses values that are no ids. `first` is the row of the first value.
     ///
     /// # Errors
     /// A value that is null, negative, or 2^64-1.
@@ -132,12 +133,12 @@ impl Column {
                 row,
                 column: self.name.clone(),
                 found: text.clone(),
-                expected: "an id, a whole number from 0 to 18446744073709551614,",
+                expected: "an id, a whole number from 0 to 18446744073709551614",
             }),
         }
     }
 
-    /// Its values in a row group.
+    /// The values of the column in a row group.
     ///
     /// # Errors
     /// The row group cannot be read.
@@ -160,7 +161,8 @@ impl Column {
     }
 }
 
-/// The leaf of a column that is one value a row, or a list of values, and what they become.
+/// The leaf and the kind of a column with one value for each row, or with a list of values; `None`
+/// for other columns.
 fn leaf_of(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize, Kind)> {
     let mut leaves =
         (0..schema.num_columns()).filter(|&leaf| schema.get_column_root_idx(leaf) == at);
@@ -173,7 +175,8 @@ fn leaf_of(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize,
     };
     let depth = described.path().parts().len();
     let of_one = depth == 1 && described.max_rep_level() == 0;
-    // `repeated T f` is a list, as is `f (LIST) { repeated T }` and `f (LIST) { repeated group { T } }`.
+    // These are lists: `repeated T f`, `f (LIST) { repeated T }` and
+    // `f (LIST) { repeated group { T } }`.
     let repeated = |field: &Type| field.get_basic_info().repetition() == Repetition::REPEATED;
     let of_many = described.max_rep_level() == 1
         && matches!(
@@ -227,7 +230,7 @@ fn kind_of(leaf: &ColumnDescriptor) -> Option<Kind> {
             (ConvertedType::NONE, Physical::BOOLEAN) => Kind::Boolean,
             (ConvertedType::NONE, Physical::INT32 | Physical::INT64) => Kind::Integer,
             (ConvertedType::NONE, Physical::FLOAT | Physical::DOUBLE) => Kind::Float,
-            // A time of Impala, Hive and older Sparks.
+            // A time of Impala, Hive and older versions of Spark.
             (ConvertedType::NONE, Physical::INT96) => Kind::Time(1),
             _ => return None,
         },
@@ -242,7 +245,7 @@ fn alone(schema: &SchemaDescriptor, at: usize) -> Result<Type, ParquetError> {
     Ok(alone.build()?)
 }
 
-/// What a type that is not taken is called.
+/// The name of a type that is refused.
 fn type_name(field: &Type) -> String {
     let info = field.get_basic_info();
     let annotated = match info.logical_type_ref() {
@@ -311,11 +314,11 @@ enum Source<'a> {
 }
 
 impl Values<'_> {
-    /// The values of the next so many rows as texts in JSON, each without an end of line; `first` is the number of the first of
-    /// these rows in the file.
+    /// The values of the next `rows` rows as texts in JSON, each without an end of line. `first` is
+    /// the number of the first of these rows in the file.
     ///
     /// # Errors
-    /// They cannot be read, are too few, or one of them cannot be a value.
+    /// The rows cannot be read, are too few, or have a value that is refused.
     pub fn next(&mut self, rows: usize, first: u64) -> Result<Vec<String>, ParquetError> {
         let texts = match &mut self.source {
             Source::Leaf(leaf) => leaf.next(rows)?,
@@ -334,7 +337,7 @@ impl Values<'_> {
         if texts.len() != rows {
             return Err(ParquetError::Unreadable {
                 found: format!(
-                    "column {:?} ends with row {}, and its row group does not",
+                    "column {:?} ends at row {}, before the end of its row group",
                     self.column,
                     first + texts.len() as u64
                 ),
@@ -352,7 +355,7 @@ impl Values<'_> {
     }
 }
 
-/// A value that cannot be one.
+/// A value that is refused, and the values that are accepted.
 struct Wrong {
     found: String,
     expected: &'static str,
@@ -371,11 +374,11 @@ struct Leaf {
     levels: Levels,
 }
 
-/// Which values of a leaf are there, and where lists begin.
+/// The levels of a leaf, which say where its nulls are and where lists begin.
 struct Levels {
-    /// The definition of a value that is there.
+    /// The definition level of a value that is not null.
     there: i16,
-    /// The definition that an item of a list has at least, if the leaf has lists.
+    /// The least definition level of an item of a list, if the leaf has lists.
     item: Option<i16>,
     definition: Vec<i16>,
     repetition: Vec<i16>,
@@ -442,7 +445,7 @@ impl Levels {
         }
     }
 
-    /// The values of the next so many rows, or of as many as there are.
+    /// The values of the next `rows` rows, or of the remaining ones if they are fewer.
     fn read<T: DataType>(
         &mut self,
         reader: &mut ColumnReaderImpl<T>,
@@ -456,14 +459,14 @@ impl Levels {
         Ok(values)
     }
 
-    /// A text for each row of those that were read last.
+    /// A text for each row that the last call of `read` returned.
     fn assembled(&self, values: Vec<Text>) -> Vec<Text> {
         if self.there == 0 {
             return values;
         }
         let mut values = values.into_iter();
         let mut value = |definition: i16| match definition == self.there {
-            // There are as many as the definitions say.
+            // The reader returned as many values as the definition levels say.
             true => values.next().unwrap_or_else(|| Ok(null())),
             false => Ok(null()),
         };
@@ -499,10 +502,10 @@ impl Levels {
     }
 }
 
-const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1,";
+const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1";
 const MICROSECONDS: &str = "a time whose microseconds since 1970 are a number of 64 bits";
 
-/// A whole number of 64 bits that stands for itself, or for a time.
+/// A whole number of 64 bits, as a number or as a time.
 fn whole(kind: Kind, value: i64) -> Text {
     const DAY: i64 = 86_400_000_000;
     let (made, unit) = match kind {
@@ -544,7 +547,7 @@ fn impala_time(value: &Int96) -> Text {
     }
 }
 
-/// A number as rows of JSON have it: one that is none is no value.
+/// A number as JSON. A NaN becomes null.
 fn float(value: f64) -> String {
     match stratann::data::json_of(&stratann::Value::Float(value)) {
         Ok(text) => text.get().to_owned(),
@@ -557,7 +560,7 @@ fn half(bytes: &[u8]) -> Text {
     let &[low, high] = bytes else {
         return Err(Wrong {
             found: format!("a float of {} bytes", bytes.len()),
-            expected: "two",
+            expected: "two bytes",
         });
     };
     let bits = u16::from_le_bytes([low, high]);
@@ -577,18 +580,19 @@ fn half(bytes: &[u8]) -> Text {
 fn text(kind: Kind, bytes: &[u8]) -> Text {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err(Wrong {
-            found: "bytes that are no text in UTF-8".to_owned(),
-            expected: "UTF-8",
+            found: "bytes that are no UTF-8 text".to_owned(),
+            expected: "UTF-8 text",
         });
     };
     let made = match kind {
-        // Between its parts JSON may have ends of lines, which a line of rows has not; in its strings it has none.
+        // JSON may have ends of lines between its parts, and a line of rows may not. JSON strings
+        // have none.
         Kind::Json => serde_json::from_str::<&RawValue>(text)
             .map(|json| json.get().replace(['\n', '\r'], " ")),
         _ => serde_json::to_string(text),
     };
     made.map_err(|error| Wrong {
         found: format!("no JSON: {error}"),
-        expected: "a text in JSON, as the type of the column says,",
+        expected: "a text in JSON, as the type of the column says",
     })
 }

@@ -1,15 +1,15 @@
-//! What can be wrong with a Parquet file. Each error names the file, the place in it, and the remedy.
+//! Errors of a Parquet file. Each names the file, the place in it, and the remedy.
 
 use std::fmt;
 
 use stratann_terminal::failure::Failure;
 
-/// A Parquet file that cannot be read, or that holds something that an index has no place for.
+/// A Parquet file that cannot be read, or that has values that an index cannot store.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ParquetError {
-    /// It is no Parquet file, or a damaged one.
+    /// The file is no Parquet file, or is damaged.
     Unreadable {
-        /// What the reader found.
+        /// The message of the reader.
         found: String,
     },
     /// A column of a type that an attribute cannot have.
@@ -18,16 +18,16 @@ pub enum ParquetError {
         column: String,
         /// Its type.
         found: String,
-        /// Types that would do, and how to get there.
+        /// The types that an attribute can have, and the remedy.
         expected: String,
     },
-    /// An option names a column that is not there.
+    /// An option names a column that does not exist.
     Missing {
         /// The option.
         option: &'static str,
-        /// The name that it gives.
+        /// The name in the option.
         column: String,
-        /// The names that there are.
+        /// The names of the file's columns.
         there: Vec<String>,
     },
     /// Two columns of one name.
@@ -37,7 +37,7 @@ pub enum ParquetError {
     },
     /// The file has no column for attributes.
     NoColumns,
-    /// A value that its column cannot have here.
+    /// A value that an attribute, a payload or an id cannot have.
     Value {
         /// Its row, from 0.
         row: u64,
@@ -45,21 +45,21 @@ pub enum ParquetError {
         column: String,
         /// The value.
         found: String,
-        /// Values that would do.
+        /// The values that are accepted.
         expected: &'static str,
     },
-    /// Reading it takes more memory than the process may take.
+    /// Reading the file takes more memory than the process may use.
     Memory {
-        /// The bytes, about.
+        /// The needed bytes, about.
         needed: u64,
         /// The cap.
         cap: u64,
     },
-    /// The lines that the file becomes cannot be written.
+    /// The JSON lines of the file cannot be written.
     Spool {
         /// The folder of the temporary file.
         folder: String,
-        /// What the operating system said.
+        /// The message of the operating system.
         found: String,
     },
 }
@@ -80,7 +80,7 @@ impl fmt::Display for ParquetError {
         match self {
             Self::Unreadable { found } => write!(
                 f,
-                "this is no whole Parquet file: {found}; fetch it again, or write it again with \
+                "this is no whole Parquet file; {found}. Fetch it again, or write it again with \
                  pyarrow.parquet.write_table"
             ),
             Self::Type {
@@ -94,16 +94,16 @@ impl fmt::Display for ParquetError {
                 there,
             } => write!(
                 f,
-                "{option} names {column:?}, which is no column of the file; it has {}",
+                "{option} names {column:?}, which is no column of the file. Name one of its columns: {}",
                 listed(there)
             ),
             Self::Twice { column } => write!(
                 f,
-                "two columns are named {column:?}; each needs a name of its own: rename one"
+                "two columns are named {column:?}; names must differ. Rename one"
             ),
             Self::NoColumns => write!(
                 f,
-                "the file has no columns; give one that has a column for each attribute"
+                "the file has no columns. Give a file with a column for each attribute"
             ),
             Self::Value {
                 row,
@@ -112,18 +112,18 @@ impl fmt::Display for ParquetError {
                 expected,
             } => write!(
                 f,
-                "row {row}, column {column:?} is {found}; {expected} expected"
+                "row {row}, column {column:?} is {found}; expected {expected}"
             ),
             Self::Memory { needed, cap } => write!(
                 f,
-                "reading it takes about {needed} bytes, and the cap is {cap}; raise --memory, or \
+                "reading it takes about {needed} bytes, and the cap is {cap}. Raise --memory, or \
                  write the file with smaller row groups (row_group_size= of \
                  pyarrow.parquet.write_table)"
             ),
             Self::Spool { folder, found } => write!(
                 f,
-                "its rows cannot be written to a temporary file in {folder}: {found}; the folder \
-                 must be writable, and have room for the rows as JSON lines"
+                "its rows cannot be written to a temporary file in {folder}; {found}. Make the \
+                 folder writable, with room for the rows as JSON lines"
             ),
         }
     }
@@ -137,7 +137,7 @@ impl From<::parquet::errors::ParquetError> for ParquetError {
     }
 }
 
-/// Some of these names, and how many more there are.
+/// The first of these names, and the number of the others.
 fn listed(names: &[String]) -> String {
     const SHOWN: usize = 12;
     let shown: Vec<String> = (names.iter().take(SHOWN))

@@ -1,12 +1,15 @@
-//! Attributes in a Parquet file: its rows become JSON lines in a temporary file, and are read from there.
+//! Attributes in a Parquet file: the command writes its rows as JSON lines to a temporary file, and
+//! reads them from there.
 //!
 //! ```text
 //!   FILE.parquet ──> row group by row group, some rows at a time ──> lines of JSON ──> JsonRows
-//!   column.rs  what types become;   pages.rs  what a page may say;   error.rs  what can be wrong
+//!   column.rs  values of each type as JSON
+//!   pages.rs   checks of pages before their column is read
+//!   error.rs   errors
 //! ```
 //!
-//! A build asks for rows in any order, which a Parquet file can only answer by reading a whole row group. The temporary file has no
-//! name, so that nothing of it is left when the command ends in any way.
+//! A build asks for rows in any order. A Parquet file can answer only by reading a whole row group.
+//! The temporary file has no name, so that it is gone when the command ends in any way.
 
 mod column;
 mod error;
@@ -30,13 +33,13 @@ use self::column::Column;
 use self::error::ParquetError;
 use self::pages::Checked;
 
-/// How a Parquet file begins, and ends.
+/// The first and last bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
 
-/// Rows of all columns that are in memory at a time.
+/// Rows of all columns in memory at a time.
 const AT_ONCE: usize = 256;
 
-/// Whether a file is to be read as Parquet: by its name, or by its first bytes.
+/// Whether a file is read as Parquet: by its name, or by its first bytes.
 pub fn is_one(path: &Path) -> bool {
     let named =
         (path.extension()).is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"));
@@ -47,10 +50,12 @@ pub fn is_one(path: &Path) -> bool {
     named || (path.is_file() && File::open(path).is_ok_and(begins))
 }
 
-/// The rows of a Parquet file. Their temporary file is in `index`, the folder of an index, or beside it if it does not exist.
+/// The rows of a Parquet file. Their temporary file is in `index`, the folder of an index, or in
+/// the nearest folder above it that exists.
 ///
 /// # Errors
-/// A file that cannot be read, that has values which no row can have, or that takes more than `memory` bytes to read.
+/// A file that cannot be read, that has values which no row can have, or that takes more than
+/// `memory` bytes to read.
 pub fn rows(
     path: &Path,
     columns: &JsonColumns,
@@ -60,7 +65,7 @@ pub fn rows(
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
     let folder = folder_of(index);
-    // Of a panic there is an error to tell, and nothing else on standard error.
+    // A panic becomes an error below, so the hook prints nothing on standard error.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let lines = lines(file, columns, &folder, memory);
@@ -77,15 +82,16 @@ fn folder_of(index: &Path) -> PathBuf {
     there.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// The rows of a file as lines of JSON in a file without a name, and what these do not say of their columns.
+/// The rows of a file as lines of JSON in a file without a name, and the properties of their
+/// columns that the lines lack.
 fn lines(
     file: File,
     columns: &JsonColumns,
     folder: &Path,
     memory: Option<u64>,
 ) -> Result<(File, JsonColumns), ParquetError> {
-    // The reader panics where a damaged file says that a column begins before the file, or that values stand in a dictionary which
-    // is not there.
+    // The reader panics if a damaged file says that a column begins before the file. It also panics
+    // if values refer to a dictionary that does not exist.
     panic::catch_unwind(AssertUnwindSafe(|| written(file, columns, folder, memory)))
         .unwrap_or_else(|panicked| Err(unreadable(panicked.as_ref())))
 }
@@ -94,7 +100,7 @@ fn unreadable(panicked: &(dyn Any + Send)) -> ParquetError {
     let text = panicked.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panicked.downcast_ref::<String>().map(String::as_str));
     ParquetError::Unreadable {
-        found: text.unwrap_or("its reader gave up").to_owned(),
+        found: text.unwrap_or("its reader failed").to_owned(),
     }
 }
 
@@ -149,7 +155,8 @@ fn written(
     Ok((lines, options))
 }
 
-/// About the bytes that reading a file takes: of each column a dictionary and two pages, as large as writers make them by default.
+/// An estimate of the bytes that reading a file takes. For each column it has a dictionary and two
+/// pages, of the default size of writers.
 fn memory_of(file: &ParquetMetaData) -> u64 {
     const COLUMN: u64 = 3 << 20;
     let of_group = |group: &RowGroupMetaData| {
@@ -177,10 +184,10 @@ fn line(
     lines.write_all(b"}\n")
 }
 
-/// What was said of the columns, and which of them are times by their types.
+/// The options of columns, with the columns added whose types are times.
 ///
 /// # Errors
-/// An option names a column that is not there, or one whose type it is not for.
+/// An option names a column that does not exist, or a column of a type that it cannot take.
 fn checked(
     options: &JsonColumns,
     columns: &[Column],
@@ -209,7 +216,7 @@ fn checked(
             return Err(ParquetError::Type {
                 column: name.clone(),
                 found: column.type_name(schema),
-                expected: "ids are whole numbers: name another column with --id, or give --ids"
+                expected: "ids are whole numbers. Name another column with --id, or give --ids"
                     .to_owned(),
             });
         }

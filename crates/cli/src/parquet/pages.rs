@@ -1,7 +1,7 @@
-//! Row groups whose pages are looked at before the reader of their column makes room for them.
+//! Row groups that check each page before the reader of its column allocates memory.
 //!
-//! A page says how many values it has. The reader believes that of a dictionary, and makes room for all of them at once, though a
-//! damaged page has only a few bytes.
+//! A page says how many values it has. For a dictionary the reader trusts this number, and
+//! allocates memory for all of them at once. A damaged page may have only a few bytes.
 
 use parquet::basic::Type;
 use parquet::bloom_filter::Sbbf;
@@ -11,7 +11,7 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::RowGroupReader;
 use parquet::record::reader::RowIter;
 
-/// A row group of which no page says more than its bytes can be.
+/// A row group whose pages cannot claim more values than their bytes can hold.
 pub struct Checked<'a>(pub Box<dyn RowGroupReader + 'a>);
 
 impl RowGroupReader for Checked<'_> {
@@ -52,7 +52,7 @@ impl RowGroupReader for Checked<'_> {
 
 struct CheckedPages {
     pages: Box<dyn PageReader>,
-    /// Bits that a value of a dictionary takes at least.
+    /// Least number of bits of a value in a dictionary.
     least_bits: u64,
 }
 
@@ -66,7 +66,7 @@ impl PageReader for CheckedPages {
             let (values, bytes) = (u64::from(*num_values), buf.len() as u64);
             if values * self.least_bits > bytes * 8 {
                 return Err(ParquetError::General(format!(
-                    "a dictionary of {bytes} bytes says that it has {values} values"
+                    "a dictionary of {bytes} bytes claims {values} values"
                 )));
             }
         }

@@ -150,7 +150,7 @@ fn what_cannot_be_advised_on_is_refused() {
     ];
     let said = place.run(&words).done().stdout;
     assert!(
-        said.contains("nothing fits") && said.contains("memory"),
+        said.contains("no candidate fits") && said.contains("memory"),
         "{said}"
     );
 }

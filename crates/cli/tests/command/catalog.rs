@@ -239,12 +239,12 @@ fn a_folder_of_indexes_is_searched_and_said_to_be_one_without_what_is_hidden() {
         "--json",
     ];
     let found = place.run(&search).done();
-    let note = "shelf is no index: the 2 indexes in it are searched as one catalog";
+    let note = "shelf is a directory of indexes: its 2 indexes are searched as one";
     assert!(found.stderr.contains(note), "{found:?}");
     let both = ["search", "shelf/low", "shelf/high", "queries.u8bin"];
     let both = place.run(&[&both[..], &search[3..]].concat()).done();
     assert_eq!(found.stdout, both.stdout);
-    assert!(!both.stderr.contains("catalog"), "{both:?}");
+    assert!(!both.stderr.contains("directory of indexes"), "{both:?}");
     let quiet = place.run(&[&["--quiet"][..], &search].concat()).done();
     assert_eq!(quiet.stderr, "");
 }

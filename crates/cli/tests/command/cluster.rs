@@ -191,7 +191,10 @@ fn one_command_starts_all_and_another_searches() {
     assert!(!through.is_empty() && through == out(&["search", "a.idx"], "alone.bin"));
     let many = ["cluster", "search", &servers[0], "asked.u8bin", "-k", "60"];
     let table = place.run(&many).done().stdout;
-    assert!(table.contains("the list is 60, for 60 answers"), "{table}");
+    assert!(
+        table.contains("the list size is 60, for 60 answers"),
+        "{table}"
+    );
     // A server that cannot be reached, and the next one.
     let both = format!("127.0.0.1:1,{}", servers[0]);
     let words = ["cluster", "search", &both, "asked.u8bin", "--list", "20,40"];
@@ -438,7 +441,7 @@ fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
     place.write("new", &lines(5000..5050));
     let words = ["insert", "a.idx", "asked.u8bin", "--ids", "new"];
     let inserted = place.run(&words).done();
-    let said = "until storage is started anew";
+    let said = "until the storage server is restarted";
     assert!(inserted.stdout.contains(said), "{}", inserted.stdout);
     let any = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
     let mut up = Server::start(&place, &[&["cluster", "up", "a.idx"], &any[..]].concat());
@@ -448,7 +451,7 @@ fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
     assert_eq!(nearest(&place, &at), all);
     let merged = place.run(&["compact", "a.idx"]).done();
     assert!(!merged.stdout.contains(said), "{}", merged.stdout);
-    let said = "go on with the checkpoint before: start them anew";
+    let said = "use the old checkpoint. Restart all of them";
     assert!(merged.stdout.contains(said), "{}", merged.stdout);
     // The servers know it, and answer as before.
     health(
@@ -496,7 +499,7 @@ fn what_cannot_be_is_refused() {
     ];
     place
         .run(&none)
-        .refused(2, &["'-1' is no time: give seconds above 0"]);
+        .refused(2, &["'-1' is no time. Give seconds above 0"]);
     if !cfg!(feature = "ucx") {
         for words in [
             &["memory-server", &index, "--ucx", "--listen", "127.0.0.1:0"][..],
@@ -515,7 +518,7 @@ fn what_cannot_be_is_refused() {
         }
     }
     for typed in ["UCX:127.0.0.1:1", "shm:ucx:127.0.0.1:1"] {
-        let told = [typed, "did you mean ucx:127.0.0.1:1?"];
+        let told = [typed, "Did you mean ucx:127.0.0.1:1?"];
         let search = ["cluster", "search", typed, "base.u8bin"];
         place.run(&search).refused(2, &told);
         let compute = ["compute-server", "--memory", typed, "--index", &index];
@@ -556,7 +559,7 @@ fn what_cannot_be_is_refused() {
                 "--servers",
                 "2",
             ],
-            "ports from 65535 on",
+            "fewer ports than that follow 65535",
         ),
         (
             &["cluster", "up", "index", "--listen", "7710"],
@@ -564,7 +567,7 @@ fn what_cannot_be_is_refused() {
         ),
         (
             &["cluster", "search", "127.0.0.1:1", "base.u8bin", "-l", "5"],
-            "smaller than k, which is 10",
+            "smaller than k = 10",
         ),
         (
             &[
@@ -674,7 +677,11 @@ fn servers_take_changes_that_survive_them() {
     assert!(told.stdout.contains("deleted"), "{}", told.stdout);
     // Ids that are already deleted are not counted, and that is reported.
     let told = place.run(&delete).done();
-    assert!(told.stdout.contains("10 were not there"), "{}", told.stdout);
+    assert!(
+        told.stdout.contains("10 were not in the index"),
+        "{}",
+        told.stdout
+    );
     let again = [&delete[..], &["--json"]].concat();
     let again = &place.run(&again).done().json_lines()[0];
     assert_eq!(
@@ -695,7 +702,7 @@ fn servers_take_changes_that_survive_them() {
     place.run(&other).refused(1, &told);
     place.write("twice", b"7 8 7");
     let twice = ["cluster", "delete", &at, "twice"];
-    place.run(&twice).refused(2, &["id 7 is there twice"]);
+    place.run(&twice).refused(2, &["id 7 is given twice"]);
     changing.child.kill().unwrap();
     changing.child.wait().unwrap();
     // Acknowledged changes are found, with and without `--changes`, and in the next checkpoint.

@@ -82,7 +82,7 @@ fn an_index_that_is_there_may_be_left_as_it_is() {
     assert!(created.stdout.contains("0 of 16 u8"), "{}", created.stdout);
     place.run(&["insert", "index", "base.u8bin"]).done();
     let again = place.run(&words).done();
-    assert!(again.stdout.contains("there already"), "{}", again.stdout);
+    assert!(again.stdout.contains("exists already"), "{}", again.stdout);
     let json = place.run(&[&words[..], &["--json"]].concat()).done().json();
     let there = json!({ "there_already": true, "dimension": 16, "element": "u8", "metric": "l2" });
     assert_eq!(json, there);

@@ -229,12 +229,12 @@ fn vectors_are_deleted_by_their_ids() {
     let all = left();
     delete(&["5", "x"]).refused(2, &["'x' is not an id", "one file of ids"]);
     delete(&["5", "18446744073709551615"]).refused(2, &["'18446744073709551615' is not an id"]);
-    delete(&["missing"]).refused(1, &["'missing' is no id", "check the path"]);
-    delete(&[]).refused(2, &["give ids, a file of ids, or --filter"]);
+    delete(&["missing"]).refused(1, &["'missing' is no id", "Check the path"]);
+    delete(&[]).refused(2, &["Give ids, a file of ids, or --filter"]);
     delete(&["5", "--ids", "some"]).refused(2, &["cannot be used with"]);
     // Either meaning is possible.
     place.write("7", b"8\n");
-    delete(&["7"]).refused(2, &["'7' is an id, and a file has that name", "give ./7"]);
+    delete(&["7"]).refused(2, &["'7' is an id and the name of a file", "give ./7"]);
     assert_eq!(left(), all, "none of these deleted anything");
     delete(&["5", "6"]).done();
     delete(&["--ids", "7"]).done();

@@ -177,7 +177,7 @@ fn a_stopped_insert_says_the_call_that_goes_on() {
                 .contains(&format!("the first {there} of {MORE} rows")),
             "{there}: {ran:?}"
         );
-        let (_, call) = ran.stderr.split_once(". To go on: ").unwrap();
+        let (_, call) = ran.stderr.split_once(". To continue: ").unwrap();
         assert!(call.contains("insert --resume index more.u8bin"), "{call}");
         // As a user runs it.
         let went = Command::new("sh")

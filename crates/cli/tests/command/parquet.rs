@@ -1,4 +1,5 @@
-//! Attributes in Parquet files: `build --attributes`, `insert --attributes`, `set-attributes`. `parquet/write.py` wrote the files.
+//! Attributes in Parquet files: `build --attributes`, `insert --attributes`, `set-attributes`. The
+//! files are from `parquet/write.py`.
 
 use std::path::Path;
 
@@ -54,7 +55,7 @@ fn a_parquet_file_gives_what_the_same_rows_in_json_give() {
     .done();
     assert_eq!(rows(&place, "index"), rows(&place, "lines"));
     place.run(&["verify", "index"]).done();
-    // Nothing is left of what it took meanwhile.
+    // No temporary file is left.
     let left = [
         "base.u8bin",
         "index",
@@ -144,7 +145,7 @@ fn attributes_are_set_from_a_file_whose_column_has_the_ids() {
         json!({"id": 10, "attributes": {"note": "x"}}),
     ];
     assert_eq!(get(&["8", "9", "10"]), whole);
-    // A null takes away what it names, where the rest is kept.
+    // With `--keep`, a null removes the attribute that it names.
     place.write("more.jsonl", b"{\"id\": 10, \"price\": 1, \"other\": 2}\n");
     set(&["more.jsonl", "--keep"]).done();
     set(&["set.parquet", "--id", "key", "--keep"]).done();
@@ -158,7 +159,7 @@ fn attributes_are_set_from_a_file_whose_column_has_the_ids() {
     let at = |time: i64| json!({ "at": time });
     assert_eq!(get(&["1"])[0]["attributes"], at(1_709_208_000_123_456));
     assert_eq!(get(&["2"])[0]["attributes"], at(-1));
-    // A text in JSON is a payload to the letter, but for the ends of its lines.
+    // A text in JSON becomes the payload unchanged, except for its line ends.
     place.write("ids", &lines([4, 5]));
     set(&["json.parquet", "--ids", "ids", "--payload", "more"]).done();
     let printed = place
@@ -207,12 +208,12 @@ fn what_is_wrong_with_a_file_is_told_with_its_column_and_type() {
     let words = ["--attributes", "set.parquet", "--times", "made"];
     build(&place, "index", &words).refused(2, &["--times names \"made\""]);
 
-    refused("not-there.parquet", 1, &["check the path"]);
+    refused("not-there.parquet", 1, &["Check the path"]);
     place.write("empty.parquet", b"");
     refused(
         "empty.parquet",
         1,
-        &["no whole Parquet file", "fetch it again"],
+        &["no whole Parquet file", "Fetch it again"],
     );
     place.write("lines.parquet", b"{\"a\": 1}\n");
     refused("lines.parquet", 1, &["no whole Parquet file"]);

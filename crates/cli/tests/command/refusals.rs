@@ -387,7 +387,7 @@ fn what_may_not_be_read_is_not_called_damaged() {
     mode(&packed, 0);
     run(&["stats", "index"]).refused(1, &[&packed, "permission denied"]);
     run(&["search", "index", "queries.u8bin"]).refused(1, &[&packed, "permission denied"]);
-    let verified = run(&["verify", "index"]).refused(1, &["not known to be damaged"]);
+    let verified = run(&["verify", "index"]).refused(1, &["may be whole"]);
     assert!(!verified.stderr.contains("stratann repair"), "{verified:?}");
     mode(&packed, 0o644);
     run(&["verify", "index"]).done();
@@ -414,7 +414,7 @@ fn results_that_have_no_place_are_refused_before_the_work() {
         (
             &["truth", "base.u8bin", "queries.u8bin", "no/such/t.bin"],
             1,
-            &["no/such/t.bin", "there is no directory no/such"],
+            &["no/such/t.bin", "The directory no/such does not exist"],
         ),
         (
             &["truth", "base.u8bin", "queries.u8bin", "folder.bin"],
@@ -424,17 +424,17 @@ fn results_that_have_no_place_are_refused_before_the_work() {
         (
             &["train", "base.u8bin", "no/such/code"],
             1,
-            &["no/such/code", "there is no directory no/such"],
+            &["no/such/code", "The directory no/such does not exist"],
         ),
         (
             &["train", "base.u8bin", "base.u8bin/code"],
             1,
-            &["base.u8bin/code", "there is no directory base.u8bin"],
+            &["base.u8bin/code", "The directory base.u8bin does not exist"],
         ),
         (
             &["search", "index", "queries.u8bin", "--out", "no/such.bin"],
             1,
-            &["no/such.bin", "there is no directory no"],
+            &["no/such.bin", "The directory no does not exist"],
         ),
     ] {
         let ran = place.run(words).refused(status, expected);
@@ -466,7 +466,7 @@ fn arguments_in_the_wrong_order() {
         .refused(2, &["index: a directory", ".fbin"]);
     place
         .run(&["delete", "index", "index"])
-        .refused(1, &["index", "give the name of a file"]);
+        .refused(1, &["index", "Give the name of a file"]);
     place
         .run(&["insert", "index", "missing.u8bin"])
         .refused(1, &["missing.u8bin", "check the path"]);

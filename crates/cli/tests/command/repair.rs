@@ -129,7 +129,7 @@ fn what_cannot_be_repaired_is_said_and_left() {
     fs::write(&manifest, &whole[..whole.len() / 2]).unwrap();
     place
         .run(&["verify", "index"])
-        .refused(1, &["1 problem", "build the index again"]);
+        .refused(1, &["1 problem", "rebuild it from its source"]);
     let before = names(&place.path("index"));
     place.run(&["repair", "index"]).refused(
         1,

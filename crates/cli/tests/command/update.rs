@@ -471,7 +471,7 @@ fn what_is_wrong_with_a_change_is_said_and_changes_nothing() {
         .refused(1, &["none.u8bin"]);
     place
         .run(&["delete", "index", "none.ids"])
-        .refused(1, &["none.ids", "check the path"]);
+        .refused(1, &["none.ids", "Check the path"]);
     place.run(&["compact", "none"]).refused(1, &["none"]);
 
     // No part of a refused change was made.
@@ -812,7 +812,7 @@ fn a_merge_says_which_segments_it_kept_and_stats_what_is_garbage_in_them() {
     let segments = said.lines().find(|line| line.starts_with("segments"));
     let segments = segments.unwrap_or_else(|| panic!("{said}"));
     assert!(
-        segments.ends_with("6 kept, 2 written anew with 336 vectors"),
+        segments.ends_with("6 kept, 2 rewritten with 336 vectors"),
         "{segments}"
     );
     let stats = place.run(&["stats", "index", "--json"]).done().json();
@@ -821,6 +821,9 @@ fn a_merge_says_which_segments_it_kept_and_stats_what_is_garbage_in_them() {
         (&10.into(), &0.into())
     );
     let said = place.run(&["stats", "index"]).done().stdout;
-    assert!(said.contains("0, and 10 of before in segments"), "{said}");
+    assert!(
+        said.contains("0, and 10 in segments, left there by merges"),
+        "{said}"
+    );
     assert_eq!((counts(&place), verified(&place)), ((1_862, 0, 0), 0));
 }

@@ -123,7 +123,9 @@ pub(super) fn said(
 
 /// The text of an error without its remedy, since the repair is the remedy.
 pub(super) fn first_part(text: &str) -> &str {
-    text.split(';').next().unwrap_or(text)
+    const REMEDIES: [&str; 4] = [";", ". Run `stratann verify`", ". Restore", ". Build"];
+    let ends = REMEDIES.iter().filter_map(|remedy| text.find(remedy));
+    &text[..ends.min().unwrap_or(text.len())]
 }
 
 /// The payload of a byte string, as far as its blocks are whole.

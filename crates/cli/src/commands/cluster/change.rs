@@ -39,7 +39,7 @@ pub fn upsert(arguments: &ClusterUpsertArguments, quiet: bool) -> Result<(), Fai
     let ids = ids::read(&arguments.ids)?;
     if ids.len() != vectors.rows() {
         return Err(Failure::Wrong(format!(
-            "{} has {} ids, and {} {} vectors: give one for each",
+            "{} has {} ids, and {} has {} vectors. Give an id for each vector",
             arguments.ids.display(),
             size::count(ids.len() as u64),
             arguments.vectors.display(),
@@ -92,7 +92,7 @@ fn goes_on(shown: &Shown, done: usize) -> bool {
 
 /// Refuses repeated ids.
 fn different(ids: &[u64]) -> Result<(), Failure> {
-    let wrong = |id| Failure::Wrong(format!("id {id} is there twice: give each one once"));
+    let wrong = |id| Failure::Wrong(format!("id {id} is given twice. Give each id once"));
     twice(ids).map_or(Ok(()), |id| Err(wrong(id)))
 }
 
@@ -141,11 +141,11 @@ fn tell(
         size::count(rate)
     );
     if done.missing > 0 {
-        line += &format!("; {} were not there", size::count(done.missing));
+        line += &format!("; {} were not in the index", size::count(done.missing));
     }
     if done.unsure > 0 {
         line += &format!(
-            "; of {} nobody knows whether they were: storage was started anew meanwhile, and may have deleted them before that",
+            "; for {} it is unknown whether they were in the index: the storage server was restarted meanwhile, and may have deleted them before",
             size::count(done.unsure)
         );
     }

@@ -79,7 +79,7 @@ fn fits(collection: &Collection, rows: &dyn VectorSource, what: &str) -> Result<
     }
     let element = element.map_or_else(|| "an unknown type".to_owned(), |e| e.to_string());
     Err(Failure::Wrong(format!(
-        "{} has {} elements of {} {what}: what is searched has {} of {element}",
+        "{} has {} elements of {} in {what}, and the index has {} of {element}. Give vectors of this dimension and type",
         rows.name(),
         rows.dim(),
         rows.element(),

@@ -159,13 +159,13 @@ pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
         output.text(table.render())?;
         if raised {
             output.line(format!(
-                "the list is {0}, for {0} answers: the compute server's own is as long, or shorter, and was raised to that",
+                "the list size is {0}, for {0} answers; the default of the compute server is no larger, and was raised to {0} if it was smaller",
                 arguments.k
             ))?;
         }
         if !longer.is_empty() {
             output.line(format!(
-                "lists were made longer, to {}: some of what is found was deleted or replaced since the last merge",
+                "lists were made longer, to {}: some of the vectors that were found have been deleted or replaced since the last merge",
                 longer.join(", ")
             ))?;
         }

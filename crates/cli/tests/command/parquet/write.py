@@ -1,8 +1,9 @@
-"""Writes the Parquet files beside it, which tests of `--attributes` read: with pyarrow, as most such files are.
+"""Writes the Parquet files in this folder for tests of `--attributes`, with pyarrow as most programs do.
 
     python3 -m venv venv && venv/bin/pip install pyarrow==26.0.1 && venv/bin/python write.py
 
-`types` has every type that becomes attributes, in each compression that is read; `rows` the rows of `row()` in attributes.rs.
+`types` has each type that becomes an attribute, in each supported compression. `rows` has the rows of
+`row()` in attributes.rs.
 """
 
 import datetime
