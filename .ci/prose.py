@@ -1,27 +1,21 @@
 #!/usr/bin/env python3
 """Checks texts for the rules of words in CONTRIBUTING.md, as far as a program can check them.
 
-    python3 .ci/prose.py              checks the documents, and compares the counts of crates/.
-    python3 .ci/prose.py crates/tier  lists the faults of files or folders, one a line.
-    python3 .ci/prose.py --update     writes counts of crates/ that fell to .ci/prose.json.
+    python3 .ci/prose.py              checks the documents and crates/.
+    python3 .ci/prose.py crates/tier  checks files or folders.
     python3 .ci/prose.py --self-test  tests the check itself.
 
-Documents must have no faults. Sources are older than the rules, so .ci/prose.json has a count for each
-crate and kind of fault, and a count may only fall. Doc comments, string literals of five words and
-more (errors, help) and docstrings of Python are read, but not the strings of tests. Code, headings and
-the targets of links never count.
+In sources, doc comments, string literals of five words and more (errors, help) and docstrings of
+Python are read, but not the strings of tests. Code, headings and the targets of links never count.
 """
 
-import json
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-COUNTS = ROOT / ".ci" / "prose.json"
 DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "bench/README.md", "docs/**/*.md"]
 LONGEST, MEAN, COLUMNS, WHATS = 35, 25, 100, 2  # words, words, characters of a line, "what" in a thousand words
-KINDS = ("long", "subject", "what", "columns")
 SUFFIXES = (".rs", ".py", ".pyi", ".md")
 
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|<https?:[^>]*>")
@@ -124,15 +118,13 @@ def strings(text):
 
 
 def source(path, text):
-    """The faults of a Rust or Python file, as (kind, line, text)."""
+    """The faults of a Rust or Python file, as (line, text)."""
     found, run = [], []
-    if path.suffix == ".md":
-        return []
     if path.suffix != ".rs":
         for match in DOCSTRING.finditer(text):
             first = text.count("\n", 0, match.start()) + 1
             found += sentences(enumerate(match.group(2).split("\n"), first))
-        return list(judged(found))
+        return [fault[1:] for fault in judged(found)]
     faults = []
     for number, line in enumerate(text.split("\n"), 1):
         comment = COMMENT.match(line) if "//" in line else None
@@ -142,39 +134,17 @@ def source(path, text):
             found += sentences(run)
             run = []
         if comment and len(line) > COLUMNS:
-            faults.append(("columns", number, f"{len(line)} columns, at most {COLUMNS}"))
+            faults.append((number, f"{len(line)} columns, at most {COLUMNS}"))
     found += sentences(run)
     if not any(part in ("tests", "testing", "benches") for part in path.with_suffix("").parts):
         for said in strings(text):
             found += sentences([said])
-    return faults + list(judged(found))
+    return faults + [fault[1:] for fault in judged(found)]
 
 
 def files(folder):
     below = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.suffix in SUFFIXES)
     return [path for path in below if path.suffix == ".rs" or not any("tests" in part for part in path.parts)]
-
-
-def counts():
-    """The number of faults of each kind, for each crate."""
-    found = {}
-    for crate in sorted(path.parent for path in (ROOT / "crates").glob("*/Cargo.toml")):
-        row = found.setdefault(crate.name, dict.fromkeys(KINDS, 0))
-        for path in files(crate):
-            for kind, _, _ in source(path.relative_to(ROOT), path.read_text(encoding="utf-8")):
-                row[kind] += 1
-    return found
-
-
-def compared(now, before):
-    """The differences of the counts, as text, one line each."""
-    for crate, row in now.items():
-        for kind in KINDS:
-            had = before.get(crate, {}).get(kind, 0)
-            if row[kind] > had:
-                yield f"crates/{crate}: `{kind}` {row[kind]} times, and {had} before. `.ci/prose.py crates/{crate}` lists them"
-            elif row[kind] < had:
-                yield f"crates/{crate}: lower `{kind}` in .ci/prose.json from {had} to {row[kind]} (.ci/prose.py --update)"
 
 
 def self_test():
@@ -197,17 +167,14 @@ def self_test():
         assert len(document(text)) == 1, f"{name}: {document(text)}"
     assert document("Read what is there.\n" + filler.replace(". ", ".\n")) == []
     rust = pathlib.Path("crates/a/src/lib.rs")
-    kinds = lambda path, text: sorted(kind for kind, _, _ in source(path, text))
-    assert kinds(rust, "/// What is\n/// read.\n// what\nlet s = \"of which\"; // \"\n") == ["subject", "what"]
-    assert kinds(rust, "f(\"that is \\\n   {nobody} what was read here\");\n") == ["what"]
-    assert kinds(rust, "/// ```\n/// what\n/// ```\n/// Fine.\n" + "//" + "x" * 99) == ["columns"]
-    assert kinds(rust, "#[cfg(test)]\nmod tests {\n \"what is it that is here\"") == []
-    assert kinds(pathlib.Path("crates/a/tests/a.rs"), "\"what is it that is here\"") == []
-    assert kinds(pathlib.Path("a.py"), 'def f():\n    """Nobody reads."""\n') == ["subject"]
-    zero = dict.fromkeys(KINDS, 0)
-    assert len(list(compared({"a": {**zero, "what": 2}}, {"a": {"what": 1}}))) == 1
-    assert "from 3 to 2" in "".join(compared({"a": {**zero, "what": 2}}, {"a": {"what": 3}}))
-    assert list(compared({"a": zero}, {})) == []
+    faults = lambda path, text: " ".join(said for _, said in source(path, text))
+    two = faults(rust, "/// What is\n/// read.\n// what\nlet s = \"of which\"; // \"\n")
+    assert two.count("name the thing") == two.count("'what'") == 1 and "place of 'What'" in two, two
+    assert faults(rust, "f(\"that is \\\n   {nobody} what was read here\");\n").startswith("'what'")
+    assert faults(rust, "/// ```\n/// what\n/// ```\n/// Fine.\n" + "//" + "x" * 99) == "101 columns, at most 100"
+    assert not faults(rust, "#[cfg(test)]\nmod tests {\n \"what is it that is here\"")
+    assert not faults(pathlib.Path("crates/a/tests/a.rs"), "\"what is it that is here\"")
+    assert faults(pathlib.Path("a.py"), 'def f():\n    """Nobody reads."""\n').startswith("name the thing")
     print(f"prose.py: {len(wrong)} faults found in documents and 4 kinds in sources, none in right texts")
 
 
@@ -215,30 +182,20 @@ def main():
     arguments = sys.argv[1:]
     if arguments == ["--self-test"]:
         return self_test()
-    if arguments[:1] == ["--update"]:
-        before = json.loads(COUNTS.read_text()) if COUNTS.exists() else None
-        rows = {}
-        for crate, row in counts().items():
-            had = row if before is None else before.get(crate, {})
-            rows[crate] = {kind: min(row[kind], had.get(kind, 0)) for kind in KINDS}
-        lines = [f'  "{crate}": {json.dumps(row)}' for crate, row in rows.items()]
-        COUNTS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-        return None
     if any(argument.startswith("-") for argument in arguments):
         sys.exit(__doc__)
-    lines = []
-    for argument in arguments:
-        if not pathlib.Path(argument).exists():
-            sys.exit(f"error: {argument}: no such file or folder")
-        for path in files(pathlib.Path(argument)):
-            text = path.read_text(encoding="utf-8")
-            found = document(text) if path.suffix == ".md" else [fault[1:] for fault in source(path, text)]
-            lines += [f"{path}:{number}: {said}" for number, said in sorted(found)]
+    paths = [pathlib.Path(argument) for argument in arguments]
+    for path in paths:
+        if not path.exists():
+            sys.exit(f"error: {path}: no such file or folder")
     if not arguments:
-        for page in sorted(path for pattern in DOCUMENTS for path in ROOT.glob(pattern)):
-            found = document(page.read_text(encoding="utf-8"))
-            lines += [f"{page.relative_to(ROOT)}:{number}: {said}" for number, said in found]
-        lines += compared(counts(), json.loads(COUNTS.read_text()))
+        paths = [path for pattern in DOCUMENTS for path in sorted(ROOT.glob(pattern))] + [ROOT / "crates"]
+    lines = []
+    for path in (file.resolve() for folder in paths for file in files(folder)):
+        name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        text = path.read_text(encoding="utf-8")
+        found = document(text) if path.suffix == ".md" else source(name, text)
+        lines += [f"{name}:{number}: {said}" for number, said in sorted(found)]
     for line in lines:
         print(f"error: {line}", file=sys.stderr)
     sys.exit(1 if lines else 0)
