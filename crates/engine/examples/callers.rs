@@ -93,7 +93,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The seconds in which this many threads search for each query by itself.
+/// The seconds that `callers` threads take to search for all queries, one a call.
 fn seconds_of(
     index: &Index,
     queries: &[Matrix],

@@ -10,15 +10,16 @@
 //! used again.
 //!
 //! Then the program opens each index for changes several times, in turn, each time in a process of
-//! its own. It prints:
+//! its own. It prints the medians of:
 //!
 //! - the milliseconds of the opening;
-//! - resident memory before, after and at most;
+//! - the growth of resident memory, after the opening and at most during it;
 //! - the plan's memory for codes, codebook and tables;
+//! - the most growth beyond this plan;
 //! - the time to look up an id.
 //!
-//! Files are in the page cache. The last lines are medians. The program fails if the second index
-//! takes more than 50 ms, or over 1 MB more than the first one, beyond its plan.
+//! Files are in the page cache. The program fails if the second index takes more than 50 ms to
+//! open, or if its growth beyond its plan exceeds the first one's by over 1 MB.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ const TIMES: usize = 9;
 const LOOK_UPS: u64 = 100_000;
 /// The first argument of the invocation for one opening.
 const OPEN: &str = "--open";
-/// The limits that fail the program.
+/// The limits above which the program fails.
 const MOST_MS: f64 = 50.0;
 const MOST_MB: f64 = 1.0;
 
@@ -52,7 +53,7 @@ fn indexes(data: &str, folder: &Path) -> Outcome<[PathBuf; 2]> {
         let report = build(&source, &rows, &options, &Silent)?;
         println!("built in {:.0} s", report.seconds);
     }
-    // The merged index has another name until it is complete.
+    // An empty file, which exists once the index in `gaps` is complete.
     let whole = folder.join("gaps-merged");
     if !whole.exists() {
         copy(&rows, &gaps)?;
@@ -83,8 +84,8 @@ fn copy(from: &Path, to: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// The cost of an opening: milliseconds; megabytes that are resident after it, at most during it,
-/// and planned; microseconds of a look-up.
+/// The cost of an opening: milliseconds; the growth of resident memory after it and at most during
+/// it, and the planned memory, in megabytes; microseconds of a look-up.
 #[derive(Clone, Copy)]
 struct Taken([f64; 5]);
 

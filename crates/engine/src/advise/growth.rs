@@ -1,8 +1,8 @@
 //! The growth of the reads of a query with the collection, as far as it was measured.
 
 /// The growth of the reads of a query with the rows, at the same recall. The reads of n rows are
-/// proportional to `1 + by * ln(n / 20,000)`. Below 20,000 rows nothing was measured. There they
-/// follow the power of n that continues the line without a bend, and stays positive.
+/// proportional to `1 + by * ln(n / 20,000)`. Below 20,000 rows nothing was measured. There the
+/// reads follow a power of n, which continues the line without a bend and stays positive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
     by: f64,
@@ -35,8 +35,8 @@ impl Growth {
     /// The rows at which the lines begin. Most advice is of samples of about this size.
     const AT: f64 = 20_000.0;
 
-    /// The reads of a collection of `to` rows, as a multiple of the reads of `from` rows. Below a
-    /// thousand rows it is constant.
+    /// The reads of a collection of `to` rows, as a multiple of the reads of `from` rows. Fewer
+    /// rows than a thousand count as a thousand.
     pub(super) fn factor(self, from: u64, to: u64) -> f64 {
         let reads = |rows: u64| match rows.max(1000) as f64 / Self::AT {
             more if more >= 1.0 => 1.0 + self.by * more.ln(),

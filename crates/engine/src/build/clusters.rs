@@ -138,7 +138,7 @@ impl ClusterPlan {
         if let Some(path) = &options.query_log {
             if layout != Layout::Grouped {
                 let expected = format!(
-                    "no query log for the layout {layout}, since only the grouped layout has groups to choose by it"
+                    "no query log for the layout {layout}, since a log only decides on the groups of the grouped layout"
                 );
                 return Err(Error::call("query log", path.display(), expected));
             }

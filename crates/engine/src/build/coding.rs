@@ -129,7 +129,7 @@ impl Coding {
         self.sample_of(rows, segment, SAMPLED_VECTORS)
     }
 
-    /// Vectors sampled evenly from a segment: at least `least`, if there are as many.
+    /// Vectors sampled evenly from a segment: at least `least`, if the segment has as many.
     fn sample_of(
         &self,
         rows: &dyn VectorSource,

@@ -229,7 +229,7 @@ fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Erro
     match options.compression {
         Some(asked @ (Compression::Paper | Compression::Best)) => {
             let expected = format!(
-                "raw in the {layout} layout, which has no compression (packed and decoupled have)"
+                "raw in the {layout} layout, which has no compression (or take the layout packed or decoupled)"
             );
             Err(Error::call("compression", asked, expected))
         }

@@ -250,7 +250,7 @@ impl Catalog {
                     format!("the index {name:?}"),
                     space.describe(),
                     format!(
-                        "{} as {other:?}, since they are searched together",
+                        "{}, as {other:?} is, since both are searched together",
                         expected.describe()
                     ),
                 ));

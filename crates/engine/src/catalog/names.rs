@@ -55,7 +55,7 @@ impl IndexPaths {
             return Err(Error::call(
                 format!("the catalog {}", path.display()),
                 "an index",
-                "a directory of indexes. Open this index alone, or the directory that has it",
+                "a directory of indexes. Open this index alone, or its parent directory",
             ));
         }
         Ok(Self::Directory(path.to_owned()))
@@ -96,7 +96,7 @@ impl IndexPaths {
             Self::Directory(directory) => {
                 let plain = !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', '\0']);
                 if !plain {
-                    let rule = "the name must be of a subdirectory, without separators";
+                    let rule = "a name must be the name of a subdirectory, without separators";
                     return Err(self.no_such(name, Some(rule)));
                 }
                 Ok(directory.join(name))

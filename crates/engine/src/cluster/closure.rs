@@ -39,8 +39,8 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// How many of this many members fill their blocks, or nearly: a last block less than three
-    /// quarters full is given up.
+    /// The number of `members` to keep, so that their blocks are full. If the last block is less
+    /// than three quarters full, its members are given up.
     fn filled(self, members: usize) -> usize {
         let bytes = self.fixed + members * self.member;
         let (whole, rest) = (bytes / self.block, bytes % self.block);
@@ -80,7 +80,7 @@ impl Closure {
         }
     }
 
-    /// How many of this many members a cluster keeps, as far as the others have a nearer one.
+    /// The number of `members` that a cluster keeps. The others must have a nearer cluster.
     pub(crate) fn kept(&self, members: usize) -> usize {
         let members = members.min(self.most);
         self.blocks.map_or(members, |blocks| blocks.filled(members))

@@ -8,7 +8,7 @@
 //!            heads.rs     a graph over the heads: a row, or a query, finds the nearest ones
 //!              │
 //!              v
-//!            closure.rs   a row joins the nearest cluster, and others near whose boundary it is
+//!            closure.rs   a row joins the nearest cluster, and others if it is near their boundary
 //!              │
 //!              v
 //!            grouping.rs  if vectors are stored once: the cluster whose group has each

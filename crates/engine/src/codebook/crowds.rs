@@ -4,8 +4,8 @@
 //! ```text
 //!   apart, of a row     squared distance to its third nearest among 1,024 rows of the sample
 //!   wide, narrow        the upper and the lower quartile of `apart`
-//!   uneven              2 % of the rows or more (5 % of fewer than 4,096) are 64 times less apart
-//!                       than `wide`, or 64 times more than `narrow`
+//!   uneven              2 % of the rows or more are 64 times less apart than `wide`, or 64 times
+//!                       more than `narrow` (5 % if there are fewer than 4,096 rows)
 //!   weight, of a row    wide / apart
 //! ```
 //!
@@ -13,8 +13,8 @@
 //! then has one or two centroids in each chunk, and all of its rows have the same code. For
 //! instance, 3,000 rows of spread .01 beside 3,000 of spread 1 are found with a recall@10 of .32.
 //! The harm of an error depends on the distances that must be told apart. So the error of a row is
-//! weighed in units of these. Then codes tell as many rows of a dense cluster apart as of the
-//! others.
+//! measured in units of these distances. Then codes tell as many rows of a dense cluster apart as
+//! of the others.
 //!
 //! If rows are spread evenly, no row is weighed, and the codebook is the unweighted one.
 
@@ -32,16 +32,16 @@ const LEAST_ROWS: usize = 64;
 /// that leads to weights.
 const UNEVEN: f32 = 64.0;
 const SHARE: f64 = 0.02;
-/// The share for a sample of fewer rows. A codebook weighed by so few rows overfits, and later rows
-/// of their kind then look as if they had drifted. For instance, of 600 photos with 2 % near each
-/// other, a quarter did.
+/// The share for a sample of fewer than [`FEW_ROWS`] rows. If so few rows have weights, the
+/// codebook overfits them, and later rows of their kind look as if they had drifted. For instance,
+/// of 600 photos with 2 % near each other, a quarter did.
 const SHARE_OF_FEW: f64 = 0.05;
 const FEW_ROWS: usize = 4_096;
 /// The largest weight.
 const HEAVIEST: f32 = 1e6;
 
 /// The squared distance of each row, `dim` floats, to its third nearest among an even sample of all
-/// rows without itself. If the sample is smaller, the distance to the farthest.
+/// rows without itself. If the sample has fewer other rows, the distance to the farthest.
 pub(crate) fn apart(rows: &[f32], dim: usize, threads: usize) -> Vec<f32> {
     let all: Vec<usize> = (0..rows.len() / dim).collect();
     among(rows, &all, dim, threads)

@@ -9,12 +9,9 @@
 //! ```
 //!
 //! A rename keeps the blocks with the file, so no other program can take them in between. Both
-//! A rename keeps the blocks with the file, so no other program can take them in between. Both
 //! files are reserved again once there is space. Until `log.room` exists again, rows are refused
 //! and deletes continue. If the file system cannot preallocate blocks ([`Volume::keep_room`]),
 //! neither file exists, and a full disk takes no deletes.
-//! deletes continue. If the file system cannot preallocate blocks ([`Volume::keep_room`]), neither
-//! file exists, and a full disk takes no deletes.
 
 use stratann_layout::LogRecord;
 use stratann_layout::log::FIRST_RECORD;

@@ -49,7 +49,7 @@ impl Checker<'_> {
             Node::And(nodes) => Expression::And(self.nodes(nodes)?),
             Node::Or(nodes) => Expression::Or(self.nodes(nodes)?),
             Node::TooDeep => {
-                let reason = format!("not, and, or are nested deeper than {MOST_DEPTH}");
+                let reason = format!("`not`, `and`, `or` are nested deeper than {MOST_DEPTH}");
                 return Err(Place::default().error(reason));
             }
         })

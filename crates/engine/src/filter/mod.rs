@@ -68,12 +68,12 @@ const RESERVED: [&str; 10] = [
 /// | text | rows that match |
 /// |---|---|
 /// | `a == 1`, `a != 1` | have that value; the negation |
-/// | `a < 1`, `<=`, `>`, `>=`, `a between 1 and 2` | integers, floats, timestamps; with both ends |
+/// | `a < 1`, `<=`, `>`, `>=`, `a between 1 and 2` | numbers, timestamps; `between` has both ends |
 /// | `a in [1, 2]`, `a not in [1, 2]` | have one of the values; the negation |
 /// | `a contains 1` | have a list with the value |
-/// | `a contains any [1, 2]`, `a contains all [1, 2]` | have a list with one of these, with all |
+/// | `a contains any [1, 2]`, `a contains all [1, 2]` | have a list with one of these; with all |
 /// | `exists a`, `a != null`; `a == null` | have any value; have none |
-/// | `not f`, `f and g`, `f or g`, `(f)`, `true`, `false` | `not` binds before `and` before `or` |
+/// | `not f`, `f and g`, `f or g`, `(f)`, `true`, `false` | `not` binds first, then `and`, `or` |
 ///
 /// A value is `true`, `-1`, `1.5e3`, `inf` (or `1e999`, as exported files write it), `"text"` or
 /// `'text'` with the escapes of JSON, or `timestamp(0)` in microseconds since 1970 UTC. A column of

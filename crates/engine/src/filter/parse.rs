@@ -259,7 +259,7 @@ impl<'a> Parser<'a> {
         };
         let hint = match &self.token {
             Token::Symbol("=") => "; equality is ==",
-            Token::Symbol("<>" | "!") => "; write != before a value, and not before a filter",
+            Token::Symbol("<>" | "!") => "; write `!=` before a value, and `not` before a filter",
             Token::Symbol("&&") => "; write and",
             Token::Symbol("||") => "; write or",
             Token::Word(word)
@@ -484,7 +484,7 @@ impl<'a> Parser<'a> {
             }
             Token::Symbol("[") => {
                 return Err(self.unexpected(
-                    "one value; only in, not in, contains any and contains all take a list",
+                    "one value; only `in`, `not in`, `contains any` and `contains all` take a list",
                 ));
             }
             Token::Word("null") => {
@@ -520,7 +520,7 @@ impl<'a> Parser<'a> {
 
 fn too_deep(place: Place) -> Error {
     place.error(format!(
-        "parentheses, not, and, or are nested deeper than {MOST_DEPTH}"
+        "parentheses, `not`, `and`, `or` are nested deeper than {MOST_DEPTH}"
     ))
 }
 

@@ -216,7 +216,7 @@ fn errors_name_what_is_wrong_and_where() {
             "age = 1",
             "at character 5: found \"= 1\", expected ==, !=, <, <=, >, >=, in, not in, between or contains; equality is ==",
         ),
-        ("age <> 1", "!= before a value"),
+        ("age <> 1", "`!=` before a value"),
         ("age == 1 && ok == true", "write and"),
         (
             "age == 1 AND ok == true",
@@ -248,7 +248,7 @@ fn errors_name_what_is_wrong_and_where() {
             "tags contains 3",
             "column \"tags\" is of type list of strings: 3 is of type integer",
         ),
-        ("age == [1]", "expected one value; only in, not in"),
+        ("age == [1]", "expected one value; only `in`, `not in`"),
         ("age in 1", "expected a list: [1, 2]"),
         (
             "age in [1 2]",

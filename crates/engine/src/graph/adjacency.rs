@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Slots (during the build)             slots + 1 words a node
-//!   node 0: | degree | n n n n . . . . |   one cache line has the degree and 15 neighbours
+//!   node 0: | degree | n n n n . . . . |   one cache line: degree, first 15 neighbours
 //!   node 1: | degree | n n n n n n . . |
 //!
 //! Graph (afterwards)

@@ -4,7 +4,7 @@
 //! | savepoint | content, u32 each |
 //! |---|---|
 //! | order | the row of each node |
-//! | lists | pass (0, 1; 2: done), nodes done in it, nodes; a node: degree, neighbours |
+//! | lists | pass (0, 1; 2: done), nodes done in it, nodes; of each node: degree, neighbours |
 //! | plan | parts, rows of the sample |
 //!
 //! Lists are saved between two batches of a pass, when no thread works on them. The rest of the

@@ -8,7 +8,7 @@
 //! | stores, their memory, and the data that a search has beside them | here |
 //! | the way a search finds candidates | `search/source.rs` |
 //! | build and rebuild | `build/mod.rs`, `build/again.rs` |
-//! | inserts, deletes | `update/`: `direct/`, `rebalance/`, `contents.rs`, `survey.rs`, `live/` |
+//! | updates | `update/`: `direct/`, `rebalance/`, `contents.rs`, `survey.rs`, `live/compact.rs` |
 //! | contents of its tables | `stored/place.rs`, `stored/pages.rs`, `stores/codes.rs` |
 //! | invariants of its stores | `verify/`, `repair/` |
 //! | statistics | `measure.rs`, `stats.rs`, `search/scan.rs` |

@@ -50,7 +50,7 @@ pub(crate) trait Lender: Send + Sync {
         progress: &dyn Progress,
     ) -> Result<Option<(u64, Grant)>, Error>;
 
-    /// Leases `more` more bytes to the index with this number.
+    /// Leases `more` further bytes to the index with this number.
     fn grow(&self, path: &Path, number: u64, more: u64) -> Result<(), Shortage>;
 
     /// Takes back `by` of the bytes leased to the index with this number.
@@ -153,7 +153,7 @@ impl Lent {
         grant.map_or(0, |grant| grant.more.load(Ordering::Relaxed))
     }
 
-    /// Leases `more` more bytes. Without a grant, nothing is counted.
+    /// Takes a lease of `more` further bytes. Without a grant, nothing is counted.
     pub(crate) fn grow(&self, path: &Path, more: u64) -> Result<(), Shortage> {
         let Some(grant) = self.grant.as_ref().filter(|_| more > 0) else {
             return Ok(());
@@ -253,7 +253,7 @@ impl Index {
     pub fn opener(&self) -> Opener {
         let mut options = self.options.clone();
         let lender = self.lent.as_ref().map(|lent| {
-            // Memory that a catalog leased is no option.
+            // Memory that a catalog leases to the index is none of its options.
             options.memory = None;
             (lent.lender.clone(), lent.number)
         });

@@ -39,8 +39,8 @@ pub(super) fn listed(
     Ok(ids)
 }
 
-/// The `most` lowest live ids, from `least` on, of vectors that were inserted since the build. The
-/// caller excludes concurrent changes, or does not depend on them.
+/// The `most` lowest live ids, from `least` on, of vectors that were inserted since the build. If
+/// changes run concurrently, the result belongs to no single read timestamp.
 pub(super) fn new_ids(overlay: &Overlay, least: u64, most: usize) -> BTreeSet<u64> {
     let mut ids: BTreeSet<u64> = overlay.inserted.read().from(least).take(most).collect();
     for fresh in &overlay.fresh {
@@ -158,7 +158,7 @@ impl Index {
     ///
     /// # Errors
     /// The file of ids cannot be read or is damaged. If an earlier version wrote the index without
-    /// such a file, the records.
+    /// such a file, this applies to the records.
     pub fn ids(&self, after: Option<u64>, most: usize) -> Result<Vec<u64>, Error> {
         self.ids_in_order(after, most)
             .map_err(|error| self.outdated(error))
@@ -171,7 +171,7 @@ impl Index {
         let carried;
         let overlay = match self.overlay() {
             Some(overlay) => overlay,
-            // The log is empty, but ids of the build may have been deleted in an earlier log.
+            // The log is empty, but the checkpoint may have direct inserts and their deletes.
             None => {
                 carried = Overlay::carried(self.carried());
                 &carried

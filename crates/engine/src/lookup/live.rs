@@ -8,7 +8,7 @@ use crate::progress::{Progress, Silent};
 use crate::update::{Seen, Snapshot};
 use crate::{Error, LiveIndex};
 
-/// How often ids are looked up again that are in the index and were not found, since they were
+/// The most repetitions of a look-up that did not find an id of the index, since the id was
 /// replaced too often meanwhile. After that, changes wait for one more look-up.
 const TRIES: usize = 8;
 

@@ -117,7 +117,7 @@ impl Wanted {
         })
     }
 
-    /// Records the vector of an id, unless a vector with a higher node was recorded.
+    /// Records the vector of an id, unless one with the same or a higher node was recorded.
     fn take(&mut self, id: u64, found: Found, vector: &[u8]) {
         let Some(&place) = self.places.get(&id) else {
             return;

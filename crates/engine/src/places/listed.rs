@@ -29,9 +29,9 @@ pub struct Copies {
     pub removed: bool,
 }
 
-/// The copies at some places, of one index or of all. A server lists the copies of all machines
-/// under its index name. For one index, it lists the copies that this machine made, and the copies
-/// of the same checkpoint that another machine made.
+/// The copies at some places, of one index or of all. On a server, they are the copies of all
+/// machines under the index name that the place gives. For one index, they are the copies that this
+/// machine made, and the copies of the same checkpoint that another machine made.
 ///
 /// # Errors
 /// A place in memory, whose copies cannot be listed; a folder or a server that cannot be read.

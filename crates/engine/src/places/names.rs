@@ -22,9 +22,9 @@ pub(super) struct Identity {
 
 impl Identity {
     /// The checkpoint of the index in a volume: a hash of its MANIFEST, which has a random number
-    /// for each checkpoint. The MANIFEST of an earlier version has none. There, two indexes of
-    /// equal size may have equal bytes, but different ids and lists. So the hash of such an index
-    /// covers the inode and the times of the file at `path` as well, and no other machine can
+    /// for each checkpoint. The MANIFEST of an earlier version has none. Then two indexes of equal
+    /// size may have the same MANIFEST, but different ids and lists. So the hash also covers the
+    /// device, inode, length and change time of the MANIFEST at `path`, and no other machine can
     /// compute it.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ pub(super) fn owner(path: &Path) -> String {
     hash.to_hex()[..16].to_owned()
 }
 
-/// The identity of a primary copy among all machines. Two machines that have an index under the
+/// The identity of a primary copy among all machines. So two machines that have an index under the
 /// same name do not replace each other's copies.
 pub(super) fn origin(path: &Path) -> String {
     let mut hasher = blake3::Hasher::new();

@@ -367,8 +367,8 @@ impl View {
     }
 
     /// Appends vectors that waited when the merge after this checkpoint began, and are in the next
-    /// checkpoint. It takes as many as are needed, if there are as many, after those changed
-    /// `since` are excluded.
+    /// checkpoint. Vectors that changed `since` are excluded. At least `k` of the others are
+    /// appended, if there are as many.
     fn merged_since(
         &self,
         query: &[u8],

@@ -185,7 +185,7 @@ impl Collection {
         out.resize(self.dim as usize, 0.0);
         to_f32(self.element, query, out);
         if self.metric.reduction() == Reduction::Normalised && normalize(out) == 0.0 {
-            let expected = "one with a length, since the metric is cosine";
+            let expected = "one that is not zero, since the metric is cosine";
             return Err(Error::call("a query", "a zero vector", expected));
         }
         Ok(())

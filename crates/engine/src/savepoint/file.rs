@@ -30,7 +30,7 @@ use blake3::Hash;
 const MAGIC: &[u8; 8] = b"STRATSAV";
 const VERSION: u32 = 2;
 
-/// The offset of the description, and the most bytes that it may have. A longer one is left out.
+/// The offset of the description, and its most bytes. A longer description is left out.
 const TOLD_AT: usize = 100;
 const MOST_TOLD: usize = BLOCK - TOLD_AT;
 
@@ -292,7 +292,7 @@ impl Content {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Reads the next blocks. All content before them was taken, and there is more.
+    /// Reads the next blocks. The caller has taken all content before them, and there is more.
     fn refill(&mut self) -> Result<(), Unfit> {
         let blocks = (self.left.div_ceil(PAYLOAD as u64)).min(WINDOW as u64) as usize;
         let mut bytes = vec![0; blocks * BLOCK];

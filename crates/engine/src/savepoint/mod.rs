@@ -11,9 +11,9 @@
 //! ```
 //!
 //! `file.rs` has the bytes of a savepoint. A savepoint is written under another name, synced and
-//! renamed, and then the directory is synced. So a file under a savepoint's name is complete, or it
-//! is the complete one before. Savepoints lie in the volume of the index. The build holds the lock
-//! of this volume, so two builds never write the same savepoint.
+//! renamed, and then the directory is synced. So a file under a savepoint's name is always
+//! complete: the new savepoint, or the one before. Savepoints lie in the volume of the index. The
+//! build holds the lock of this volume, so two builds never write the same savepoint.
 //!
 //! **A savepoint is a hint.** It names the *origin* of the build (`origin.rs`: BLAKE3 of the rows,
 //! the options and the version of the build). It also names its *input*: a hash of the origin and
@@ -351,7 +351,7 @@ impl<'a> Savepoints<'a> {
     }
 
     /// The content of a savepoint, as `read` decodes it. `None` if there is none with this origin
-    /// and input, or if it is not complete.
+    /// and input, or if it is damaged or cannot be read.
     pub(crate) fn read<T>(
         &self,
         (what, part): (What, u32),

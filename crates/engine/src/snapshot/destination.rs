@@ -2,7 +2,7 @@
 //! durable.
 //!
 //! ```text
-//!   SNAPSHOT.new            made first and synced; while it exists, the other files may go
+//!   SNAPSHOT.new            made first and synced; while it exists, other files may be removed
 //!   graph-000004  ..        written and synced
 //!   SNAPSHOT.new            the MANIFEST is written into it, and synced
 //!   SNAPSHOT.new ─> MANIFEST    renamed, directory synced

@@ -9,11 +9,11 @@
 //!               SNAPSHOT.new ─renamed─> MANIFEST                     destination.rs
 //! ```
 //!
-//! **Which state.** An index must survive a crash at any time. So no process overwrites the files
-//! that the MANIFEST names, as long as the MANIFEST is unchanged. A copy of these files, with the
-//! log up to its length at a later time, is the index at this time. A [`LiveIndex`] chooses a time
-//! at which no call is half done. If another process changes the index, a call may be half done, as
-//! after a crash: then some of its rows are in the copy.
+//! **Which state.** An index must survive a crash at any time. So no process overwrites bytes that
+//! the MANIFEST needs, as long as the MANIFEST is unchanged. A copy of the files that it names,
+//! with the log up to its length at a later time, is the index at that later time. A [`LiveIndex`]
+//! chooses a time at which no call is half done. If another process changes the index, a call may
+//! be half done, as after a crash: then some of its rows are in the copy.
 //!
 //! **Which files may change** during the copy:
 //!

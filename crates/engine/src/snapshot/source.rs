@@ -10,8 +10,8 @@ use stratann_tier::{TierError, Volume, VolumeReader};
 use crate::durable::{inserts, log_name, log_number};
 use crate::{Error, stored};
 
-/// How often the front of a log is read before it counts as damaged. A writer may be writing its
-/// marks.
+/// How often the front of a log is read before it counts as damaged. A reading may fail while a
+/// writer writes the marks.
 const TRIES: usize = 100;
 
 /// The index that one MANIFEST names.
@@ -130,7 +130,7 @@ impl<'a> Source<'a> {
     }
 
     /// The logs from the first one that the MANIFEST needs, in their present state. `None` if one
-    /// of them is gone, since another MANIFEST was committed.
+    /// of them was removed meanwhile, by a merge or by a writer that found it empty.
     ///
     /// # Errors
     /// A log cannot be read.

@@ -71,7 +71,7 @@ pub(crate) fn clusters(
     let length = table.file_length(kind.1);
     if length != entry.length {
         return wrong(format!(
-            "its posting lists have {length} bytes; their file has {}",
+            "its posting lists have {length} bytes, but their file has {}",
             entry.length
         ));
     }
@@ -88,7 +88,7 @@ pub(crate) fn clusters(
     if !right {
         let vectors = manifest.vectors;
         return wrong(format!(
-            "its posting lists have {records} vectors; the index has {vectors}"
+            "its posting lists have {records} vectors, but the index has {vectors}"
         ));
     }
     let stride = kind.1.stride(&shape);
@@ -142,7 +142,7 @@ pub(crate) fn heads(
     if found != clusters || heads.nodes.last().map(|&last| u64::from(last) + 1) != Some(clusters) {
         return Err(Error::Damaged {
             file,
-            what: format!("it has the heads of {found} clusters; the index has {clusters}"),
+            what: format!("it has the heads of {found} clusters, but the index has {clusters}"),
         });
     }
     Ok(heads)

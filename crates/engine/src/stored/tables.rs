@@ -13,7 +13,7 @@ use super::{damaged, entry, file_of, layout, pages, read_stream_whole, span};
 use crate::Error;
 use crate::stores::VectorsAt;
 
-/// Pages beyond its pages and nodes that a file with a placement may have.
+/// Allocated pages that a placement may have beyond the pages of its file and one for each node.
 const UNWRITTEN: u64 = 1 << 12;
 
 /// The directory of the file that holds the lists of the packed or decoupled layout.
@@ -107,7 +107,7 @@ pub(crate) fn placement_of(
             volume,
             MANIFEST,
             format!(
-                "it says {} pages of the placement; its file and {} nodes have at most {most}",
+                "it says that the placement has {} pages, but its file and {} nodes allow at most {most}",
                 facts.pages, facts.nodes
             ),
         ));
@@ -155,8 +155,8 @@ pub(crate) fn pending_of(
     Ok(PendingFile::decode(payload, nodes, vector_bytes, &file)?)
 }
 
-/// The number of reads of each page by the sample queries of the build. `None` if the build
-/// searched none. The counts are the pages of lists and of vectors.
+/// The number of reads of each page by the sample queries of the build. `None` if the build ran
+/// no sample queries. `lists` and `vectors` are the numbers of pages of lists and of vectors.
 pub(crate) fn heat(
     volume: &dyn Volume,
     manifest: &Manifest,

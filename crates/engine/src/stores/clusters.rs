@@ -341,7 +341,7 @@ impl ClusterStores {
             return Err(Error::Damaged {
                 file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
                 what: format!(
-                    "it names no file of the vectors from {} on; there are {} vectors",
+                    "it names no file of the vectors from {} on, but there are {} vectors",
                     last.unwrap_or(self.built),
                     self.nodes
                 ),
@@ -524,7 +524,7 @@ impl ClusterStores {
             return Err(Error::Damaged {
                 file: file.clone(),
                 what: format!(
-                    "cluster {cluster} has {} vectors, and its table says another number",
+                    "cluster {cluster} has {} vectors, but its table says another number",
                     view.records()
                 ),
             });
@@ -726,7 +726,7 @@ impl ClusterStores {
         Error::Damaged {
             file: self.files[self.place(cluster).file].file.clone(),
             what: format!(
-                "cluster {cluster} has vector {node}; there are {} vectors",
+                "cluster {cluster} has vector {node}, but there are only {} vectors",
                 self.nodes
             ),
         }

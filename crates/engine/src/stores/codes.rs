@@ -221,7 +221,7 @@ pub(crate) fn each_code(
     Err(Error::Damaged {
         file: stored::name_of(volume, &entry.name),
         what: format!(
-            "it has {nodes} codes of {code_bytes} bytes; the index has {} vectors",
+            "it has {nodes} codes of {code_bytes} bytes, but the index has {} vectors",
             manifest.vectors
         ),
     })

@@ -417,7 +417,7 @@ impl Check<'_> {
         for node in others {
             if node >= shape.vectors {
                 let what = format!(
-                    "cluster {cluster} has vector {node}; there are {} vectors",
+                    "cluster {cluster} has vector {node}, but there are only {} vectors",
                     shape.vectors
                 );
                 self.report.problem(name, Some(offset), what);

@@ -116,7 +116,9 @@ impl Check<'_> {
             ));
         }
         if last.kept.is_some() {
-            self.claim("its last segment takes new vectors, but a merge kept it".into());
+            self.claim(
+                "its last segment takes new vectors, but it is one that a merge kept".into(),
+            );
         }
     }
 

@@ -202,7 +202,7 @@ impl Check<'_> {
         let said = ranges.fold(0u64, u64::saturating_add);
         if said > later {
             let what = format!(
-                "it lists {said} external ids that were inserted after the build; {later} of them are on nodes"
+                "it lists {said} external ids that were inserted after the build, but only {later} of them are on nodes inserted since"
             );
             self.report.problem(&tables.name, None, what);
         }

@@ -233,7 +233,9 @@ impl RowsReader {
         for at in first..self.rows() {
             let entry = self.entry_ahead(at, &mut windows, AHEAD)?;
             if last.is_some_and(|last| last >= entry.node) {
-                return Err(self.damaged(format!("the node of entry {at} does not ascend")));
+                return Err(self.damaged(format!(
+                    "the node of entry {at} is not above the node of the entry before"
+                )));
             }
             last = Some(entry.node);
             let to = entry.offset.saturating_add(AHEAD).min(self.bytes());
