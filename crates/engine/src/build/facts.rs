@@ -177,7 +177,7 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     let high = wanted.map_or(stored, |low_codes| low_codes.high_bytes(stored));
     match options.code_bytes {
         Some(asked) if asked != high => {
-            let expected = format!("{high} as in the codebook, or no such option");
+            let expected = format!("{high}, as in the codebook, or no such option");
             Err(Error::call("code bytes", asked, expected))
         }
         _ => Ok(stored),

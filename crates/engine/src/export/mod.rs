@@ -9,8 +9,8 @@
 //! ```
 //!
 //! **Which vectors.** All vectors that are live at one read timestamp, each once, bit for bit as it
-//! was inserted. Other threads and processes may change the index meanwhile. The process that
-//! changes the index keeps this version of the index for the export. If another process changes it,
+//! was inserted. Other threads and processes may change the index meanwhile. If this process has
+//! the index open for changes, it keeps this version for the export. If another process changes it,
 //! pages may be gone, and the export fails with [`Error::Outdated`]. A [snapshot](crate::snapshot)
 //! of the index can be exported in any case.
 //!

@@ -116,7 +116,7 @@ impl<'a> Lexer<'a> {
                 let Some(symbol) = SYMBOLS.iter().find(|symbol| trimmed.starts_with(**symbol))
                 else {
                     let reason = format!(
-                        "no token begins with {first:?}; write texts in quotes, and names that are not plain words in backticks"
+                        "no token begins with {first:?}; texts need quotes, and names that are not plain words need backticks"
                     );
                     return Err(self.place(begin).error(reason));
                 };

@@ -47,7 +47,7 @@ impl Schema {
                 false => Err(Error::call(
                     format!("the value of column {name:?}"),
                     format!("of type {kind}"),
-                    format!("of type {known}, as its other values"),
+                    format!("of type {known}, as its other values are"),
                 )),
             };
         }

@@ -89,7 +89,7 @@ pub(crate) fn shuffle(
     let (stretch, at_once) = stretches(memory, threads.max(1));
     let _stage = Stage::begin(
         progress,
-        "pages, nodes that share one",
+        "pages, choosing their nodes",
         (nodes * ROUNDS) as u64,
     );
     let mut shuffled = Shuffled {

@@ -349,7 +349,12 @@ impl Records<'_> {
                 // The fault is on a later page, and is reported there too.
                 (Err(error), Some(node)) if read.left > 0 && slot + 1 == read.records.len() => {
                     let place = NodeAt { file, offset, node };
-                    check.node_problem(place, format_args!("does not run on: {error}"));
+                    check.node_problem(
+                        place,
+                        format_args!(
+                            "has a record that does not continue on the next page: {error}"
+                        ),
+                    );
                     continue;
                 }
                 // The remainder of a garbage record does not matter either.

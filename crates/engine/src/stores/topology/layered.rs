@@ -179,7 +179,7 @@ impl Composable for LayeredPages {
         self.pages.encode_list(&self.lists, node, list, out)
     }
 
-    /// Appends the leading part. The trailing part joins the last segment, and has the model of all
+    /// Appends the leading part. The trailing part joins the last segment, whose model encodes all
     /// nodes inserted after the build.
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.leading_part(node, vector, out)
