@@ -160,7 +160,7 @@ endef
 
 define make-environment
 	$(call make-venv,$(1))
-	"$(1)/bin/python" -m pip install --quiet --disable-pip-version-check "maturin>=1.9.4,<2" "numpy>=1.20" "pytest>=7" pandas pyarrow $(2) mypy
+	"$(1)/bin/python" -m pip install --quiet --disable-pip-version-check "maturin>=1.9.4,<2" "numpy>=1.20" "pytest>=7" pandas polars pyarrow $(2) mypy
 	@touch "$(1)/ready"
 endef
 

@@ -430,6 +430,22 @@ impl Error {
         }
     }
 
+    /// The same error, about a part of an argument: `whole` is put before its name.
+    pub(crate) fn within(self, whole: &str) -> Self {
+        match self {
+            Self::Call {
+                what,
+                found,
+                expected,
+            } => Self::Call {
+                what: format!("{whole}: {what}"),
+                found,
+                expected,
+            },
+            other => other,
+        }
+    }
+
     /// An error of a codec, with its place.
     pub(crate) fn codec(place: impl Into<String>, source: CodecError) -> Self {
         Self::Codec {

@@ -128,11 +128,17 @@ fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
 }
 
 /// Names of arguments in other libraries, and their names here.
-const ELSEWHERE: [(&str, &str); 15] = [
+const ELSEWHERE: [(&str, &str); 21] = [
     ("top_k", "k"),
     ("topk", "k"),
     ("n_neighbors", "k"),
     ("limit", "k"),
+    ("n_results", "k"),
+    ("where", "filter"),
+    ("expr", "filter"),
+    ("query_filter", "filter"),
+    ("payloads", "payload"),
+    ("num_threads", "threads"),
     ("ef", "list_size"),
     ("ef_search", "list_size"),
     ("dim", "dimension"),

@@ -338,6 +338,8 @@ def test_a_call_that_looks_at_names_is_the_call():
         ({"zzz": 20}, [r"has no argument \"zzz\"$"]),
         ({"top_k": 20}, [r"has no argument \"top_k\" \(did you mean \"k\"\?\)"]),
         ({"ef_search": 20}, [r"did you mean \"list_size\""]),
+        ({"n_results": 20}, [r"did you mean \"k\""]),
+        ({"where": "a == 1"}, [r"did you mean \"filter\""]),
         ({"names": ["a"]}, ["has no argument \"names\""]),
         ({"strategy": 5}, ["strategy=5: pass a str"]),
         ({"navigation": "yes"}, ["navigation='yes': pass a bool"]),

@@ -189,6 +189,9 @@ def test_tables_of_other_packages(tmp_path, small):
     )
     index = stratann.build(small[:3], tmp_path / "arrow.idx", attributes=table)
     assert index.attributes(range(3)) == expected
+    polars = pytest.importorskip("polars")
+    index = stratann.build(small[:3], tmp_path / "polars.idx", attributes=polars.from_arrow(table))
+    assert index.attributes(range(3)) == expected
 
 
 def test_whole_floats_of_arrays_go_where_integers_are():

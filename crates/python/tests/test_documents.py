@@ -176,6 +176,15 @@ def test_one_text_is_no_list_of_ids(documents, tmp_path):
         Documents(tmp_path / "b.idx", filterable="year")
 
 
+def test_an_id_may_be_a_uuid(documents):
+    first, second = uuid.UUID(int=1), uuid.UUID(int=2)
+    documents.put([Document(id, "one", {}, vector(0)) for id in (first, str(second))])
+    assert [document.id for document in documents.get([str(first), second])] == [str(first), str(second)]
+    assert documents.delete([first]) == 1 and documents.get([first, second])[0] is None
+    with pytest.raises(TypeError, match=r"row 0 is UUID.*stratann\.documents\.Documents"):
+        stratann.build(numpy.zeros((1, 4), numpy.float32), "unused.idx", ids=[first])
+
+
 def test_what_is_there_is_replaced_skipped_or_refused(documents):
     documents.put([document(1, x=1), document(2, x=1)])
     assert documents.put([document(2, x=2), document(3, x=2)], existing="skip") == ["id 3"]

@@ -24,6 +24,7 @@ import itertools
 import operator
 import pathlib
 import sys
+import uuid
 import warnings
 from typing import Any, Iterable, List, Optional, Set, Tuple
 
@@ -384,7 +385,8 @@ def _whole(cells: Any) -> NDArray[numpy.uint64]:
             if cell is None or _is_missing(cell):
                 raise ValueError(f"ids: row {row} is missing ({cell!r}). Leave it out") from None
             if not isinstance(cell, (float, numpy.floating)):
-                raise TypeError(f"ids: row {row} is {cell!r}; ids are integers from 0 to 2^64 - 2") from None
+                remedy = ". For texts and UUIDs use stratann.documents.Documents" if isinstance(cell, (str, uuid.UUID)) else ""
+                raise TypeError(f"ids: row {row} is {cell!r}; ids are integers from 0 to 2^64 - 2{remedy}") from None
             number = int(_whole_floats(numpy.array([cell]), row)[0])
         if not 0 <= number <= MOST_ID:
             raise _no_id(row, number)

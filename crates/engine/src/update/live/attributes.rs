@@ -335,10 +335,7 @@ impl LiveIndex {
         for at in 0..rows {
             let mut row = attributes.row(at)?;
             let taken = schema.take(&mut row).and_then(|()| encoded(&row));
-            taken.map_err(|error| {
-                let what = format!("row {at} of {name}");
-                Error::call(what, error, "a row that its columns can take")
-            })?;
+            taken.map_err(|error| error.within(&format!("row {at} of {name}")))?;
         }
         Ok(())
     }
@@ -554,8 +551,8 @@ fn complete(
             // The rows before it are set first.
             Err(_) if at > 0 => return Ok(at),
             Err(error) => {
-                let what = format!("the row of id {id}, with its earlier attributes");
-                return Err(Error::call(what, error, "a row that its columns can take"));
+                let whole = format!("the row of id {id}, with its earlier attributes");
+                return Err(error.within(&whole));
             }
         }
     }

@@ -19,6 +19,7 @@ import inspect
 import json
 import operator
 import os
+import uuid
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import numpy
@@ -63,12 +64,23 @@ class IdCollisionError(StratannError):
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A document: its id, its content, its metadata, and its vector, (d,), or None."""
+    """A document: its id (a UUID becomes its text), its content, its metadata, and its vector, (d,),
+    or None.
+    """
 
     id: str
     content: Any = None
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     vector: Any = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.id, uuid.UUID):
+            object.__setattr__(self, "id", str(self.id))
+
+
+def _texts(ids: List[Any]) -> List[Any]:
+    """Ids of documents, with the texts of UUIDs."""
+    return [str(id) if isinstance(id, uuid.UUID) else id for id in ids]
 
 
 def hash_of(id: str) -> int:
@@ -201,7 +213,7 @@ class Documents:
         """Documents by their ids, in that order. None stands for an id that does not exist. A
         single text in place of a list of ids is a TypeError.
         """
-        ids = listed(ids, "ids", "get({})")
+        ids = _texts(listed(ids, "ids", "get({})"))
         if not ids:
             return []
         numbers = _hashes(ids)
@@ -429,7 +441,7 @@ class Documents:
         """Deletes documents by their ids, and returns how many existed. A single text in place of a
         list of ids is a TypeError, since its letters would be taken for ids.
         """
-        wanted = list(dict.fromkeys(listed(ids, "ids", "delete({})")))
+        wanted = list(dict.fromkeys(_texts(listed(ids, "ids", "delete({})"))))
         with self._handle.lock:
             if not wanted or self.index() is None:
                 return 0
