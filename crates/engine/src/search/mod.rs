@@ -149,11 +149,12 @@ pub struct SearchOptions {
     /// replaces `list`, which is ignored. A search considers as many candidates as this recall took
     /// in the measurements, by the distance of the query's answers
     /// ([`calibrate`](crate::calibrate)). A cluster index probes as many clusters, by the distance
-    /// of the nearest head. It cannot be combined with `stop_early` or `probes`. It needs the
-    /// preset's strategy as far as PRESS goes: PRESS with a preset of PRESS, and not PRESS with any
-    /// other.
+    /// of the nearest head.
+    ///
+    /// It cannot be combined with `stop_early` or `probes`. The recall was measured with the
+    /// preset's strategy. So the strategy must be PRESS if the preset's is, and another one if not.
     pub recall: Option<f64>,
-    /// The order of filter and search. `None` chooses by the expected cost of each way. Without a
+    /// The way of a search with a filter. `None` chooses by the expected cost of each way. Without a
     /// filter, only `None` is taken.
     pub way: Option<Way>,
     /// Whether to measure the time of each part ([`SearchResults::parts`]). The measurement itself
@@ -428,8 +429,8 @@ impl Index {
     }
 
     /// As [`search_observed`](Index::search_observed), but only vectors on storage are answers.
-    /// Vectors inserted or deleted since the checkpoint are none. `left_out` has nodes that are no
-    /// answer of a query, and that may not be traversed either.
+    /// Vectors inserted or deleted since the checkpoint are none. `left_out` has a node
+    /// for each query, which is no answer of it. [`LeftOut`] says whether the walk traverses it.
     pub(crate) fn search_leaving_out(
         &self,
         queries: &dyn VectorSource,
@@ -617,7 +618,7 @@ impl Index {
             (None, None) => None,
             (None, Some(way)) => {
                 let expected =
-                    "nothing, since it orders filter and search, and this search has no filter";
+                    "nothing, since it applies to a search with a filter, and this search has none";
                 return Err(Error::call("way", way, expected));
             }
         };

@@ -198,7 +198,7 @@ enum Before {
     Kept(Arc<State>),
 }
 
-/// The places of an id.
+/// Whether an id is in the build and in the index.
 #[derive(Clone, Copy)]
 struct Known {
     /// The build of the checkpoint has it.
@@ -214,7 +214,7 @@ impl State {
         &self.overlay.fresh[self.overlay.fresh.len() - 1]
     }
 
-    /// Looks up the places of an id. Called once before a change is logged, so that nothing can
+    /// Looks up an id. Called once before a change is logged, so that nothing can
     /// fail afterwards.
     fn known(&self, id: u64) -> Result<Known, Error> {
         let built = self.ids.contains(id)?;
@@ -304,7 +304,8 @@ pub struct LiveIndex {
     submitted: Arc<Submitted>,
     /// The sequence number of the log up to which the last checkpoint has the changes.
     checkpointed: AtomicU64,
-    /// Bytes of the budget that later records of the log need when the index is opened again.
+    /// Bytes that the changes logged since that checkpoint are charged when the index is opened
+    /// again.
     charged: AtomicU64,
     /// After a failed rebalance, the number of waiting vectors at which it is tried again.
     rebalance_after: AtomicU64,
@@ -818,8 +819,8 @@ impl LiveIndex {
         }
     }
 
-    /// Keeps the checkpoint before the last merge from now on, with its memory and storage. For
-    /// callers whose requests to it are not answered yet.
+    /// From now on, keeps the checkpoint before each merge, with its memory and storage. It serves
+    /// callers that still have unanswered requests about it.
     pub(crate) fn keep_before(&self) {
         let mut before = self.before.lock();
         if let Before::Unwanted = *before {
@@ -836,8 +837,8 @@ impl LiveIndex {
         drop(kept);
     }
 
-    /// The checkpoint before the last merge, if it is kept, at the time of its replacement. Then
-    /// the current state.
+    /// The checkpoint before the last merge, as the merge replaced it, if it is kept; and the
+    /// current state.
     pub(crate) fn snapshots(&self) -> (Option<Snapshot>, Snapshot) {
         // In this order: a merge first puts the replaced state into `before`, and then the new one
         // into `state`. So if `now` is from a merge, `before` has its predecessor.
@@ -913,7 +914,7 @@ impl LiveIndex {
         &self.health
     }
 
-    /// Syncs all inserts and deletes before the call.
+    /// Syncs all inserts and deletes that were made before this call.
     ///
     /// # Errors
     /// The log cannot be written.
