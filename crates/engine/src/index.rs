@@ -394,7 +394,7 @@ impl Index {
             kind.open_navigation(&*volume, entry)?;
         }
         let ids_file = match manifest.file(FileKind::Ids.name()) {
-            // If it cannot be opened, only look-ups of ids fail. Searches do not need it.
+            // If it cannot be opened, look-ups read ids from the records. Searches do not need it.
             Some(entry) => volume.open_reader(&entry.name).ok().map(Arc::from),
             None => None,
         };

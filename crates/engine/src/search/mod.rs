@@ -154,8 +154,8 @@ pub struct SearchOptions {
     /// It cannot be combined with `stop_early` or `probes`. The recall was measured with the
     /// preset's strategy. So the strategy must be PRESS if the preset's is, and another one if not.
     pub recall: Option<f64>,
-    /// The way of a search with a filter. `None` chooses by the expected cost of each way. Without a
-    /// filter, only `None` is taken.
+    /// The way of a search with a filter. `None` chooses by the expected cost of each way. Without
+    /// a filter, only `None` is taken.
     pub way: Option<Way>,
     /// Whether to measure the time of each part ([`SearchResults::parts`]). The measurement itself
     /// costs time.

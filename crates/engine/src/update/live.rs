@@ -302,7 +302,7 @@ pub struct LiveIndex {
     filling: AtomicUsize,
     /// Submitted searches that have not ended.
     submitted: Arc<Submitted>,
-    /// The sequence number of the log up to which the last checkpoint has the changes.
+    /// The sequence number up to which the last checkpoint has the changes of the log.
     checkpointed: AtomicU64,
     /// Bytes that the changes logged since that checkpoint are charged when the index is opened
     /// again.
@@ -331,9 +331,9 @@ impl std::fmt::Debug for LiveIndex {
 }
 
 impl Drop for LiveIndex {
-    /// Removes a log without records, and makes a checkpoint, so that inserts need not be replayed.
-    /// In a forked process it does nothing, since the index belongs to the parent. Its locks may be
-    /// held by threads that this process does not have.
+    /// Removes a log without records, and makes a checkpoint of direct inserts, which then need not
+    /// be replayed. In a forked process it does nothing, since the index belongs to the parent. Its
+    /// locks may be held by threads that this process does not have.
     fn drop(&mut self) {
         if !self.home.is_here() {
             return;
