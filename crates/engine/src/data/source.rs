@@ -508,7 +508,7 @@ pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
         // Rows are read by position, in any order: pipes and directories cannot do that.
         let what = match about.is_dir() {
             true => "not a regular file but a directory. Give a file of vectors",
-            false => "not a regular file, and rows are read in any order. Copy it to a regular file",
+            false => "not a regular file, and rows are read in any order. Copy it to one",
         };
         let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
         return Err(DataError::io(name, "open", source));

@@ -118,7 +118,7 @@ pub struct SearchOptions {
     /// are slower. `None` is 32, or `k` if that is more ([`probes_of`](SearchOptions::probes_of)).
     ///
     /// A cluster index refuses the options of a walk: `strategy`, `navigation`, `whole_page`,
-    /// `rerank`, `stop_early`.
+    /// `rerank`, `stop_early`, `seeds`.
     pub probes: Option<usize>,
     /// W: reads in flight of a best-first beam, or the largest width of the pipeline.
     pub beam: Option<usize>,
@@ -132,10 +132,10 @@ pub struct SearchOptions {
     pub rerank: Option<Rerank>,
     /// The width of [`Strategy::Press`]. Other strategies ignore it.
     pub press: Press,
-    /// As [`Press::seeds`], for the other strategies without a navigation graph. So many nodes,
-    /// spread over the collection, are ranked by their codes (the low ones, if there are two). The
-    /// search begins near the nearest of them. With 0 it begins at the entry points, as in the
-    /// papers.
+    /// As [`Press::seeds`], for the other strategies without a navigation graph. This number of
+    /// nodes, spread over the collection, are ranked by their codes (the low ones, if there are
+    /// two). The search begins near the nearest of them. With 0 it begins at the entry points, as
+    /// in the papers.
     pub seeds: usize,
     /// Whether the distances of answers must be exact to the last bit, if nodes are ranked by the
     /// leading parts of their vectors. Then the trailing parts of all answers are read. In other
@@ -146,10 +146,9 @@ pub struct SearchOptions {
     /// seen. With the same list, such a search reads less and finds a little less.
     pub stop_early: bool,
     /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. It
-    /// replaces `list`, which is ignored. A search considers as many candidates as this recall took
-    /// in the measurements, by the distance of the query's answers
-    /// ([`calibrate`](crate::calibrate)). A cluster index probes as many clusters, by the distance
-    /// of the nearest head.
+    /// replaces `list`, which is ignored. A search considers as many candidates as it took in the
+    /// measurements ([`calibrate`](crate::calibrate)) for queries whose answers are as far. A
+    /// cluster index probes as many clusters as it took for queries whose nearest head is as far.
     ///
     /// It cannot be combined with `stop_early` or `probes`. The recall was measured with the
     /// preset's strategy. So the strategy must be PRESS if the preset's is, and another one if not.

@@ -494,8 +494,8 @@ impl LiveIndex {
         }
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
-        // If vectors were inserted through it and no checkpoint has them, they are replayed from
-        // the log.
+        // If vectors were inserted through the old index and no checkpoint has them, they are
+        // replayed from the log.
         let nodes = manifest
             .placement
             .map_or(manifest.vectors, |facts| facts.nodes);

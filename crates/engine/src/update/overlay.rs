@@ -176,9 +176,9 @@ pub(crate) struct Tombstones {
     shards: [RwLock<Shard>; SHARDS],
     /// Nodes whose records were met and are dead, by their last bits, with the moment of the death.
     /// A search learns that a node is deleted when it reads the node's id, which is stored with the
-    /// vector. Later searches know when they meet the node. A table of all deleted nodes would need
-    /// a table from id to node, with memory for each vector. This one takes some bytes for each
-    /// deleted vector.
+    /// vector. Later searches know it as soon as they meet the node. A table of all deleted nodes
+    /// would need a table from id to node, with memory for each vector. This one takes some bytes
+    /// for each deleted vector.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
     /// The moment up to which all dead nodes with rows were met.
     rows_met: Mutex<Option<u32>>,
