@@ -88,7 +88,7 @@ pub enum Error {
     /// The memory budget of a catalog cannot hold the changes of an index beside the indexes in
     /// use.
     #[error(
-        "memory budget of {budget} bytes: no memory for {what} beside {others} that are in use, for {} s. Close unused indexes \
+        "memory budget of {budget} bytes: no memory for {what} beside {others} that are in use (waited {} s). Close unused indexes \
          (`index.close()`, or the end of its `with` block; in Rust drop the `LiveIndex`), or open the catalog with {needs} bytes",
         waited.as_secs()
     )]
@@ -320,7 +320,8 @@ pub enum ErrorKind {
     Halted,
     /// A commit may not survive a crash of the machine, since a sync failed.
     Undurable,
-    /// Bytes that contradict themselves or each other, or whose version is later than this program.
+    /// Bytes that contradict themselves or each other, or of a version that this program does not
+    /// know.
     Damaged,
     /// A file of vectors with wrong contents.
     Data,

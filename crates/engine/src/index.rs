@@ -5,7 +5,8 @@
 //!   INDEX/graph-…       pages of nodes (packed-…, adjacency-…): read by searches, and loaded as
 //!                       far as the budget allows
 //!   INDEX/directory-…   the page of each node, and the tables that decode lists and vectors
-//!   INDEX/vectors-…-…   segments of vectors apart from lists, and their chunks-…-… of places
+//!   INDEX/vectors-…-…   segments of vectors, if these are apart from lists; chunks-…-… have the
+//!                       place of each vector in its segment
 //!   INDEX/rows-…-…      attributes and payloads, and columns-…-… with the nodes that have a value;
 //!                       the first keys of groups are in memory
 //!   INDEX/codebook-…    PQ centroids     ┐
@@ -15,8 +16,8 @@
 //!   INDEX/inline-…      in place of graph-…: pages of nodes with the codes of their neighbours
 //!   INDEX/entries-…     in place of codes-…: entry points and their codes
 //!
-//!   INDEX/clusters-…    in a cluster index: the length of each posting list. With navigation-… it
-//!                       has the heads. In memory while open
+//!   INDEX/clusters-…    in a cluster index: the length of each posting list. It is in memory while
+//!                       open, as is navigation-…, the graph over the heads
 //!   INDEX/grouped-…     posting lists (replicated-…, postings-… with addressed-…)
 //!
 //!   INDEX/amended-…     clusters rewritten since the build, and the valid posting list of
@@ -87,10 +88,10 @@ pub struct Index {
     memory_plan: MemoryPlan,
     /// The measured recall of searches.
     recall: Recall,
-    /// Whether codes describe the vectors badly that were inserted since the last build or merge.
+    /// Whether codes describe the vectors inserted since the last build or merge badly.
     drift: Drift,
     shared: Arc<Shared>,
-    /// Ids that were inserted and deleted since the build, by the checkpoint.
+    /// Ids inserted or deleted since the build, as the checkpoint has them.
     carried: CarriedIds,
     /// The nodes of the build by external id. The file of ids stays open, since a merge of another
     /// process may remove its name. The table over it is made at the first look-up of ids.
@@ -265,7 +266,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Opens the files of a manifest, which may not be committed yet.
+    /// Opens the files of a manifest, which need not be committed yet.
     pub(crate) fn assemble(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -393,7 +394,7 @@ impl Index {
             kind.open_navigation(&*volume, entry)?;
         }
         let ids_file = match manifest.file(FileKind::Ids.name()) {
-            // If it cannot be opened, only look-ups of ids fail. Searches do not need it.
+            // If it cannot be opened, look-ups read ids from the records. Searches do not need it.
             Some(entry) => volume.open_reader(&entry.name).ok().map(Arc::from),
             None => None,
         };
@@ -471,9 +472,9 @@ impl Index {
             .map_or(self.len(), |overlay| overlay.live(self.nodes()))
     }
 
-    /// Whether the index in its directory is still the one that was opened. False if another
-    /// process has merged, made a checkpoint or begun a log since, or if the directory was moved,
-    /// removed or replaced. Open the index again to see the changes. Until then this handle answers
+    /// Whether the index in its directory is still as it was opened. False if another process has
+    /// logged a change, made a checkpoint or merged since, or if the directory was moved, removed
+    /// or replaced. Open the index again to see the changes. Until then this handle answers
     /// from the state at its opening.
     ///
     /// # Errors
@@ -508,7 +509,7 @@ impl Index {
         usize::from(self.manifest.has_placeholder())
     }
 
-    /// Ids that were inserted and deleted since the build, by the checkpoint.
+    /// Ids inserted or deleted since the build, as the checkpoint has them.
     pub(crate) fn carried(&self) -> &CarriedIds {
         &self.carried
     }

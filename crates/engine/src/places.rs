@@ -15,10 +15,10 @@
 //! | `ssd:/folder` | copies in a folder on another disk, as files of an SSD |
 //! | `mapped:/folder` | mapped copies in a folder: /dev/shm, or a file system on memory (DAX) |
 //! | `dram` | copies in this process's memory, which count towards its budget |
-//! | `remote:host:port/name` | copies in a `memory-server`, over TCP; `remote-tls:` encrypts |
+//! | `remote:host:port/name` | copies in `stratann memory-server` (TCP); `remote-tls:` encrypts |
 //! | `remote:shm:/path/name` | the same through shared memory, of a server on this machine |
 //! | `remote:ucx:host:port/name` | the same through UCX: RDMA if there is a card (feature `ucx`) |
-//! | `ssd-model`, `rdma-model`, … | copies in memory that answer with the delay of the device |
+//! | `ssd-model`, `rdma-model`, `cxl-model`, `nvm-model` | memory with the delay of the device |
 //!
 //! **The index folder stays whole.** A place has only copies, and every change is written to the
 //! folder first. So an index can be moved, copied or opened without any place. The loss of a place
@@ -157,7 +157,7 @@ impl FromStr for Placed {
         let found = Self::ALL.into_iter().find(|role| role.name() == text);
         found.ok_or_else(|| match text {
             "codes" => "codes have no place of their own, since they are in memory while an index is open, or in the nodes on storage".into(),
-            "ids" => "ids have no place of their own, since they are in the pages, and their table is read only when an index is changed".into(),
+            "ids" => "ids have no place of their own, since they are in the pages, and their table is read only to change the index or look up ids".into(),
             "log" => "the log has no place of its own, since it stays in the folder of the MANIFEST".into(),
             _ => format!("`{text}` is no role. Place topology or vectors"),
         })
@@ -399,7 +399,7 @@ impl Places {
             None => Ok(()),
             Some(place) => Err(self.refuse(
                 place,
-                "a folder, such as mapped:/dev/shm/x, since a catalog opens indexes as its budget allows, and would copy one before",
+                "a folder, such as mapped:/dev/shm/x, since a catalog would copy the index before it reserves the memory",
             )),
         }
     }

@@ -74,7 +74,7 @@ named! {
         /// The order of the input file, as in DiskANN.
         Input = "input", "As in the input",
         /// Rows near each other in space are near each other on disk: recursive balanced bisection.
-        Locality = "locality", "Near vectors get near ids",
+        Locality = "locality", "Near vectors are stored near each other",
     }
 }
 
@@ -103,13 +103,13 @@ named! {
         /// At once. Each list that it joins is rewritten at once in its place. This is the baseline
         /// of OdinANN's Figure 9. If codes are in the pages, it is the only direct way, and needs
         /// no codes and no table in memory.
-        InPlace = "in-place", "At once, each page is written in place",
+        InPlace = "in-place", "At once, and each changed page is rewritten in place",
         /// At once. The records that it changes are written together, to pages with free slots
         /// (OdinANN §3.2).
-        Relocate = "relocate", "At once, records that change together go to pages with free slots (OdinANN)",
+        Relocate = "relocate", "At once, and changed records are written together to free slots (OdinANN)",
         /// At once. Changes of many inserts wait in memory, and are written together to the pages
         /// of their lists.
-        Accumulate = "accumulate", "At once, a page is written when it has the changes of many inserts",
+        Accumulate = "accumulate", "At once, and changes of pages are collected in memory and written together",
         /// Into the clusters on storage, some vectors at a time. Changed clusters are split, merged
         /// and rewritten (SPFresh). Until then the vector waits in memory.
         Rebalance = "rebalance", "Some vectors at a time join clusters, which are kept in balance (SPFresh)",

@@ -36,9 +36,9 @@ pub(crate) struct Crashed {
 /// Crashes during each operation of `work` on `before`. The work calls its second argument whenever
 /// it acknowledges something. Returns the number of operations.
 ///
-/// In slow tests the work is done anew for each crash, and meets the failure. By default it does so
-/// at every eighth one. The other machines are states of one run that does not fail: a crash leaves
-/// the same bytes there. `shift` moves the modes ([`crashes`]).
+/// In slow tests, each crash is a run of its own, which meets the failure. By default every eighth
+/// one is. The other machines are recorded states of one run without a failure, since a crash
+/// leaves the same bytes. `shift` moves the modes ([`crashes`]).
 pub(crate) fn each_crash(
     before: &SimVolume,
     shift: u64,

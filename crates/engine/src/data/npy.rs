@@ -6,17 +6,18 @@
 //!      6     2  version: 1.0, 2.0 or 3.0
 //!      8     2  length H of the header (u16; version 1), or
 //!      8     4  length H of the header (u32; versions 2 and 3)
-//! .     H  a Python dictionary, as {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+//!      .     H  a Python dictionary, such as
+//!               {'descr': '<f4', 'fortran_order': False, 'shape': (100, 128), }
 //!      .     .  the elements
 //! ```
 //!
 //! Arrays of two dimensions can be read, of `float32`, `float16`, `float64`, `uint8` or `int8`, in
-//! either byte order, in C's order or in Fortran's. Other forms than a source has are converted
-//! when they are read. `float64` becomes the nearest `float32`; a finite element that is too large
-//! for `float32` is an error.
+//! either byte order, in C's order or in Fortran's. Elements are converted when they are read, if
+//! a source has them in another form. `float64` becomes the nearest `float32`; a finite element
+//! that is too large for `float32` is an error.
 //!
-//! In Fortran's order the elements of a column are stored one after the other, so each column takes
-//! a read. An error about a dtype has the call that converts the array.
+//! In Fortran's order the elements of a column are stored one after the other, so some rows take a
+//! read for each column. An error about a dtype has the call that converts the array.
 
 use super::error::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};
@@ -627,8 +628,7 @@ mod tests {
             text.contains("row 1, column 1 is -1e300, for which float32 has no number"),
             "{text}"
         );
-        // Numbers that float32 does not have are left to the check of rows. Numbers that are too
-        // small become zero.
+        // NaN and infinity are left to the check of rows. Numbers that are too small become zero.
         let matrix = of([
             f64::NAN,
             f64::INFINITY,

@@ -415,7 +415,7 @@ const EXTENSIONS: &str = ".fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy";
 impl VectorFile {
     /// Opens a file of the format that its extension names, in any case: `.fbin .u8bin .i8bin .hbin
     /// .fvecs .bvecs .npy`. If `.crop_nb_N` follows the extension of a big-ann matrix, the file has
-    /// the first N rows of the number in its header.
+    /// N rows, although its header may have a larger number.
     ///
     /// A numpy array may have elements of `float64`, in big-endian order or in Fortran's. The
     /// elements are converted when they are read, `float64` to the nearest `float32`. A finite
@@ -508,7 +508,7 @@ pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
         // Rows are read by position, in any order: pipes and directories cannot do that.
         let what = match about.is_dir() {
             true => "not a regular file but a directory. Give a file of vectors",
-            false => "not a regular file, which can be read in any order. Copy it to one",
+            false => "not a regular file, and rows are read in any order. Copy it to one",
         };
         let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
         return Err(DataError::io(name, "open", source));

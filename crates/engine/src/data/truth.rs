@@ -1,7 +1,7 @@
 //! Ground truth: the exact nearest rows of each query, and recall against them.
 //!
 //! ```text
-//! .bin    queries n, k (u32 each), n*k ids (u32), n*k distances (f32; absent in a shorter file)
+//! .bin    queries n (u32), k (u32), n*k ids (u32), n*k distances (f32; may be absent)
 //! .bin64  queries n (u32), k (u32), n*k ids (u64), n*k distances (f32; may be absent)
 //! .ibin   queries n (u32), k (u32), n*k ids (i32)
 //! .ivecs  per query: k (u32), k ids (i32)
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! `.bin` is the format of big-ann-benchmarks. `.bin64` is the same with ids of 64 bits, for
-//! indexes with larger ids. If there is no neighbour, the id is the largest that the format has, at
-//! infinite distance.
+//! indexes with larger ids. The length of the file tells whether it has distances. If there is no
+//! neighbour, the id is the largest that the format has, at infinite distance.
 //!
 //! Distances follow the convention of `stratann_vector::Metric`: smaller is nearer, L2 squared.
 

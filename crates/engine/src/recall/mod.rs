@@ -140,7 +140,7 @@ impl Index {
             ("probes", options.probes.is_some()),
         ] {
             if given {
-                let expected = "one of them, since each ends a search";
+                let expected = "one of them, since each decides when a search ends";
                 return Err(Error::call(
                     format!("recall and {what}"),
                     "both given",

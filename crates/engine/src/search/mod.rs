@@ -118,7 +118,7 @@ pub struct SearchOptions {
     /// are slower. `None` is 32, or `k` if that is more ([`probes_of`](SearchOptions::probes_of)).
     ///
     /// A cluster index refuses the options of a walk: `strategy`, `navigation`, `whole_page`,
-    /// `rerank`, `stop_early`.
+    /// `rerank`, `stop_early`, `seeds`.
     pub probes: Option<usize>,
     /// W: reads in flight of a best-first beam, or the largest width of the pipeline.
     pub beam: Option<usize>,
@@ -132,10 +132,10 @@ pub struct SearchOptions {
     pub rerank: Option<Rerank>,
     /// The width of [`Strategy::Press`]. Other strategies ignore it.
     pub press: Press,
-    /// As [`Press::seeds`], for the other strategies without a navigation graph. So many nodes,
-    /// spread over the collection, are ranked by their codes (the low ones, if there are two). The
-    /// search begins near the nearest of them. With 0 it begins at the entry points, as in the
-    /// papers.
+    /// As [`Press::seeds`], for the other strategies without a navigation graph. This number of
+    /// nodes, spread over the collection, are ranked by their codes (the low ones, if there are
+    /// two). The search begins near the nearest of them. With 0 it begins at the entry points, as
+    /// in the papers.
     pub seeds: usize,
     /// Whether the distances of answers must be exact to the last bit, if nodes are ranked by the
     /// leading parts of their vectors. Then the trailing parts of all answers are read. In other
@@ -146,15 +146,15 @@ pub struct SearchOptions {
     /// seen. With the same list, such a search reads less and finds a little less.
     pub stop_early: bool,
     /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. It
-    /// replaces `list`, which is ignored. A search considers as many candidates as this recall took
-    /// in the measurements, by the distance of the query's answers
-    /// ([`calibrate`](crate::calibrate)). A cluster index probes as many clusters, by the distance
-    /// of the nearest head. It cannot be combined with `stop_early` or `probes`. It needs the
-    /// preset's strategy as far as PRESS goes: PRESS with a preset of PRESS, and not PRESS with any
-    /// other.
+    /// replaces `list`, which is ignored. A search considers as many candidates as it took in the
+    /// measurements ([`calibrate`](crate::calibrate)) for queries whose answers are as far. A
+    /// cluster index probes as many clusters as it took for queries whose nearest head is as far.
+    ///
+    /// It cannot be combined with `stop_early` or `probes`. The recall was measured with the
+    /// preset's strategy. So the strategy must be PRESS if the preset's is, and another one if not.
     pub recall: Option<f64>,
-    /// The order of filter and search. `None` chooses by the expected cost of each way. Without a
-    /// filter, only `None` is taken.
+    /// The way of a search with a filter. `None` chooses by the expected cost of each way. Without
+    /// a filter, only `None` is taken.
     pub way: Option<Way>,
     /// Whether to measure the time of each part ([`SearchResults::parts`]). The measurement itself
     /// costs time.
@@ -428,8 +428,8 @@ impl Index {
     }
 
     /// As [`search_observed`](Index::search_observed), but only vectors on storage are answers.
-    /// Vectors inserted or deleted since the checkpoint are none. `left_out` has nodes that are no
-    /// answer of a query, and that may not be traversed either.
+    /// Vectors inserted or deleted since the checkpoint are none. `left_out` has a node
+    /// for each query, which is no answer of it. [`LeftOut`] says whether the walk traverses it.
     pub(crate) fn search_leaving_out(
         &self,
         queries: &dyn VectorSource,
@@ -617,7 +617,7 @@ impl Index {
             (None, None) => None,
             (None, Some(way)) => {
                 let expected =
-                    "nothing, since it orders filter and search, and this search has no filter";
+                    "nothing, since it applies to a search with a filter, and this search has none";
                 return Err(Error::call("way", way, expected));
             }
         };

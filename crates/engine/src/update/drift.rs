@@ -209,7 +209,7 @@ impl Index {
         };
         let Some(drifted) = look(self, room, admission, progress)? else {
             return Ok(IndexHealth::not_looked_at(
-                "too few vectors are left of the last build or merge, or were inserted since",
+                "too few vectors are left of the last build or merge, or too few were inserted since",
             ));
         };
         self.drift().note(came, drifted);

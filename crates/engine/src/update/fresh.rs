@@ -58,11 +58,11 @@ const SCAN: usize = 256;
 /// `graph/vamana.rs`).
 const SLACK: f64 = 1.3;
 
-/// The most times that a candidate list is lengthened for deleted vectors in it.
+/// The largest factor by which a candidate list is lengthened for deleted vectors in it.
 const LONGEST: usize = 4;
 
-/// The factor by which a list grows if the search met too few live vectors. After that search, all
-/// are scanned.
+/// The factor by which a list grows if the search met too few live vectors. At `LONGEST * WIDEN`
+/// times its length, or more, all vectors are scanned instead.
 const WIDEN: usize = 4;
 
 /// The slot number for no node.
@@ -673,7 +673,7 @@ impl FreshGraph {
         pruner.pool.clear();
         pruner.pool.extend_from_slice(&search.expanded);
         if space.product {
-            // Vectors that are answers for it as a query are elsewhere.
+            // If the vector were a query, its answers would be elsewhere.
             search.walk(view, entry, self.parameters.build_list, |other| {
                 self.kernel.distance(&point.vector, &other.vector)
             });

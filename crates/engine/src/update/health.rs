@@ -110,7 +110,7 @@ impl Health {
     /// Called if the directory is not the one that this handle changes.
     pub(crate) fn replaced(&self, what: &str) {
         self.halt(format!(
-            "{what}, so that the index at its path is not the one that was opened here; nothing more is written there"
+            "{what}, so that its path no longer has the index that was opened here; nothing more is written there"
         ));
     }
 

@@ -198,7 +198,7 @@ enum Before {
     Kept(Arc<State>),
 }
 
-/// The places of an id.
+/// Whether an id is in the build and in the index.
 #[derive(Clone, Copy)]
 struct Known {
     /// The build of the checkpoint has it.
@@ -214,7 +214,7 @@ impl State {
         &self.overlay.fresh[self.overlay.fresh.len() - 1]
     }
 
-    /// Looks up the places of an id. Called once before a change is logged, so that nothing can
+    /// Looks up an id. Called once before a change is logged, so that nothing can
     /// fail afterwards.
     fn known(&self, id: u64) -> Result<Known, Error> {
         let built = self.ids.contains(id)?;
@@ -302,9 +302,10 @@ pub struct LiveIndex {
     filling: AtomicUsize,
     /// Submitted searches that have not ended.
     submitted: Arc<Submitted>,
-    /// The sequence number of the log up to which the last checkpoint has the changes.
+    /// The sequence number up to which the last checkpoint has the changes of the log.
     checkpointed: AtomicU64,
-    /// Bytes of the budget that later records of the log need when the index is opened again.
+    /// Bytes that the changes logged since that checkpoint are charged when the index is opened
+    /// again.
     charged: AtomicU64,
     /// After a failed rebalance, the number of waiting vectors at which it is tried again.
     rebalance_after: AtomicU64,
@@ -330,9 +331,9 @@ impl std::fmt::Debug for LiveIndex {
 }
 
 impl Drop for LiveIndex {
-    /// Removes a log without records, and makes a checkpoint, so that inserts need not be replayed.
-    /// In a forked process it does nothing, since the index belongs to the parent. Its locks may be
-    /// held by threads that this process does not have.
+    /// Removes a log without records, and makes a checkpoint of direct inserts, which then need not
+    /// be replayed. In a forked process it does nothing, since the index belongs to the parent. Its
+    /// locks may be held by threads that this process does not have.
     fn drop(&mut self) {
         if !self.home.is_here() {
             return;
@@ -493,8 +494,8 @@ impl LiveIndex {
         }
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
-        // If vectors were inserted through it and no checkpoint has them, they are replayed from
-        // the log.
+        // If vectors were inserted through the old index and no checkpoint has them, they are
+        // replayed from the log.
         let nodes = manifest
             .placement
             .map_or(manifest.vectors, |facts| facts.nodes);
@@ -818,8 +819,8 @@ impl LiveIndex {
         }
     }
 
-    /// Keeps the checkpoint before the last merge from now on, with its memory and storage. For
-    /// callers whose requests to it are not answered yet.
+    /// From now on, keeps the checkpoint before each merge, with its memory and storage. It serves
+    /// callers that still have unanswered requests about it.
     pub(crate) fn keep_before(&self) {
         let mut before = self.before.lock();
         if let Before::Unwanted = *before {
@@ -836,8 +837,8 @@ impl LiveIndex {
         drop(kept);
     }
 
-    /// The checkpoint before the last merge, if it is kept, at the time of its replacement. Then
-    /// the current state.
+    /// The checkpoint before the last merge, as the merge replaced it, if it is kept; and the
+    /// current state.
     pub(crate) fn snapshots(&self) -> (Option<Snapshot>, Snapshot) {
         // In this order: a merge first puts the replaced state into `before`, and then the new one
         // into `state`. So if `now` is from a merge, `before` has its predecessor.
@@ -913,7 +914,7 @@ impl LiveIndex {
         &self.health
     }
 
-    /// Syncs all inserts and deletes before the call.
+    /// Syncs all inserts and deletes that were made before this call.
     ///
     /// # Errors
     /// The log cannot be written.

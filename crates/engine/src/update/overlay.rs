@@ -89,8 +89,8 @@ impl Overlay {
         }
     }
 
-    /// The current moment. Of each change of an id's vector, it contains at least the removal of
-    /// the old one or the new one.
+    /// The current moment. Of an id that is being replaced, a search at this moment sees the old
+    /// vector, the new one, or both.
     pub(crate) fn now(&self) -> Moment {
         // The reverse of the order of changes, which add before they remove: first the place of old
         // vectors, then the place of new ones.
@@ -146,8 +146,8 @@ pub(super) const TOMBSTONE: u64 = STONE + 16 + 20;
 /// Parts of the set, each with a lock. Every ranked vector is looked up, on all threads.
 const SHARDS: usize = 64;
 
-/// The number of replacements of one id during a search after which it still finds the vector of
-/// its start.
+/// The most replacements of one id during a search after which the search still finds the vector
+/// that was live at its start.
 const OVERTAKEN: usize = 16;
 
 /// The records of an id on nodes below the bound are dead.
@@ -176,9 +176,9 @@ pub(crate) struct Tombstones {
     shards: [RwLock<Shard>; SHARDS],
     /// Nodes whose records were met and are dead, by their last bits, with the moment of the death.
     /// A search learns that a node is deleted when it reads the node's id, which is stored with the
-    /// vector. Later searches know when they meet the node. A table of all deleted nodes would need
-    /// a table from id to node, with memory for each vector. This one takes some bytes for each
-    /// deleted vector.
+    /// vector. Later searches know it as soon as they meet the node. A table of all deleted nodes
+    /// would need a table from id to node, with memory for each vector. This one takes some bytes
+    /// for each deleted vector.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
     /// The moment up to which all dead nodes with rows were met.
     rows_met: Mutex<Option<u32>>,
@@ -334,7 +334,8 @@ impl Tombstones {
         if let Some(before) = before {
             let earlier = shard.earlier.entry(id).or_default();
             if earlier.len() == OVERTAKEN {
-                // A deleted id is never answered, even by a search that began before the delete.
+                // The next bound takes the moment of the oldest. So an early search may miss the
+                // vector of its start, but never finds one that was dead by then.
                 let oldest = earlier.remove(0);
                 earlier[0].since = oldest.since;
             }

@@ -183,7 +183,7 @@ impl<'a> Round<'a> {
             mut fresh,
             ..
         } = look;
-        // Afterwards `fresh` has only the ids that have left memory since.
+        // Afterwards `fresh` has only ids whose vectors were replaced or left memory since.
         for (at, (graph, _)) in standing.fresh().enumerate() {
             graph.each_slot_at(graph.now(), |slot, id, _| {
                 if fresh.get(&id) == Some(&(at, slot)) {

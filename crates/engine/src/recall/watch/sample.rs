@@ -1,6 +1,6 @@
 //! The sample of served queries: a fixed number, each as likely as any other, whatever the number
-//! of queries. This is reservoir sampling, Vitter's algorithm R in the form of Li. His algorithm L
-//! draws the number of queries to skip.
+//! of queries. This is reservoir sampling (Vitter's algorithm R) in the form of Li's algorithm L,
+//! which draws the number of queries to skip.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -161,7 +161,7 @@ impl RecallWatch {
 mod tests {
     use super::*;
 
-    /// Keeps queries out of so many, one after the other. The queries are their numbers.
+    /// Offers `served` queries to the sample, each its own number, and returns the kept ones.
     fn kept(sample: &mut Sample, served: u64) -> Vec<u64> {
         let mut next = 0;
         while next < served {

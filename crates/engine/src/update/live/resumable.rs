@@ -207,7 +207,7 @@ impl LiveIndex {
             return Err(Error::call(
                 "the insert to forget",
                 file,
-                format!("the file of an insert that was cut off: {known}"),
+                format!("the file of an insert that was cut off ({known})"),
             ));
         }
         let mut begun = self.begun.lock();
@@ -334,7 +334,7 @@ impl LiveIndex {
             let given = match (&known.beside, &beside) {
                 (Some(_), None) => "not given",
                 (None, _) => "given",
-                _ => "other ones than before",
+                _ => "different from before",
             };
             return Err(Error::call(
                 format!("attributes of the rows of {}", vectors.name()),

@@ -183,7 +183,7 @@ impl LiveIndex {
                 budget,
                 needs: budget.saturating_add(wanted - memory.unused),
                 part: "the index and the copies of its pages in memory (the places `dram` and models), which grow with each vector \
-                       (a place in a folder, such as mapped:/dev/shm/x, needs none)"
+                       (a place in a folder, such as mapped:/dev/shm/x, takes none of the budget)"
                     .into(),
             });
         }

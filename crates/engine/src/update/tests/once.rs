@@ -136,7 +136,7 @@ fn each(case: Case, kind: impl Fn(u64) -> What, mishaps: &[Mishap], step: usize)
     each_of(case, SimVolume::new(), kind, mishaps, step)
 }
 
-/// As [`each`], on a given volume.
+/// As [`each`], in a given volume, which is empty.
 pub(super) fn each_of(
     case: Case,
     before: SimVolume,
