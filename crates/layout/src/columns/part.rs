@@ -384,7 +384,12 @@ impl<'a> Terms<'a> {
                     .step_by(4)
                     .all(|two| u32_at(two, 0) < u32_at(two, 4));
                 if !ascends {
-                    return Err(reader.wrong(begin, "nodes of a key", "others", "ascending nodes"));
+                    return Err(reader.wrong(
+                        begin,
+                        "nodes of a key",
+                        "not ascending",
+                        "ascending nodes",
+                    ));
                 }
                 Posting::Beside(bytes)
             }
