@@ -217,10 +217,7 @@ fn read_runs(
     length: usize,
     pages: u32,
 ) -> Result<RunsOn, LayoutError> {
-    let (at, what) = (
-        reader.at(),
-        "spanning pages among the added pages of vectors",
-    );
+    let (at, what) = (reader.at(), "bits of added pages with a spanning record");
     let mut runs = RunsOn::default();
     if pages == 0 || length - at != byte_count(pages) {
         return Ok(runs);
@@ -531,7 +528,7 @@ mod tests {
             let longer = [&bytes[..], &[bits]].concat();
             let text = decode(&longer).unwrap_err().to_string();
             assert!(
-                text.contains("spanning pages among the added pages of vectors"),
+                text.contains("bits of added pages with a spanning record"),
                 "{text}"
             );
         }

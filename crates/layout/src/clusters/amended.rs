@@ -305,7 +305,7 @@ mod tests {
                 changed(&|f| f.members[0].first = 19),
                 "the first after the vectors of the build",
             ),
-            (changed(&|f| f.members[1].first = 20), "from 20 on"),
+            (changed(&|f| f.members[1].first = 20), "from vector 20 on"),
             (changed(&|f| f.members[1].first = 25), "of 25 vectors"),
         ] {
             assert!(text.contains(expected), "{text}");
