@@ -298,7 +298,10 @@ fn columns_are_two_files_each_and_need_a_feature_bit() {
     assert_eq!(back.column_segments(), [0, 2]);
     manifest.files.pop();
     let text = refused(&manifest);
-    assert!(text.contains("\"columns-0\" beside it"), "{text}");
+    assert!(
+        text.contains("\"columns-0\" with the same number"),
+        "{text}"
+    );
     manifest.files.pop();
     manifest.files.push(entry("rows"));
     assert!(refused(&manifest).contains("a number"));

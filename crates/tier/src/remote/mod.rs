@@ -541,7 +541,7 @@ mod tests {
                 .err()
                 .map(|error| error.to_string());
             let error = error.unwrap_or_else(|| panic!("{name} is taken"));
-            let told = format!("did you mean {meant}?");
+            let told = format!("Did you mean {meant}?");
             assert!(error.contains(name) && error.contains(&told), "{error}");
         }
         for name in [
