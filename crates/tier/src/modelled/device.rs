@@ -5,8 +5,8 @@
 //! A device has two resources. Requests pass each resource one after the other, at its own pace:
 //!
 //! ```text
-//!               ┌─ link    bytes of all touched blocks      ─┐
-//!   request ──> │                                            ├─ the later ── latency ──> answer
+//!               ┌─ link    bytes of all touched blocks       ─┐
+//!   request ──> │                                             ├─ the later ── latency ──> answer
 //!               └─ engine  time of each piece and each block ─┘
 //! ```
 //!

@@ -502,7 +502,7 @@ impl Secret {
         if facts.mode() & 0o077 != 0 || ![user, 0].contains(&facts.uid()) {
             return Err(TierError::Unsupported {
                 what: format!("the secret in {place}"),
-                reason: "other users can access the file, or it belongs to another user. Run `chmod 600` on it".to_owned(),
+                reason: "other users can access the file, or it belongs to another user. Use a file of this user, and run `chmod 600` on it".to_owned(),
             });
         }
         let mut bytes = Vec::new();
