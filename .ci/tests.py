@@ -30,7 +30,7 @@ import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 UNSTEADY_AT_MOST = 2
-# A program of tests without output for this many seconds hangs. Tests that take minutes are slow tests.
+# A program of tests without output for this many seconds hangs. `make test-slow` has tests of minutes.
 SILENT_AT_MOST = 3600 if os.environ.get("STRATANN_SLOW") else 600
 # The features are those of `make python-package`, so that common crates are compiled once.
 PACKAGES = ["--workspace", "--features", "stratann/testing"]

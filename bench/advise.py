@@ -11,8 +11,8 @@ fastest run at that recall, interpolated between the two lists around it, as in 
 counts if the study has its preset, with the same number of neighbours or copies or with others.
 
 A line names the fastest preset by the measurements, the advised one, and measured queries a second
-of both. `near` is an advised preset that is slower within the spread of the two measurements. Below
-are all candidates, with expected and measured figures. Needs Python 3.8 and nothing else.
+of both. `near` is an advised preset that is slower, but within the spread of the two measurements.
+Below are all candidates, with expected and measured figures. Needs Python 3.8 and nothing else.
 """
 
 import argparse

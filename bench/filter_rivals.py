@@ -50,7 +50,7 @@ K = 10
 TARGET = 0.95
 # The script increases a knob no further if a query takes this long.
 SLOW_SECONDS = 0.5
-# Queries that find a setting. Programs that compare all vectors are asked no others.
+# Queries that find a setting. Programs that compare all vectors (`few`) are asked no others.
 FEW = 20
 SELECTIVITIES = ["0.5", "0.1", "0.01", "0.001", "0.0001"]
 LISTS = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240, 20480, 40960]

@@ -157,7 +157,7 @@ def make(base, rows, out):
         row_bytes = (os.path.getsize(base) - 8) // there
         made = descriptors if base.endswith(".u8bin") else sums
         if base.endswith(".u8bin") and dim != 128:
-            sys.exit(f"{base} has rows of {dim} bytes; rows can only be made of SIFT descriptors of 128 bytes. Ask for no more rows than the file has")
+            sys.exit(f"{base} has rows of {dim} bytes; BASE of type .u8bin must have SIFT descriptors of 128 bytes. Give such a file, or a .fbin file")
         with open(out, "wb") as new:
             new.write(struct.pack("<II", rows, dim))
             left = min(rows, there) * row_bytes

@@ -4,12 +4,12 @@
     bench/restart.py STRATANN INDEX QUERIES [--list L] [--in-flight N] [--clients C]
                      [--deadline S] [--down S] [--rounds N]
 
-Measures how long throughput takes to recover, and the answers meanwhile. INDEX is of
-the preset distvs. The script starts a memory server, a storage server and a compute server of one
-thread as processes on this machine, which talk over TCP. Each of C clients (2) asks all queries
-again and again, with N in flight (8). A query may take S seconds (10). In each of N rounds (3) the
-script kills the memory server (SIGKILL), and restarts it on the same port after a pause (--down,
-1 s). It reads the number of answers from the metrics of the compute server every 50 ms.
+Measures how long throughput takes to recover, and the answers meanwhile. INDEX is of the preset
+distvs. The script starts a memory server, a storage server and a compute server of one thread as
+processes on this machine, which talk over TCP. Each of C clients (2) asks all queries again and
+again, with N in flight (8). A query may take S seconds (10). In each of --rounds rounds (3) the
+script kills the memory server (SIGKILL), and restarts it on the same port after a pause of --down
+seconds (1). It reads the number of answers from the metrics of the compute server every 50 ms.
 
 For each round the script prints
 

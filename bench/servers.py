@@ -6,16 +6,15 @@
                      [--systems FILE --data NAME]
 
 The jobs are one, two and four compute servers, one that does not batch messages, and one for each
---low-memory. INDEX is of the preset distvs. The script starts a memory server, a storage server and
-compute servers as processes on this machine, which talk over TCP. A compute server has T threads
-(1), and a client of its own with N queries in flight on each thread (8). Four compute servers have
-the default options. One does not batch. One more is for each value of --low-memory: bytes for low
-codes, or a share of all low codes (`50%`).
+value of --low-memory: bytes for low codes, or a share of all low codes (`50%`). INDEX is of the
+preset distvs. The script starts a memory server, a storage server and all compute servers as
+processes on this machine, which talk over TCP. A compute server has T threads (1), and a client of
+its own with N queries in flight on each thread (8).
 
-Then one, two and four servers at once, and each of the other ones, answer all queries in turn. All
-of this is repeated N times (5), so that other work of the machine slows all jobs alike. The table
-has the median of CPU microseconds a query: user and system, from /proc, of the whole process.
-Before the measurement, low codes are loaded and all queries are asked once.
+In each of --repeat rounds (5), the jobs answer all queries in turn, so that other work of the
+machine slows all jobs alike. The table has the median of CPU microseconds a query: user and system, from
+/proc, of the whole process. Before the measurement, low codes are loaded and all queries are asked
+once.
 
 With --beside compute servers rank candidates themselves, as in the paper (§5.1), and no storage
 server runs. The paper has two queries in flight on each of eight threads.

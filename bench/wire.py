@@ -150,7 +150,7 @@ def by_high_codes(program, index, queries, truth, recall):
             share = (recall - before[0]) / (now[0] - before[0]) if before else 1
             return [a + share * (b - a) for a, b in zip((before or now)[1:], now[1:])]
         before = now
-    sys.exit(f"{index}: best-first search finds {before[0]:.4f} of {recall:.4f} with the longest list, {before[-1]}. Add longer lists to SIZES, or give shorter ones with --lists.")
+    sys.exit(f"{index}: best-first search has recall {before[0]:.4f} with the longest list, {before[-1]}; {recall:.4f} is needed. Add longer lists to SIZES, or give shorter ones with --lists.")
 
 
 class Graph:

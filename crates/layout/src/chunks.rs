@@ -315,7 +315,7 @@ impl NextChunk {
         let at = reader.at();
         let first_page = reader.u32("first page of a chunk")?;
         let pages = reader.u32("pages of a chunk")?;
-        let bits = reader.u32("parts of a chunk")?;
+        let bits = reader.u32("bits of a chunk")?;
         if u64::from(first_page) != self.next_page {
             return Err(reader.wrong(at, "first page of a chunk", first_page, self.next_page));
         }
@@ -323,7 +323,7 @@ impl NextChunk {
             return Err(reader.wrong(at + 4, "pages of a chunk", pages, "1 or more"));
         }
         if bits > BASE | GARBAGE | RUNS_ON {
-            return Err(reader.wrong(at + 8, "parts of a chunk", bits, "0 to 7"));
+            return Err(reader.wrong(at + 8, "bits of a chunk", bits, "0 to 7"));
         }
         let boundaries_at = reader.at();
         let boundaries = reader.u32s(u64::from(pages), "boundaries of a chunk")?;
@@ -372,7 +372,7 @@ impl NextChunk {
         first_page: u32,
         pages: u32,
     ) -> Result<(), LayoutError> {
-        let (at, what) = (reader.at(), "spanning pages of a chunk");
+        let (at, what) = (reader.at(), "bits of pages with a spanning record");
         let bytes = reader.bytes(byte_count(pages) as u64, what)?;
         let mut runs = RunsOn::default();
         runs.add(bytes, 0, pages);

@@ -827,8 +827,7 @@ mod tests {
             &PageView::open(&shape, &page, 11, Some(1), true, "g").unwrap(),
             &nodes,
         );
-        // The second block's checksum carries the second block's number in the file: 1 + 2 * 11 +
-        // 1.
+        // The checksum of the second block includes its number in the file: 1 + 2 * 11 + 1.
         assert_eq!(page[4..8], block::checksum(24, &page[4096..]).to_le_bytes());
     }
 
@@ -994,7 +993,7 @@ mod tests {
             };
             let found = view.slot_of(number);
             if view.is_relocated() && !verify {
-                // The first page of several.
+                // If several slots have this node, the first one is found.
                 prop_assert!(found.is_some_and(|found| found <= slot));
             } else {
                 prop_assert_eq!(found, Some(slot));

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | 0 | 4 | `p`, the pages |
 //! | 4 | 4 | `m`, bytes of the model of the lists |
-//! | 8 | 4 | the nodes of each model of the vectors (of the last at most); 0 without models |
+//! | 8 | 4 | the nodes of each model of the vectors (the last may have fewer); 0 without models |
 //! | 12 | 4 | `s`, the models of the vectors |
 //! | 16 | 4 s | bytes of each of them |
 //! | … | m | the model of the lists |

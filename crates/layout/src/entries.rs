@@ -103,7 +103,7 @@ mod tests {
         let payload = sample().encode();
         for (text, expected) in [
             (refusal(&payload, 99, 2), "entry point"),
-            (refusal(&payload, 2, 2), "1 to 2, the nodes"),
+            (refusal(&payload, 2, 2), "1 to 2, the number of nodes"),
             (refusal(&payload, 100, 3), "bytes of a code"),
             (refusal(&payload[..17], 100, 2), "cut off"),
             (

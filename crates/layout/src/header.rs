@@ -555,7 +555,7 @@ mod tests {
         let header = sample();
         header.check_length(123_456, "f").unwrap();
         let text = header.check_length(5, "f").unwrap_err().to_string();
-        assert!(text.contains("5 bytes, 123456 expected"), "{text}");
+        assert!(text.contains("5 bytes; 123456 expected"), "{text}");
     }
 
     proptest! {

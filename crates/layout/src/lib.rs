@@ -23,8 +23,8 @@
 //! ├── postings         the numbers of the members of each cluster (with addressed)
 //! │
 //! │   byte strings: [header block][block][block]..                                  (stream)
-//! ├── codes            the codes of all nodes, if they are not in the nodes
-//! ├── entries          the codes of the entry points, if they are                   (entries)
+//! ├── codes            the codes of all nodes, unless `inline` has them
+//! ├── entries          the codes of the entry points, if `inline` has the others    (entries)
 //! ├── codebook
 //! ├── navigation       a graph over a sample of the nodes                           (navigation)
 //! ├── clusters         the length of each posting list                              (clusters)

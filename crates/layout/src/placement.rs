@@ -24,16 +24,17 @@
 //! | 12 | 8 | bytes of all codes: `n - b` times the bytes of one code |
 //! | 20 | 8 | `r`: ranges of ids |
 //! | 28 | 8 | `d`: deleted ids |
-//! | 36 | 4 | `v`: pages of vectors that were added after the last segment; 0 without segments |
+//! | 36 | 4 | `v`: pages of vectors that were added after the last segment; otherwise 0 |
 //! | 40 | 4 | `t`: nodes in the table: all `n`, or 0 if a node's page follows from its number |
 //! | 44 | 4 t | the page of each node, below the number of pages |
 //! | 44 + 4 t | 4 v | the first node of each added page of vectors: ascending, in `b..n` |
 //! | … | 16 r | ranges of external ids inserted after the build: first id u64, number u64 |
 //! | … | 12 d | deleted ids, ascending: id u64, and node u32 below which its records are dead |
 //! | … | … | codes of nodes `b..n`, one after another |
-//! | … | n - b | for each of nodes `b..n` the number of lists with it: 0 unknown, 255 or more |
+//! | … | n - b | for each of nodes `b..n` its incoming links; 0: unknown, 255: that or more |
 //! | … | ⌈v / 8⌉ | a bit for each added page of vectors ([`RunsOn`]); absent if all are 0 |
 //!
+//! - `v` is 0 if vectors have no files of their own.
 //! - If no record starts on an added page of vectors, its first node is the one of the next page.
 //!   The bit of a page is set if its last record continues on the next page.
 //! - Ranges of ids ascend, with at least one id between two of them. Each has 1 id or more.
@@ -216,10 +217,7 @@ fn read_runs(
     length: usize,
     pages: u32,
 ) -> Result<RunsOn, LayoutError> {
-    let (at, what) = (
-        reader.at(),
-        "spanning pages among the added pages of vectors",
-    );
+    let (at, what) = (reader.at(), "bits of added pages with a spanning record");
     let mut runs = RunsOn::default();
     if pages == 0 || length - at != byte_count(pages) {
         return Ok(runs);
@@ -530,7 +528,7 @@ mod tests {
             let longer = [&bytes[..], &[bits]].concat();
             let text = decode(&longer).unwrap_err().to_string();
             assert!(
-                text.contains("spanning pages among the added pages of vectors"),
+                text.contains("bits of added pages with a spanning record"),
                 "{text}"
             );
         }

@@ -26,8 +26,8 @@
 //! | 8 | 4 b | the distance (f32) of the median query of each bucket, not falling |
 //! | 8 + 4 b | 4 b l | recall@k (f32, 0 to 1) of each bucket and list size, bucket after bucket |
 //!
-//! The distance is the one to the k-th nearest vector. In a cluster index, it is the one to the
-//! nearest head.
+//! The distance of a query is to its k-th nearest vector. In a cluster index, it is to the nearest
+//! head.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -173,11 +173,10 @@ impl RecallFile {
             true => (Searched::Walk, true),
             false => {
                 let at = reader.at();
-                let number = reader.u32("filter strategy of the searches")?;
+                let number = reader.u32("kind of the searches")?;
                 let known = Searched::ALL.get(number as usize).copied();
-                let searched = known.ok_or_else(|| {
-                    reader.wrong(at, "filter strategy of the searches", number, "0 to 2")
-                })?;
+                let searched = known
+                    .ok_or_else(|| reader.wrong(at, "kind of the searches", number, "0 to 2"))?;
                 let at = reader.at();
                 let are_rows = match reader.u32("flag for queries that are rows of the index")? {
                     number @ (0 | 1) => number == 1,
@@ -270,7 +269,7 @@ mod tests {
             // The second table.
             (40, 1, "k of a table"),
             (48, 1f32.to_bits(), "distances of buckets"),
-            (72, 3, "filter strategy of the searches"),
+            (72, 3, "kind of the searches"),
             (76, 2, "flag for queries that are rows of the index"),
         ] {
             let mut wrong = bytes.clone();

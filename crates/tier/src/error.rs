@@ -35,7 +35,7 @@ pub enum TierError {
         source: io::Error,
     },
     /// The device is full.
-    #[error("{place}: no space left on the device, or in this user's quota{}. Free space there, and more than this one write needs", while_writing(*offset, *len))]
+    #[error("{place}: no space left on the device, or in this user's quota{}. Free space there, for more than this one write", while_writing(*offset, *len))]
     NoSpace {
         /// The file's path.
         place: String,
@@ -47,7 +47,7 @@ pub enum TierError {
     /// A file has other names, so it must be copied before it is written to, and the device has no
     /// space for the copy.
     #[error(
-        "{place}: no space left for a copy of its {len} bytes, on the device or in this user's quota; the file has other names (hard links, as after a backup by `cp -al`), so inserts write to a copy. Free {len} bytes there, or remove the backup, and then insert again. Meanwhile searches work, and so do deletes if the log has some kB of free space"
+        "{place}: no space left for a copy of its {len} bytes, on the device or in this user's quota; the file has other names (hard links, as after a backup by `cp -al`), so inserts write to a copy. Free {len} bytes there, or remove the backup, and then insert again. Meanwhile searches work, and so do deletes while some kB are free for the log"
     )]
     NoSpaceForCopy {
         /// The file's path.
@@ -161,7 +161,7 @@ pub enum TierError {
     },
     /// Another lock owner writes here.
     #[error(
-        "{place} is in use; {holder}. {}. The lock ends with that process: do not remove {lock}. Searches need no lock",
+        "{place} is in use; {holder}. {}. The lock ends with that handle or process, so do not remove {lock}. Searches need no lock",
         holder.remedy()
     )]
     InUse {

@@ -74,7 +74,7 @@ impl SplitVolume {
         // All volumes are checked before the first write, so a refusal leaves no mark.
         let home = mark_of(&*self.home)?;
         if home.as_ref().is_some_and(|mark| !mark.home) {
-            let what = "it has files of an index whose primary copy is elsewhere";
+            let what = "it has files of an index whose primary volume is elsewhere";
             return Err(taken(&*self.home, what));
         }
         let marks = self.others.iter().map(|other| mark_of(&**other));

@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(timers.exact_due(), Some(at(1010)));
         assert!(timers.ended(at(999)).is_none());
         assert!(timers.ended(at(1000)).is_some() && timers.ended(at(1000)).is_none());
-        // After early wakes the thread sleeps longer, and after a late wake it does not.
+        // If wakes are less late, the thread sleeps longer. After one late wake it sleeps shorter.
         for _ in 0..100 {
             timers.woke(Duration::from_micros(4));
         }

@@ -123,7 +123,7 @@ fn too_many_open_files_raise_the_limit_or_name_it() {
         limit(3, Some(3))
             && Directory::open(root.path()).is_err_and(|error| {
                 let text = error.to_string();
-                text.contains("ulimit -n") && text.contains("may have 3")
+                text.contains("ulimit -n") && text.contains("of this process: 3")
             })
     }));
 }

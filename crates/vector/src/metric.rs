@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// |---|---|---|
 /// | [`L2`](Metric::L2) | sum of `(a_i - b_i)^2`, the *squared* Euclidean distance | 0 and up |
 /// | [`InnerProduct`](Metric::InnerProduct) | `-(a . b)` | any |
-/// | [`Cosine`](Metric::Cosine) | `1 - (a . b) / (\|a\| \|b\|)`; 1 if one vector is zero | 0 to 2 |
+/// | [`Cosine`](Metric::Cosine) | `1 - (a . b) / (\|a\| \|b\|)`; 1 if either is zero | 0 to 2 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Metric {
     /// Squared Euclidean distance.

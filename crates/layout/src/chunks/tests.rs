@@ -328,7 +328,7 @@ fn every_contradiction_of_what_runs_on_is_refused() {
     // does.
     for bits in [0, 0b111, 0b1011] {
         let text = refused(&file, Some((64, bits)));
-        let expected = "spanning pages of a chunk at offset 4164";
+        let expected = "bits of pages with a spanning record at offset 4164";
         assert!(text.contains(expected), "{bits}: {text}");
     }
     // If the page before it does not continue, a page must have a record.
@@ -360,7 +360,7 @@ fn every_contradiction_of_garbage_is_refused() {
         (
             25,
             8,
-            "parts of a chunk at offset 4125 is 8, expected 0 to 7",
+            "bits of a chunk at offset 4125 is 8, expected 0 to 7",
         ),
         // Without its garbage, the first page would have one record fewer than it has.
         (25, 1, "last node of a chunk"),

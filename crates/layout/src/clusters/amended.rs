@@ -133,7 +133,7 @@ impl AmendedFile {
         let mut reader = PayloadReader::new(payload, file);
         let clusters = reader.u32("clusters")?;
         let segments = reader.u32("segments of posting lists")?;
-        let count = reader.u32("extents")?;
+        let count = reader.u32("posting lists")?;
         let files = reader.u32("files of members")?;
         if clusters == 0 || clusters > vectors {
             let expected = format!("1 to {vectors}, the number of vectors");
@@ -158,7 +158,7 @@ impl AmendedFile {
         }
         if left > 0 {
             let expected = format!("{}, as in its segments", u64::from(count) - left);
-            return Err(reader.wrong(8, "extents", count, expected));
+            return Err(reader.wrong(8, "posting lists", count, expected));
         }
         let at = reader.at();
         let of = reader.u32s(count.into(), "clusters of posting lists")?;
@@ -305,7 +305,7 @@ mod tests {
                 changed(&|f| f.members[0].first = 19),
                 "the first after the vectors of the build",
             ),
-            (changed(&|f| f.members[1].first = 20), "from 20 on"),
+            (changed(&|f| f.members[1].first = 20), "from vector 20 on"),
             (changed(&|f| f.members[1].first = 25), "of 25 vectors"),
         ] {
             assert!(text.contains(expected), "{text}");

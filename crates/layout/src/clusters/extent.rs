@@ -226,7 +226,7 @@ impl<'a> ExtentView<'a> {
         let Some(checked) = bytes.get(4..covered) else {
             let found = format!("{} bytes of numbers", covered - FIXED);
             let expected = format!("at most {}", bytes.len() - FIXED);
-            return Err(wrong("extent", found, expected));
+            return Err(wrong("posting list", found, expected));
         };
         if check {
             let stored = u32_at(bytes, 0);
@@ -250,12 +250,12 @@ impl<'a> ExtentView<'a> {
             && (kind != ExtentKind::Postings || records == 0);
         if !fits {
             let found = format!(
-                "{records} vectors, {own} of them of its own cluster, and {} bytes of numbers in {} bytes",
+                "{records} vectors, {own} of them its own, and {} bytes of numbers in {} bytes",
                 at - FIXED,
                 bytes.len()
             );
             return Err(wrong(
-                "extent",
+                "posting list",
                 found,
                 format!("counts that add up to {expected} bytes"),
             ));

@@ -384,7 +384,12 @@ impl<'a> Terms<'a> {
                     .step_by(4)
                     .all(|two| u32_at(two, 0) < u32_at(two, 4));
                 if !ascends {
-                    return Err(reader.wrong(begin, "nodes of a key", "others", "ascending nodes"));
+                    return Err(reader.wrong(
+                        begin,
+                        "nodes of a key",
+                        "not ascending",
+                        "ascending nodes",
+                    ));
                 }
                 Posting::Beside(bytes)
             }
@@ -533,7 +538,7 @@ mod tests {
             (refused(&|c| c[1].name = "a".into()), "name of a column"),
             (refused(&|c| c[0].name = String::new()), "1 to 128 bytes"),
             (refused(&|c| c[0].name = "x".repeat(129)), "1 to 128 bytes"),
-            (refused(&|c| c[0].exists.length = 11), "an end at 10000"),
+            (refused(&|c| c[0].exists.length = 11), "an end of 10000"),
             (
                 refused(&|c| c[0].groups[1].span.offset = u64::MAX),
                 "2^64 or more",

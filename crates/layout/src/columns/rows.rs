@@ -6,7 +6,7 @@
 //! | part | bytes | contents |
 //! |---|---|---|
 //! | rows | B | the encoded rows ([`attributes`](crate::attributes)), by ascending node |
-//! | entries | 22 N | for each row: external id u64, node u32, offset in the rows u48, bytes u32 |
+//! | entries | 22 N | for each row, in order: external id u64, node u32, offset u48, bytes u32 |
 //! | ids | 12 N | by ascending external id: the id u64, the number of its entry u32 |
 //!
 //! 186 entries fill the payload of a block exactly, and so do 341 ids. So each block can be read,

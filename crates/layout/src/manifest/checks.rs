@@ -71,7 +71,7 @@ impl Manifest {
         };
         if lists.lists().is_none() != self.clusters().is_some() {
             let expected = match self.clusters() {
-                Some(_) => "a layout of clusters, since the kind is clusters",
+                Some(_) => "a layout of clusters, since the key `kind` is cluster",
                 None => "a layout of a graph, since there is no key `kind`",
             };
             return Err(field(

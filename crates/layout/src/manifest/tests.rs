@@ -298,7 +298,10 @@ fn columns_are_two_files_each_and_need_a_feature_bit() {
     assert_eq!(back.column_segments(), [0, 2]);
     manifest.files.pop();
     let text = refused(&manifest);
-    assert!(text.contains("\"columns-0\" beside it"), "{text}");
+    assert!(
+        text.contains("\"columns-0\" with the same number"),
+        "{text}"
+    );
     manifest.files.pop();
     manifest.files.push(entry("rows"));
     assert!(refused(&manifest).contains("a number"));
@@ -688,9 +691,12 @@ fn layouts_and_segments_that_contradict_each_other_are_refused() {
             |m| m.segments[1].first += 1,
             "segment at offset 34 is 1: 34464 vectors from 65537 on, expected 1 vector or more from 65536 on",
         ),
-        (|m| m.segments[0].first = 1, "is 0: 65536 from 1 on"),
-        (|m| m.segments[0].vectors = 0, "is 0: 0 from 0 on"),
-        (|m| m.segments.swap(0, 1), "is 0: 34464 from 65536 on"),
+        (|m| m.segments[0].first = 1, "is 0: 65536 vectors from 1 on"),
+        (|m| m.segments[0].vectors = 0, "is 0: 0 vectors from 0 on"),
+        (
+            |m| m.segments.swap(0, 1),
+            "is 0: 34464 vectors from 65536 on",
+        ),
     ] {
         let mut manifest = sample();
         change(&mut manifest);

@@ -1230,7 +1230,7 @@ fn read_all(
         if let Ok(number) = view.node(slot) {
             let found = view.slot_of(number);
             if view.is_relocated() && !verify {
-                // The first page of several.
+                // If several slots have this node, the first one is found.
                 prop_assert!(found.is_some_and(|found| found <= slot));
             } else {
                 prop_assert_eq!(found, Some(slot));

@@ -556,8 +556,7 @@ impl Request {
     fn send(&mut self, now: Duration, id: u64, wants: &Wants, out: &mut Vec<u8>) {
         self.again = self.backoff.pause(now);
         if self.change.is_some_and(|meant| meant.number > wants.newest) {
-            "the client has the most changes in flight that are allowed"
-                .clone_into(&mut self.trouble);
+            "the client has as many changes in flight as are allowed".clone_into(&mut self.trouble);
             return;
         }
         // A little less than the time left, so that a server that knows which server did not answer

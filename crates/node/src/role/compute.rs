@@ -188,7 +188,7 @@ impl<L: LowHalf> Worker<L> {
     pub fn abandon(&mut self, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free {
-                let text = "the worker of the compute server that handled this request, and others beside it, failed";
+                let text = "a worker of the compute server failed at this request, or at another one that it handled meanwhile";
                 // Storage continues with the change, and its client asks again.
                 let reason = match query.request.is_change() {
                     true => Reason::Busy,

@@ -169,7 +169,7 @@ pub struct MemoryState<H: HighHalf> {
 
 /// The refusal while the popularity of nodes is being counted.
 const COUNTS: &str =
-    "this server still counts how often nodes are visited, once after its start. Ask again";
+    "this server still counts the links to each node, once after its start. Ask again";
 
 impl<H: HighHalf> MemoryState<H> {
     /// The most completed walks that are kept.

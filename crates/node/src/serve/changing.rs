@@ -175,7 +175,9 @@ impl Client {
                 unknown: 0,
                 yet: false,
                 total,
-                why: ChangeError::Wrong(format!("id {id} occurs twice. Pass each id once")),
+                why: ChangeError::Wrong(format!(
+                    "id {id} occurs twice, and each id may occur once"
+                )),
             });
         }
         for (first, ids) in (0..).step_by(most).zip(ids.chunks(most)) {

@@ -61,12 +61,12 @@ impl Counter {
                     Ok(true) => {
                         let took = Span(began.elapsed());
                         return tracing::info!(
-                            "visits of nodes were counted in {took}; compute servers without memory for all low codes can be served"
+                            "the links to each node were counted in {took}, so compute servers without memory for all low codes can be served"
                         );
                     }
                     Err(error) => {
                         return tracing::warn!(
-                            "visits of nodes cannot be counted, so compute servers need memory for all low codes: {error}"
+                            "the links to each node cannot be counted, so compute servers need memory for all low codes: {error}"
                         );
                     }
                 }
@@ -77,7 +77,9 @@ impl Counter {
             Ok(begun) => *thread = Some(begun),
             // The next request tries again.
             Err(error) => {
-                tracing::warn!("no thread could be started to count visits of nodes: {error}")
+                tracing::warn!(
+                    "no thread could be started to count the links to each node: {error}"
+                )
             }
         }
     }

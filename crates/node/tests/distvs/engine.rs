@@ -108,7 +108,7 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
         let twice = [&gone[..], &gone[..1]].concat();
         let refused = client.delete(&twice, |_| true).unwrap_err().to_string();
         let told = format!(
-            "id {} occurs twice. Pass each id once; nothing was changed",
+            "id {} occurs twice, and each id may occur once; nothing was changed",
             gone[0]
         );
         assert_eq!(refused, told);

@@ -5,8 +5,8 @@
 //! A device has two resources. Requests pass each resource one after the other, at its own pace:
 //!
 //! ```text
-//!               ┌─ link    bytes of all touched blocks      ─┐
-//!   request ──> │                                            ├─ the later ── latency ──> answer
+//!               ┌─ link    bytes of all touched blocks       ─┐
+//!   request ──> │                                             ├─ the later ── latency ──> answer
 //!               └─ engine  time of each piece and each block ─┘
 //! ```
 //!
@@ -24,7 +24,7 @@
 //! | requests of 5 and 21 KB | slower | not slower | not slower | not slower | Figure 6 |
 //! | slowdown, % (below) | 4.6, 83.3 | at most 48.8 | none | at most 37.5 | Figure 7 |
 //!
-//! The slowdown is the one with 10 % and with 90 % of requests of 128 bytes.
+//! The slowdown is with 10 % and with 90 % of requests of 128 bytes; one value is for both.
 //!
 //! The sources of the engine's times:
 //!

@@ -502,7 +502,7 @@ impl Secret {
         if facts.mode() & 0o077 != 0 || ![user, 0].contains(&facts.uid()) {
             return Err(TierError::Unsupported {
                 what: format!("the secret in {place}"),
-                reason: "other users can access the file, or it belongs to another user. Run `chmod 600` on it".to_owned(),
+                reason: "other users can access the file, or it belongs to another user. Use a file of this user, and run `chmod 600` on it".to_owned(),
             });
         }
         let mut bytes = Vec::new();
@@ -541,7 +541,7 @@ mod tests {
                 .err()
                 .map(|error| error.to_string());
             let error = error.unwrap_or_else(|| panic!("{name} is taken"));
-            let told = format!("did you mean {meant}?");
+            let told = format!("Did you mean {meant}?");
             assert!(error.contains(name) && error.contains(&told), "{error}");
         }
         for name in [

@@ -3,7 +3,7 @@
 //! ```text
 //!   open_tier(name) ── a copy of this name and length there? ── no ───────────> put there ──> read
 //!                                │ yes                                             ^            ^
-//!                      hash of the file = hash of the copy? ── no ── rename copy ──┘            │
+//!                      hash of the file = hash of the copy? ── no ── drop name ────┘            │
 //!                                └── yes ───────────────────────────────────────────────────────┘
 //! ```
 //!

@@ -44,8 +44,10 @@
 //! | sweep | a prefix, a zero byte, and the prefix of files that stay | |
 //! | room | | |
 //! | reach | | the address of the file ([`ucx::Target::reach`](super::ucx::Target::reach)) |
-//! | list | a prefix, a zero byte, the last name of the previous list | [`Listed`] files, zeros |
+//! | list | a prefix, a zero byte, the last name of the previous list | 64 KiB (below) |
 //! | hash | | the BLAKE3 of all bytes of the file |
+//!
+//! A list has [`Listed`] files, in the order of their names, and then zeros up to 64 KiB.
 //!
 //! Answers may arrive in any order. Answer 255 is a refusal, with a text as its body.
 
@@ -111,11 +113,11 @@ impl Protocol {
             Some(_) => {
                 let (own, theirs) = (self.version() & 0xFFFF, version & 0xFFFF);
                 format!(
-                    "speaks version {theirs} of the protocol, and this program version {own}. Use the same on both sides"
+                    "speaks version {theirs} of the protocol, and this program speaks version {own}. Use the same version of StratANN on both sides"
                 )
             }
             None => format!(
-                "is a server of a later version (it speaks protocol {}). Use the same version on both sides",
+                "is a server of a later version (it speaks protocol {}). Use the same version of StratANN on both sides",
                 version >> 16
             ),
         }
