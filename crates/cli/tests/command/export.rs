@@ -201,7 +201,7 @@ fn the_truth_of_an_index_with_wide_ids_has_them() {
             "--ids",
             "few.ids",
         ])
-        .refused(2, &["holds 3 ids", "600 vectors"]);
+        .refused(2, &["has 3 ids", "600 vectors"]);
 }
 
 #[test]
