@@ -123,9 +123,11 @@ pub(super) fn said(
 
 /// The text of an error without its remedy, since the repair is the remedy.
 pub(super) fn first_part(text: &str) -> &str {
-    const REMEDIES: [&str; 4] = [";", ". Run `stratann verify`", ". Restore", ". Build"];
-    let ends = REMEDIES.iter().filter_map(|remedy| text.find(remedy));
-    &text[..ends.min().unwrap_or(text.len())]
+    const REMEDIES: [&str; 7] = ["Build", "Check", "Put", "Read", "Restore", "Run", "Use"];
+    let is_remedy = |rest: &str| REMEDIES.iter().any(|verb| rest.starts_with(verb));
+    let mut ends = text.match_indices(". ").map(|(at, _)| at);
+    let end = ends.find(|&at| is_remedy(&text[at + 2..]));
+    &text[..end.unwrap_or(text.len())]
 }
 
 /// The payload of a byte string, as far as its blocks are whole.
