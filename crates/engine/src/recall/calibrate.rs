@@ -168,7 +168,7 @@ pub(crate) fn measure(
     Ok(RecallFile {
         queries: count as u32,
         searched,
-        are_rows: !nodes.is_empty(),
+        by_build: !nodes.is_empty(),
         lists: lists.to_vec(),
         tables: tables.collect(),
     })
@@ -404,8 +404,9 @@ fn bands(
 
 /// Measures the recall of an index's searches, which use it from the next opening on.
 ///
-/// `queries` should resemble those to come. Without them, rows of the index serve. The call takes
-/// the lock of the index. Vectors inserted since its checkpoint are left out.
+/// `queries` should resemble those to come. Without them, rows of the index and vectors made of
+/// rows serve. The call takes the lock of the index. Vectors inserted since its checkpoint are left
+/// out.
 ///
 /// # Errors
 /// As [`Index::open`]; an index that another process changes; queries of another dimension or
