@@ -235,8 +235,8 @@ pub struct ClusterChangeArguments {
 #[command(args_override_self = true, after_help = IDS)]
 pub struct ClusterUpsertArguments {
     /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them
-    #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
-    pub servers: Vec<String>,
+    #[arg(value_parser = server_list)]
+    pub servers: ServerList,
 
     /// The file of vectors to put in
     pub vectors: PathBuf,
@@ -254,8 +254,8 @@ pub struct ClusterUpsertArguments {
 #[command(args_override_self = true, after_help = IDS)]
 pub struct ClusterDeleteArguments {
     /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them
-    #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
-    pub servers: Vec<String>,
+    #[arg(value_parser = server_list)]
+    pub servers: ServerList,
 
     /// Ids of the vectors to delete, or one file of ids: those that are not in the index count for nothing
     #[arg(value_name = "ID|FILE", required = true)]
@@ -270,8 +270,8 @@ pub struct ClusterDeleteArguments {
 #[command(args_override_self = true)]
 pub struct ClusterSearchArguments {
     /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them: the first is asked, and the next where it cannot be reached, says nothing, or waits for its own servers
-    #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
-    pub servers: Vec<String>,
+    #[arg(value_parser = server_list)]
+    pub servers: ServerList,
 
     /// The file of queries
     pub queries: PathBuf,
@@ -328,6 +328,15 @@ pub(super) fn host_and_port(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err("give HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710".to_owned()),
     }
+}
+
+/// Servers as clients name them. One argument has all of them, so that the next one is no server.
+#[derive(Clone, Debug)]
+pub struct ServerList(pub Vec<String>);
+
+fn server_list(text: &str) -> Result<ServerList, String> {
+    let servers = text.split(',').map(server).collect::<Result<_, _>>()?;
+    Ok(ServerList(servers))
 }
 
 /// A server as clients name it.
