@@ -103,6 +103,11 @@ pub enum Fault {
         variable = Tls::AUTHORITY
     )]
     Certificate(String),
+    /// The server's certificate is one of an authority, and none of a server.
+    #[error(
+        "shows the certificate of an authority (CA:TRUE), as `openssl req -x509` makes it; make one of a server, with `-addext basicConstraints=critical,CA:FALSE`"
+    )]
+    Authority,
     /// Client or server does not know the secret.
     #[error(
         "{0}: give both the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET; without one, processes of one user on one machine have theirs in common"
