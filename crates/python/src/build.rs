@@ -188,6 +188,8 @@ impl<'py> Vectors<'py> {
 ///     list are none. A column has one type, and there may be 1,024. They are in memory during the build.
 /// payload : list, optional
 ///     Anything that JSON can say, up to 64 KiB of it, or None, for each vector: `Index.payload` gives it back, and nothing looks into it.
+/// watch_recall : int, optional
+///     As that of `open`, for the index that is returned.
 /// progress : bool or callable, optional
 ///     True draws a bar on standard error; a callable is called with (stage, done, total), once with
 ///     done == total when a stage is complete. A total of 0 is unknown.
@@ -201,7 +203,7 @@ impl<'py> Vectors<'py> {
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
     memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, query_log=None, calibrate=true, threads=None, seed=42, overwrite=false, resume=false,
-    savepoint_seconds=120.0, place=None, ids=None, attributes=None, payload=None, progress=None))]
+    savepoint_seconds=120.0, place=None, ids=None, attributes=None, payload=None, watch_recall=None, progress=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -242,9 +244,17 @@ pub fn build<'py>(
     ids: Option<&Bound<'py, PyAny>>,
     attributes: Option<&Bound<'py, PyAny>>,
     payload: Option<&Bound<'py, PyAny>>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::watch_recall)] watch_recall: Option<
+        usize,
+    >,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Index> {
     let path = named_path(path, "index")?;
+    let opening = Opening {
+        watch_recall,
+        ..Opening::at(place)
+    };
+    opening.check()?;
     let vectors = Vectors::even_none(base, "base")?;
     let ids = ids
         .map(|ids| arrays::ids(ids, Some(vectors.rows())))
@@ -291,7 +301,7 @@ pub fn build<'py>(
         })
     })?;
     let report = to_dict(py, &report)?.unbind();
-    Opening::at(place).open(py, path, Some(report))
+    opening.open(py, path, Some(report))
 }
 
 /// Whether a build that replaces nothing may begin in the folder `path`: nothing is there, or only the files of a first build that has no index yet.
@@ -306,16 +316,22 @@ pub fn is_vacant(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
 /// ----------
 /// base, metric, preset, degree, build_list, code_bytes, order, layout, compression, navigation, memory, search_memory, space, cluster_size, replicas, threads
 ///     As those of `build`.
+/// attributes, payload
+///     As `build` takes them. A sample of them is written to the folder of temporary files, and removed.
 ///
 /// Returns
 /// -------
 /// dict
-///     In bytes: "memory" of the process without a cap, "least_memory", the smallest `memory` that will do; "storage" of the index (of clusters the
-///     most), "scratch" beside it meanwhile; "search_memory", the least for searches; "raw_bytes" of the vectors. "in_parts": whether the graph would be
-///     built in parts under `memory`. "vectors", "dimension", "element", "layout", "degree" and "code_bytes".
+///     In bytes: "memory" of the process without a cap, "least_memory", the smallest `memory` that
+///     will do (both with `attributes` and `payload`, which are in memory meanwhile); "storage" of
+///     the index (of clusters the most), and its part for columns and payloads, "attributes";
+///     "scratch" beside it meanwhile; "search_memory", the least for searches; "raw_bytes" of the
+///     vectors. "in_parts": whether the graph would be built in parts under `memory`. "vectors",
+///     "dimension", "element", "layout", "degree" and "code_bytes".
 #[pyfunction]
 #[pyo3(signature = (base, *, metric="l2", preset="stratann", degree=None, build_list=100, code_bytes=None, order=None, layout=None,
-    compression=None, navigation=0.01, memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, threads=None))]
+    compression=None, navigation=0.01, memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, threads=None,
+    attributes=None, payload=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -340,8 +356,11 @@ pub fn plan<'py>(
     >,
     #[pyo3(from_py_with = crate::arguments::count_or_none::replicas)] replicas: Option<usize>,
     #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
+    attributes: Option<&Bound<'py, PyAny>>,
+    payload: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let vectors = Vectors::even_none(base, "base")?;
+    let table = Table::of(py, attributes, payload, vectors.rows(), false, None)?;
     let options = BuildOptions {
         preset: named(preset, "preset")?,
         metric: named(metric, "metric")?,
@@ -354,7 +373,7 @@ pub fn plan<'py>(
             .map(|compression| named(compression, "compression"))
             .transpose()?,
         navigation,
-        memory: bytes(memory)?,
+        memory: beside_rows(bytes(memory)?, table.as_ref())?,
         search_memory: size(search_memory, "search_memory", "enough for all codes")?,
         space: size(space, "space", SPACE)?,
         cluster_size,
@@ -362,8 +381,16 @@ pub fn plan<'py>(
         threads: thread_count(threads)?,
         ..BuildOptions::default()
     };
-    let plan = vectors
-        .with_even_none(|source| stratann::plan_build(source, &options).map_err(to_python))?;
+    let listener = Listener::new(None)?;
+    let mut plan = vectors.with_even_none(|source| match &table {
+        Some(table) => run(py, &listener, |progress| {
+            stratann::plan_build_with_rows(source, table, &options, progress)
+        }),
+        None => stratann::plan_build(source, &options).map_err(to_python),
+    })?;
+    let held = table.map_or(0, |table| table.memory_bytes());
+    plan.memory += held;
+    plan.least_memory += held;
     to_dict(py, &plan)
 }
 
@@ -375,7 +402,8 @@ pub fn plan<'py>(
 /// path : str or os.PathLike
 ///     The folder of the index, which nobody may be changing meanwhile.
 /// queries : str, os.PathLike or array-like, optional
-///     A file of queries or (n, d), of the index's dtype; up to 10,000 of them are searched. None takes vectors of the index, each as if it were not there.
+///     A file of queries or (n, d), of the index's dtype; up to 10,000 of them are searched. None takes vectors of the index, each as if it
+///     were not there, and vectors made of these.
 /// memory : int or str, optional
 ///     A cap in bytes, as that of `open`.
 /// threads : int, optional
