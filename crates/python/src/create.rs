@@ -41,7 +41,7 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 /// exist_ok : bool
 ///     Whether an index that is there already is opened as it is. It must have this dimension, dtype and metric: a ValueError says in what it differs. The choices
 ///     of a build are for an index that is created. Of several processes that call this at once, one creates it and the others wait for that, ten seconds at most.
-/// memory, io, cache, cache_entries, durability, merges
+/// memory, io, cache, cache_entries, durability, merges, watch_recall
 ///     As those of `open`: how the index is opened, whether it was created or was there.
 ///
 /// Returns
@@ -52,8 +52,8 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 #[pyo3(signature = (path, *, dimension, dtype=None, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
     search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=false, exist_ok=false, place=None,
-    memory=None, io="auto", cache=None, cache_entries=None, durability=None, merges=true),
-    text_signature = "(path, *, dimension, dtype='float32', metric='l2', preset='stratann', degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=False, exist_ok=False, place=None, memory=None, io='auto', cache=None, cache_entries=None, durability=None, merges=True)")]
+    memory=None, io="auto", cache=None, cache_entries=None, durability=None, merges=true, watch_recall=None),
+    text_signature = "(path, *, dimension, dtype='float32', metric='l2', preset='stratann', degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=False, exist_ok=False, place=None, memory=None, io='auto', cache=None, cache_entries=None, durability=None, merges=True, watch_recall=None)")]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -92,6 +92,9 @@ pub fn create<'py>(
     cache_entries: Option<&Bound<'py, PyAny>>,
     durability: Option<&Bound<'py, PyAny>>,
     merges: bool,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::watch_recall)] watch_recall: Option<
+        usize,
+    >,
 ) -> PyResult<Index> {
     let path = named_path(path, "index")?;
     let dimension = dimension_of(dimension)?;
@@ -133,7 +136,7 @@ pub fn create<'py>(
         place,
         durability,
         merges,
-        watch_recall: None,
+        watch_recall,
     };
     opening.check()?;
     let budget = bytes(memory)?;

@@ -257,13 +257,16 @@ impl Index {
             nothing(k)
         } else {
             let source = rows.source()?;
-            if rows.rows() < WATCHED {
+            let found = if rows.rows() < WATCHED {
                 py.detach(|| search(&source, &Silent)).map_err(to_python)?
             } else {
                 run(py, &Listener::new(None)?, |progress| {
                     search(&source, progress)
                 })?
-            }
+            };
+            let handle = &self.handle;
+            handle.has_served(index, &source, &options, filter.as_ref());
+            found
         };
         // For clusters this is the number of probes, which trades recall for speed.
         let options = SearchOptions {
@@ -321,6 +324,8 @@ impl Index {
             asynchronous::Search::ended(nothing(k))
         } else {
             let queries = Matrix::read(&rows.source()?).map_err(to_python)?;
+            let handle = &self.handle;
+            handle.has_served(index, &queries, &options, filter.as_ref());
             let submitted = py.detach(|| match (&*live, &filter) {
                 (Some(live), None) => live.submit(queries, &options, deadline),
                 (None, None) => inner.value().submit(queries, &options, deadline),
@@ -662,12 +667,12 @@ impl Index {
     /// a merge that could not be made. Of vectors of a kind that the codes are not made for, which are found badly until a merge, it also tells where the
     /// index is open for reading. "health" has their share of all ("drifted"; None where few came since the last build or merge, or nobody has looked: since
     /// no change has yet, the `memory` has no room for a sample of 128 vectors, or the build was given a codebook, which stays). "live_recall" is None, or what
-    /// `measure_recall` returns, of an index that was opened with `watch_recall`.
+    /// `measure_recall` returns, of an object that was opened with `watch_recall`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (inner, live) = self.now(py)?;
         // Threads search for the sample from which its health is computed.
         let index = inner.at_home(&self.path, "stratann.open")?;
-        let stats = py.detach(|| match &*live {
+        let mut stats = py.detach(|| match &*live {
             Some(live) => {
                 // Computes the reason for a merge, for users without automatic merges. Nothing else
                 // examines a sample of the inserted vectors then.
@@ -677,6 +682,7 @@ impl Index {
             // An unreadable page is left to `verify`.
             None => index.stats_and_health(&Silent).0,
         });
+        stats.live_recall = self.handle.live_recall();
         to_dict(py, &stats)
     }
 
@@ -694,7 +700,7 @@ impl Index {
     ///     "live_recall" of `stats`: "last" and "all", what was found of the last sample and of all since the index was opened: None, or a dict of `queries`,
     ///     `k` (None if some asked for more answers than others), `found` (the mean recall), `lowest` (that of the query of which least was found), `asked` and
     ///     `found_of_asked` (of those that asked for a recall, else None). "at" is the time of the last sample, in seconds since 1970, and "seconds" how
-    ///     long it took; "passes" and "thrown_away" count samples, "waiting" queries that were sampled, of "sample" at most; "error" says why the last sample
+    ///     long it took; "samples_measured" and "thrown_away" count samples, "waiting" queries that were sampled, of "sample" at most; "error" says why the last sample
     ///     was not measured, if it was not.
     #[pyo3(signature = (*, progress=None))]
     fn measure_recall<'py>(
@@ -705,9 +711,9 @@ impl Index {
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         let listener = Listener::new(progress)?;
-        let known = run(py, &listener, |progress| match &*live {
-            Some(live) => live.measure_recall(progress),
-            None => index.measure_recall(progress),
+        let (handle, live) = (&self.handle, live.as_ref().map(|live| &***live));
+        let known = run(py, &listener, |progress| {
+            handle.measure_recall(index, live, progress)
         })?;
         to_dict(py, &known)
     }
@@ -1238,7 +1244,8 @@ impl Index {
 /// watch_recall : int, optional
 ///     How many of the queries that are served are kept as a sample, up to 1,000; 64 are a good beginning. When so many are there, a thread searches them again,
 ///     compares their answers with all vectors, and `stats` tells how much of the true nearest was found ("live_recall"). It rests 19 times as long as
-///     that took. `measure_recall` does it at once. None keeps nothing. An object that is unpickled has none.
+///     that took. `measure_recall` does it at once. None keeps nothing. An object that is unpickled has none. The sample is this object's own: while another
+///     object changes the folder, its searches are sampled and measured all the same.
 /// merges : bool
 ///     Whether merges begin by themselves, in the background, from the first change on. If not, `compact` is the only one. One is due when a tenth of the
 ///     vectors was deleted; when searches read a tenth more than before; when many vectors wait in memory; when a small index has four times the vectors of its

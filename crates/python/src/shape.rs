@@ -8,6 +8,7 @@ use stratann::{BuildOptions, Codebook, Element, NoRows};
 use crate::arguments::{existing, memory as bytes, named, places, size, threads as thread_count};
 use crate::create::check_memory;
 use crate::errors::to_python;
+use crate::opening::Opening;
 use crate::progress::Listener;
 
 /// The meaning of `space=None` in errors.
@@ -86,12 +87,13 @@ impl Shape<'_, '_> {
     }
 }
 
-/// Checks the choices of a build that comes later, as `build` does, and `memory`, as `open` does. `dimension` is that of vectors of float32, or None where nobody
+/// Checks the choices of a build that comes later, as `build` does, and `memory` and `watch_recall`, as `open` does. `dimension` is that of vectors of float32, or None where nobody
 /// knows it yet: then choices that a dimension decides on are left to the build. So are files: whether they are there matters to it alone.
 #[pyfunction]
 #[pyo3(signature = (dimension, memory, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None,
     codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, space=None, cluster_size=None,
-    replicas=None, query_log=None, calibrate=true, threads=None, seed=42, resume=false, savepoint_seconds=120.0, place=None, progress=None))]
+    replicas=None, query_log=None, calibrate=true, threads=None, seed=42, resume=false, savepoint_seconds=120.0, place=None, watch_recall=None,
+    progress=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -131,8 +133,16 @@ pub fn check_build<'py>(
     resume: bool,
     savepoint_seconds: f64,
     place: Option<&Bound<'py, PyAny>>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::watch_recall)] watch_recall: Option<
+        usize,
+    >,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<()> {
+    let opening = Opening {
+        watch_recall,
+        ..Opening::at(None)
+    };
+    opening.check()?;
     let memory = bytes(memory)?;
     Listener::new(progress)?;
     let shape = Shape {

@@ -298,10 +298,12 @@ pub struct LiveIndex {
     rebalance_after: AtomicU64,
     /// Merges since it was opened.
     merges: AtomicU64,
+    /// Checkpoints that took the place of another since it was opened.
+    pub(super) replaced: Arc<AtomicU64>,
     /// What went wrong, and whether changes go on.
     health: Arc<Health>,
-    /// What measures recall in the background.
-    measurer: Mutex<Option<Measurer>>,
+    /// What measures recall in the background, one for each watch.
+    measurers: Mutex<Vec<Measurer>>,
     home: Home,
     _lock: LockGuard,
 }
@@ -325,7 +327,7 @@ impl Drop for LiveIndex {
             return;
         }
         // It reads what others may change once this is closed.
-        self.measurer.get_mut().take();
+        self.measurers.get_mut().clear();
         self.close();
         // Until now nobody else could change the files that they read.
         self.submitted.wait();
@@ -568,8 +570,9 @@ impl LiveIndex {
             gate: RwLock::default(),
             merging: Mutex::default(),
             merges: AtomicU64::new(0),
+            replaced: Arc::default(),
             before: Mutex::default(),
-            measurer: Mutex::default(),
+            measurers: Mutex::default(),
             home: Home::here(),
             _lock: lock,
         })
@@ -661,9 +664,9 @@ impl LiveIndex {
         self.open.watch_recall.as_ref()
     }
 
-    /// What measures recall in the background.
-    pub(crate) fn measurer(&self) -> &Mutex<Option<Measurer>> {
-        &self.measurer
+    /// What measures recall in the background, one for each watch.
+    pub(crate) fn measurers(&self) -> &Mutex<Vec<Measurer>> {
+        &self.measurers
     }
 
     /// Merges that were made since it was opened: those of [`compact`](LiveIndex::compact), also in the background.

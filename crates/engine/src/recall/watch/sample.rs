@@ -89,8 +89,10 @@ fn is_short(filter: &Filter) -> bool {
 }
 
 impl RecallWatch {
-    /// Some queries were answered: an atomic add, unless one of them is kept.
-    pub(crate) fn has_served(
+    /// Some queries were answered: an atomic add, unless one of them is kept. An index tells the
+    /// watch that it was opened with; this is for another one that measures by it, as
+    /// [`measure_recall_by`](crate::LiveIndex::measure_recall_by).
+    pub fn has_served(
         &self,
         queries: &dyn VectorSource,
         options: &SearchOptions,

@@ -45,21 +45,24 @@ class Handle:
     """Held for moments, in which no thread forks: while a handle is made, and while one takes its lock."""
 
     @classmethod
-    def of(cls, path: Path, memory: Union[int, str, None]) -> "Handle":
-        """That of the folder; it opens with so much memory for searches, or as much as before where `memory` is None."""
+    def of(cls, path: Path, memory: Union[int, str, None], watch_recall: Optional[int]) -> "Handle":
+        """That of the folder; it opens with so much memory for searches and such a sample of live recall. None leaves either as it was."""
+        given = {"memory": memory, "watch_recall": watch_recall}
         name = os.path.realpath(path)
         with cls._opening:
             found = cls._open.get(name)
             if found is None:
-                found = cls._open[name] = cls(pathlib.Path(name), memory)
+                found = cls._open[name] = cls(pathlib.Path(name), given)
         # Apart from the lock of all handles: another thread may be writing to this one.
-        if memory is not None and memory != found._memory:
-            found._reopen(memory)
+        other = {name: value for name, value in given.items() if value is not None and value != found._arguments[name]}
+        if other:
+            found._reopen(other)
         return found
 
-    def __init__(self, path: pathlib.Path, memory: Union[int, str, None]) -> None:
+    def __init__(self, path: pathlib.Path, arguments: Dict[str, Any]) -> None:
         self.path = path
-        self._memory = memory
+        self._arguments = arguments
+        """Of `stratann.open`."""
         self._begin()
 
     def _begin(self) -> None:
@@ -104,20 +107,21 @@ class Handle:
             self._index = self._opened()
             return self._index
 
-    def _reopen(self, memory: Union[int, str]) -> None:
-        """Has searches take another size of memory. An index that takes changes keeps what it has: then that is refused."""
+    def _reopen(self, other: Dict[str, Any]) -> None:
+        """Has searches take other arguments. An index that takes changes keeps those that it has: then that is refused."""
         with self.lock:
             if self._beside is not None:
+                name, value = next(iter(other.items()))
                 raise ValueError(
-                    f"memory is {memory!r}; this process has another store of {self.path} open for changes, with memory={self._memory!r}, and both go by "
-                    "one index. Close that store first, or pass the same memory"
+                    f"{name} is {value!r}; this process has another store of {self.path} open for changes, with {name}={self._arguments[name]!r}, and both go by "
+                    f"one index. Close that store first, or pass the same {name}"
                 )
             with self._publishing:
-                before, self._memory = self._memory, memory
+                before, self._arguments = self._arguments, {**self._arguments, **other}
                 try:
                     self._index = self._opened()
                 except BaseException:
-                    self._memory = before
+                    self._arguments = before
                     raise
 
     def _opened(self) -> Optional[Index]:
@@ -126,13 +130,13 @@ class Handle:
         An index that lacks a file is an error, its MANIFEST as well: taken for none, it would be built over.
         """
         try:
-            return _stratann.open(self.path, memory=self._memory)
+            return _stratann.open(self.path, **self._arguments)
         except (FileNotFoundError, StratannError):
             if self._is_vacant():
                 return None
         # It may have come, or gone, between the two looks.
         try:
-            return _stratann.open(self.path, memory=self._memory)
+            return _stratann.open(self.path, **self._arguments)
         except (FileNotFoundError, StratannError) as error:
             if self._is_vacant():
                 return None

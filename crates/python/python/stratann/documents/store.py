@@ -36,7 +36,7 @@ _GROWTH = 4
 _ENOUGH = 5_000
 
 # Names that Documents takes: its own, and those of a build but for what a store gives it.
-_OWN = ("metric", "dimension", "memory", "filterable", "moments")
+_OWN = ("metric", "dimension", "memory", "filterable", "moments", "watch_recall")
 _OF_BUILD = [name for name in inspect.signature(build).parameters if name not in (*_OWN, "base", "path", "ids", "attributes", "payload", "overwrite")]
 
 FilterLike = Union[Filter, str, None]
@@ -91,6 +91,10 @@ class Documents:
         keys that documents have which came when they were not filterable.
     moments : bool
         Texts of metadata in ISO 8601 can be compared as times, too.
+    watch_recall : int, optional
+        How many of the queries that `search` serves are kept as a sample for live recall, as in `stratann.open`: `index().stats()["live_recall"]` tells it.
+        Stores of one folder in a process share the sample, as they share `memory`. It begins anew when the index is built anew, and when another process
+        has changed it.
     options
         Of `stratann.build`: preset, degree, build_list, ... Names and values are checked at once; what depends on the dimension of the
         vectors where `dimension` is given, else by the first `put`.
@@ -110,6 +114,7 @@ class Documents:
         memory: Union[int, str, None] = None,
         filterable: Optional[Iterable[str]] = None,
         moments: bool = False,
+        watch_recall: Optional[int] = None,
         **options: Any,
     ) -> None:
         refuse_others("Documents", options, (*_OWN, *_OF_BUILD))
@@ -117,13 +122,13 @@ class Documents:
             dimension = _checked_dimension(dimension)
         # Whether an index that is there can be opened with this memory, its opening says.
         is_there = os.path.exists(os.path.join(path, "MANIFEST"))
-        check_build(dimension, None if is_there else memory, metric=metric, **options)
+        check_build(dimension, None if is_there else memory, metric=metric, watch_recall=watch_recall, **options)
         self._metric = metric
         self._dimension = dimension
         self._filterable = None if filterable is None else frozenset(listed(filterable, "filterable", "filterable={}"))
         self._moments = moments
         self._options = options
-        self._handle = Handle.of(path, memory)
+        self._handle = Handle.of(path, memory, watch_recall)
         self._check(self._handle.index())
         self._reading(self._check_dimension)
 
