@@ -301,6 +301,9 @@ pub struct PlanArguments {
     #[command(flatten)]
     pub shape: ShapeArguments,
 
+    #[command(flatten)]
+    pub rows: RowArguments,
+
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,

@@ -94,7 +94,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Build(arguments) => commands::build::run(&arguments, quiet),
         Command::Create(arguments) => commands::build::create(&arguments, quiet),
-        Command::Plan(arguments) => commands::plan::run(&arguments),
+        Command::Plan(arguments) => commands::plan::run(&arguments, quiet),
         Command::Train(arguments) => commands::train::run(&arguments, quiet),
         Command::Search(arguments) => commands::search::run(&arguments),
         Command::Advise(arguments) => commands::advise::run(&arguments, quiet),

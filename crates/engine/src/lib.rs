@@ -69,6 +69,7 @@ pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
 pub use build::{
     BuildOptions, BuildPlan, BuildReport, SpaceChoice, build, build_with_rows,
     chunk_bytes_for_overhead, create, create_if_absent, is_there_for, is_vacant, plan_build,
+    plan_build_with_rows,
 };
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};

@@ -138,8 +138,17 @@ impl Placed {
         match (layout.has_clusters(), self) {
             (false, Self::Topology) | (true, Self::Vectors) => true,
             (false, Self::Vectors) => !layout.has_vectors_in_records(),
-            // In other layouts the members of a cluster are stored with its vectors.
-            (true, Self::Topology) => layout == Layout::Addressed,
+            (true, Self::Topology) => match layout {
+                Layout::Addressed => true,
+                // The members of a cluster are stored with its vectors.
+                Layout::Replicated | Layout::Grouped => false,
+                Layout::Coupled
+                | Layout::Packed
+                | Layout::Decoupled
+                | Layout::Inline
+                | Layout::Layered
+                | Layout::Csr => false,
+            },
         }
     }
 
@@ -311,9 +320,15 @@ impl Remote {
 }
 
 impl PlaceTier {
-    /// Whether its copies are in this process's memory.
+    /// Whether its copies are made in this process's memory when an index is opened.
     fn takes_memory(&self) -> bool {
         matches!(self, PlaceTier::Memory | PlaceTier::Modelled(_))
+    }
+
+    /// Whether its copies count towards a memory budget. The system counts mapped pages as memory
+    /// of the process, too.
+    fn counts_as_memory(&self) -> bool {
+        self.takes_memory() || matches!(self, PlaceTier::Folder(_, ReadBy::Mapping))
     }
 }
 
@@ -382,10 +397,10 @@ impl Places {
         Ok(())
     }
 
-    /// Bytes of the copies of an index in this process's memory. Files to which direct inserts have
-    /// added are longer than their entries say.
+    /// Bytes of the copies of an index in this process's memory, mapped ones too. Files to which
+    /// direct inserts have added are longer than their entries say.
     pub(crate) fn memory_bytes(&self, home: &dyn Volume, manifest: &Manifest) -> u64 {
-        let in_memory = self.0.iter().filter(|place| place.tier.takes_memory());
+        let in_memory = self.0.iter().filter(|place| place.tier.counts_as_memory());
         in_memory
             .flat_map(|place| files_of(place.role, manifest))
             .map(|(name, bytes)| home.len(name).map_or(bytes, |there| there.max(bytes)))

@@ -13,7 +13,7 @@
 //! | 12 | 4 l | the list sizes, rising |
 //! | 12 + 4 l | .. | the tables, by rising k |
 //! | end − 8 | 4 | kind of the searches: 0 walks of the graph, 1 PRESS, 2 probes of clusters |
-//! | end − 4 | 4 | 1 if the queries are rows of the index, 0 if a user gave them |
+//! | end − 4 | 4 | 1 if the program chose the queries, 0 if a user gave them |
 //!
 //! Version 1 does not have the last two fields. They count as 0 and 1 then.
 //!
@@ -63,9 +63,9 @@ pub struct RecallFile {
     pub queries: u32,
     /// The kind of searches.
     pub searched: Searched,
-    /// Whether the queries are rows of the index. Such queries predict little for queries that are
-    /// farther from the index.
-    pub are_rows: bool,
+    /// Whether the program chose the queries, as a build does: rows of the index, and vectors made
+    /// of rows. They say less of queries to come than queries that a user gave.
+    pub by_build: bool,
     /// The list sizes that were measured, rising. In a cluster index, numbers of probes.
     pub lists: Vec<u32>,
     /// The results for each number of answers, by rising k.
@@ -108,7 +108,7 @@ impl RecallFile {
             distances.chain(recalls).for_each(|x| put(x.to_bits()));
         }
         put(self.searched as u32);
-        put(self.are_rows.into());
+        put(self.by_build.into());
         out
     }
 
@@ -169,7 +169,7 @@ impl RecallFile {
                 bands: bands.collect(),
             });
         }
-        let (searched, are_rows) = match reader.is_at_end() {
+        let (searched, by_build) = match reader.is_at_end() {
             true => (Searched::Walk, true),
             false => {
                 let at = reader.at();
@@ -178,25 +178,25 @@ impl RecallFile {
                 let searched = known
                     .ok_or_else(|| reader.wrong(at, "kind of the searches", number, "0 to 2"))?;
                 let at = reader.at();
-                let are_rows = match reader.u32("flag for queries that are rows of the index")? {
+                let by_build = match reader.u32("flag for queries of a build")? {
                     number @ (0 | 1) => number == 1,
                     number => {
                         return Err(reader.wrong(
                             at,
-                            "flag for queries that are rows of the index",
+                            "flag for queries of a build",
                             number,
                             "0 or 1",
                         ));
                     }
                 };
-                (searched, are_rows)
+                (searched, by_build)
             }
         };
         reader.end()?;
         Ok(RecallFile {
             queries,
             searched,
-            are_rows,
+            by_build,
             lists,
             tables,
         })
@@ -226,7 +226,7 @@ mod tests {
         RecallFile {
             queries: 600,
             searched: Searched::Probes,
-            are_rows: false,
+            by_build: false,
             lists: vec![10, 20],
             tables: vec![
                 RecallTable {
@@ -252,7 +252,7 @@ mod tests {
         }
         let walked = RecallFile {
             searched: Searched::Walk,
-            are_rows: true,
+            by_build: true,
             ..sample()
         };
         assert_eq!(RecallFile::decode(&bytes[..first], "r").unwrap(), walked);
@@ -270,7 +270,7 @@ mod tests {
             (40, 1, "k of a table"),
             (48, 1f32.to_bits(), "distances of buckets"),
             (72, 3, "kind of the searches"),
-            (76, 2, "flag for queries that are rows of the index"),
+            (76, 2, "flag for queries of a build"),
         ] {
             let mut wrong = bytes.clone();
             wrong[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(header.version, 1);
         let walked = RecallFile {
             searched: Searched::Walk,
-            are_rows: true,
+            by_build: true,
             ..sample()
         };
         assert_eq!(RecallFile::decode(&payload, "r").unwrap(), walked);

@@ -163,6 +163,21 @@ fn certificate(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     (certificate, key)
 }
 
+/// The same, of an authority.
+fn authority(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
+    let mut wanted = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+    wanted.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let made = wanted.self_signed(&pair).unwrap();
+    let (certificate, key) = (
+        folder.join("authority.pem"),
+        folder.join("authority-key.pem"),
+    );
+    std::fs::write(&certificate, made.pem()).unwrap();
+    std::fs::write(&key, pair.serialize_pem()).unwrap();
+    (certificate, key)
+}
+
 #[test]
 fn a_file_behind_tls_and_a_secret_is_a_tier() {
     let root = tempfile::tempdir().unwrap();
@@ -210,6 +225,18 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
     let tls = Tls::new("localhost", &theirs).unwrap();
     let server = Server::new(&name, secret("a secret of tests"), Some(tls.clone())).unwrap();
     assert!(matches!(believed(&server), Fault::Certificate(_)));
+    // The certificate of an authority, as `openssl req -x509` makes it.
+    let (authority, key) = self::authority(stranger.path());
+    let running = start(Options {
+        certificate: Some(Certificate::read(&authority, &key).unwrap()),
+        ..Options::default()
+    });
+    let name = format!("localhost:{}", running.address().port());
+    let its = Tls::new("localhost", &authority).unwrap();
+    let server = Server::new(&name, None, Some(its)).unwrap();
+    let fault = believed(&server);
+    assert!(matches!(fault, Fault::Authority), "{fault}");
+    assert!(fault.to_string().contains("CA:FALSE"), "{fault}");
     // A server without TLS.
     let plain = start(Options::default());
     let server = Server::new(&plain.address().to_string(), None, Some(tls)).unwrap();

@@ -215,6 +215,8 @@ impl<'py> Vectors<'py> {
 /// payload : list, optional
 ///     A JSON value of up to 64 KiB, or None, for each vector. `Index.payload` returns it, and
 ///     filters do not see it.
+/// watch_recall : int, optional
+///     As in `open`, for the index that is returned.
 /// progress : bool or callable, optional
 ///     True draws a bar on standard error. A callable is called with (stage, done, total), and once
 ///     with done == total when a stage is complete. A total of 0 is unknown.
@@ -228,7 +230,7 @@ impl<'py> Vectors<'py> {
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
     memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, query_log=None, calibrate=true, threads=None, seed=42, overwrite=false, resume=false,
-    savepoint_seconds=120.0, place=None, ids=None, attributes=None, payload=None, progress=None))]
+    savepoint_seconds=120.0, place=None, ids=None, attributes=None, payload=None, watch_recall=None, progress=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -269,9 +271,17 @@ pub fn build<'py>(
     ids: Option<&Bound<'py, PyAny>>,
     attributes: Option<&Bound<'py, PyAny>>,
     payload: Option<&Bound<'py, PyAny>>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::watch_recall)] watch_recall: Option<
+        usize,
+    >,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Index> {
     let path = named_path(path, "index")?;
+    let opening = Opening {
+        watch_recall,
+        ..Opening::at(place)
+    };
+    opening.check()?;
     let vectors = Vectors::even_none(base, "base")?;
     let ids = ids
         .map(|ids| arrays::ids(ids, Some(vectors.rows())))
@@ -318,7 +328,7 @@ pub fn build<'py>(
         })
     })?;
     let report = to_dict(py, &report)?.unbind();
-    Opening::at(place).open(py, path, Some(report))
+    opening.open(py, path, Some(report))
 }
 
 /// Whether a build with overwrite=False may begin in the folder `path`: it does not exist, is
@@ -336,19 +346,23 @@ pub fn is_vacant(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
 /// base, metric, preset, degree, build_list, code_bytes, order, layout, compression, navigation,
 /// memory, search_memory, space, cluster_size, replicas, threads
 ///     As in `build`.
+/// attributes, payload
+///     As in `build`. A sample of them is written to the folder of temporary files, and removed.
 ///
 /// Returns
 /// -------
 /// dict
 ///     Bytes of memory: "memory" (of the process, without a cap), "least_memory" (the least
-///     `memory` that suffices) and "search_memory" (the least for searches). Bytes of storage:
-///     "storage" (of the index; of clusters an upper bound), "scratch" (beside the index during the
-///     build) and "raw_bytes" (of the vectors). "in_parts" is whether the graph would be built in
-///     parts under `memory`. The other keys are "vectors", "dimension", "element", "layout",
-///     "degree" and "code_bytes".
+///     `memory` that suffices; both with `attributes` and `payload`, which are in memory during the
+///     build) and "search_memory" (the least for searches). Bytes of storage: "storage" (of the
+///     index; of clusters an upper bound), "attributes" (its part for columns and payloads),
+///     "scratch" (beside the index during the build) and "raw_bytes" (of the vectors). "in_parts" is
+///     whether the graph would be built in parts under `memory`. The other keys are "vectors",
+///     "dimension", "element", "layout", "degree" and "code_bytes".
 #[pyfunction]
 #[pyo3(signature = (base, *, metric="l2", preset="stratann", degree=None, build_list=100, code_bytes=None, order=None, layout=None,
-    compression=None, navigation=0.01, memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, threads=None))]
+    compression=None, navigation=0.01, memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, threads=None,
+    attributes=None, payload=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -373,8 +387,11 @@ pub fn plan<'py>(
     >,
     #[pyo3(from_py_with = crate::arguments::count_or_none::replicas)] replicas: Option<usize>,
     #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
+    attributes: Option<&Bound<'py, PyAny>>,
+    payload: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let vectors = Vectors::even_none(base, "base")?;
+    let table = Table::of(py, attributes, payload, vectors.rows(), false, None)?;
     let options = BuildOptions {
         preset: named(preset, "preset")?,
         metric: named(metric, "metric")?,
@@ -387,7 +404,7 @@ pub fn plan<'py>(
             .map(|compression| named(compression, "compression"))
             .transpose()?,
         navigation,
-        memory: bytes(memory)?,
+        memory: beside_rows(bytes(memory)?, table.as_ref())?,
         search_memory: size(search_memory, "search_memory", "enough for all codes")?,
         space: size(space, "space", SPACE)?,
         cluster_size,
@@ -395,8 +412,16 @@ pub fn plan<'py>(
         threads: thread_count(threads)?,
         ..BuildOptions::default()
     };
-    let plan = vectors
-        .with_even_none(|source| stratann::plan_build(source, &options).map_err(to_python))?;
+    let listener = Listener::new(None)?;
+    let mut plan = vectors.with_even_none(|source| match &table {
+        Some(table) => run(py, &listener, |progress| {
+            stratann::plan_build_with_rows(source, table, &options, progress)
+        }),
+        None => stratann::plan_build(source, &options).map_err(to_python),
+    })?;
+    let held = table.map_or(0, |table| table.memory_bytes());
+    plan.memory += held;
+    plan.least_memory += held;
     to_dict(py, &plan)
 }
 

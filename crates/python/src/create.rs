@@ -46,7 +46,7 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 ///     and metric; a ValueError names the difference. The other choices of a build apply only to an
 ///     index that is created. If several processes make this call at once, one of them creates the
 ///     index, and the others wait for it, ten seconds at most.
-/// memory, io, cache, cache_entries, durability, merges
+/// memory, io, cache, cache_entries, durability, merges, watch_recall
 ///     As in `open`: how the index is opened, whether it was created or existed already.
 ///
 /// Returns
@@ -58,8 +58,8 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 #[pyo3(signature = (path, *, dimension, dtype=None, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
     search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=false, exist_ok=false, place=None,
-    memory=None, io="auto", cache=None, cache_entries=None, durability=None, merges=true),
-    text_signature = "(path, *, dimension, dtype='float32', metric='l2', preset='stratann', degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=False, exist_ok=False, place=None, memory=None, io='auto', cache=None, cache_entries=None, durability=None, merges=True)")]
+    memory=None, io="auto", cache=None, cache_entries=None, durability=None, merges=true, watch_recall=None),
+    text_signature = "(path, *, dimension, dtype='float32', metric='l2', preset='stratann', degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=False, exist_ok=False, place=None, memory=None, io='auto', cache=None, cache_entries=None, durability=None, merges=True, watch_recall=None)")]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -98,6 +98,9 @@ pub fn create<'py>(
     cache_entries: Option<&Bound<'py, PyAny>>,
     durability: Option<&Bound<'py, PyAny>>,
     merges: bool,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::watch_recall)] watch_recall: Option<
+        usize,
+    >,
 ) -> PyResult<Index> {
     let path = named_path(path, "index")?;
     let dimension = dimension_of(dimension)?;
@@ -139,7 +142,7 @@ pub fn create<'py>(
         place,
         durability,
         merges,
-        watch_recall: None,
+        watch_recall,
     };
     opening.check()?;
     let budget = bytes(memory)?;

@@ -2,12 +2,15 @@
 //! folder. While this process changes the index, searches use the writer's index.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use pyo3::prelude::*;
-use stratann::{OpenOptions, Opener, Progress, TierError};
+use stratann::{
+    Filter, LiveIndex, LiveRecall, OpenOptions, Opener, Progress, RecallWatch, SearchOptions,
+    TierError, VectorSource,
+};
 
 use crate::arguments::shown;
 use crate::errors::{StratannError, changing, to_python};
@@ -32,6 +35,9 @@ pub struct Handle {
     opener: Opener,
     changes: Changes,
     seen: RwLock<Seen>,
+    /// The index that another object opened for changes without this object's sample of live
+    /// recall, and that measures the sample all the same.
+    measuring: Mutex<Weak<LiveIndex>>,
 }
 
 /// The state that the object has seen.
@@ -78,6 +84,15 @@ impl Seen {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.is_home()
+            && let Some(watch) = self.watch()
+            && let Some(live) = self.measuring.lock().upgrade()
+        {
+            detached(|| {
+                live.end_measurements_by(watch);
+                drop(live);
+            });
+        }
         let writer = &self.seen.get_mut().writer;
         if writer.forsake(self.user) {
             match writer.take_alone() {
@@ -121,6 +136,64 @@ impl Handle {
             opener: index.opener(),
             changes,
             seen: RwLock::new(Seen::new(py, watched(index), None, before)),
+            measuring: Mutex::default(),
+        }
+    }
+
+    /// This object's sample for live recall, if it has one.
+    fn watch(&self) -> Option<&RecallWatch> {
+        self.opener.options().watch_recall.as_ref()
+    }
+
+    /// The sample, if an index was opened without it.
+    fn watch_beside(&self, index: &stratann::Index) -> Option<&RecallWatch> {
+        let own = self.watch()?;
+        (index.options().watch_recall.as_ref() != Some(own)).then_some(own)
+    }
+
+    /// Counts a search of this object. The index counts it itself, if it has this object's sample.
+    pub fn has_served(
+        &self,
+        index: &stratann::Index,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        filter: Option<&Filter>,
+    ) {
+        if let Some(watch) = self.watch_beside(index) {
+            watch.has_served(queries, options, filter);
+        }
+    }
+
+    /// The known recall of this object's searches, if it has a sample.
+    pub fn live_recall(&self) -> Option<LiveRecall> {
+        self.watch().map(RecallWatch::found)
+    }
+
+    /// Measures this object's sample.
+    pub fn measure_recall(
+        &self,
+        index: &stratann::Index,
+        live: Option<&LiveIndex>,
+        progress: &dyn Progress,
+    ) -> Result<LiveRecall, stratann::Error> {
+        let watch = self.watch().ok_or_else(RecallWatch::missing)?;
+        match live {
+            Some(live) => live.measure_recall_by(watch, progress),
+            None => index.measure_recall(progress),
+        }
+    }
+
+    /// Has the index open for changes measure this object's sample, if another object opened it.
+    fn go_on_measuring(&self, live: &Opened<LiveIndex>) {
+        let live = live.value();
+        let Some(watch) = self.watch_beside(&live.index()) else {
+            return;
+        };
+        let mut measuring = self.measuring.lock();
+        if !std::ptr::eq(measuring.as_ptr(), Arc::as_ptr(live)) {
+            // If no thread can be started, `stats` shows that the measurement is missing.
+            live.measure_recall_in_background_by(watch).ok();
+            *measuring = Arc::downgrade(live);
         }
     }
 
@@ -185,6 +258,9 @@ impl Handle {
             let seen = self.seen()?;
             match seen.writer.standing() {
                 Some(Standing::Open(live, held)) => {
+                    if let Some(live) = &*held {
+                        self.go_on_measuring(live);
+                    }
                     if seen.index.is_some() {
                         self.let_go(&seen);
                     }

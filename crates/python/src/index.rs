@@ -284,13 +284,16 @@ impl Index {
             nothing(k)
         } else {
             let source = rows.source()?;
-            if rows.rows() < WATCHED {
+            let found = if rows.rows() < WATCHED {
                 py.detach(|| search(&source, &Silent)).map_err(to_python)?
             } else {
                 run(py, &Listener::new(None)?, |progress| {
                     search(&source, progress)
                 })?
-            }
+            };
+            let handle = &self.handle;
+            handle.has_served(index, &source, &options, filter.as_ref());
+            found
         };
         // For clusters this is the number of probes, which trades recall for speed.
         let options = SearchOptions {
@@ -351,6 +354,8 @@ impl Index {
             asynchronous::Search::ended(nothing(k))
         } else {
             let queries = Matrix::read(&rows.source()?).map_err(to_python)?;
+            let handle = &self.handle;
+            handle.has_served(index, &queries, &options, filter.as_ref());
             let submitted = py.detach(|| match (&*live, &filter) {
                 (Some(live), None) => live.submit(queries, &options, deadline),
                 (None, None) => inner.value().submit(queries, &options, deadline),
@@ -722,7 +727,7 @@ impl Index {
         let (inner, live) = self.now(py)?;
         // Threads search for the sample from which its health is computed.
         let index = inner.at_home(&self.path, "stratann.open")?;
-        let stats = py.detach(|| match &*live {
+        let mut stats = py.detach(|| match &*live {
             Some(live) => {
                 // Computes the reason for a merge, for users without automatic merges. Nothing else
                 // examines a sample of the inserted vectors then.
@@ -732,6 +737,7 @@ impl Index {
             // An unreadable page is left to `verify`.
             None => index.stats_and_health(&Silent).0,
         });
+        stats.live_recall = self.handle.live_recall();
         to_dict(py, &stats)
     }
 
@@ -754,8 +760,9 @@ impl Index {
     ///     - `asked` and `found_of_asked`: the mean recall that queries asked for, and the mean
     ///       recall of these queries. Both are None if no query asked for a recall.
     ///     "at" is the time of the last sample in seconds since 1970, and "seconds" its duration.
-    ///     "passes" and "thrown_away" count samples. "waiting" counts the sampled queries, and
-    ///     "sample" is their most. "error" is the reason if the last sample could not be measured.
+    ///     "samples_measured" and "thrown_away" count samples. "waiting" counts the sampled
+    ///     queries, and "sample" is their most. "error" is the reason if the last sample could not
+    ///     be measured.
     #[pyo3(signature = (*, progress=None))]
     fn measure_recall<'py>(
         &self,
@@ -765,9 +772,9 @@ impl Index {
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         let listener = Listener::new(progress)?;
-        let known = run(py, &listener, |progress| match &*live {
-            Some(live) => live.measure_recall(progress),
-            None => index.measure_recall(progress),
+        let (handle, live) = (&self.handle, live.as_ref().map(|live| &***live));
+        let known = run(py, &listener, |progress| {
+            handle.measure_recall(index, live, progress)
         })?;
         to_dict(py, &known)
     }
@@ -1341,7 +1348,8 @@ impl Index {
 ///     When the sample is full, a thread searches for its queries again, and compares the answers
 ///     with all vectors. `stats` then reports the recall ("live_recall"). The thread rests 19 times
 ///     as long as that took. `measure_recall` measures at once. None keeps no queries. An object
-///     that was unpickled keeps none either.
+///     that was unpickled keeps none either. The sample belongs to this object: while another
+///     object changes the folder, searches of this one are still sampled and measured.
 /// merges : bool
 ///     Whether merges begin by themselves, in the background, from the first change on. Otherwise
 ///     only `compact` merges. A merge is due if one of these holds (docs/changes.md has the

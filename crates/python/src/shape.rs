@@ -8,6 +8,7 @@ use stratann::{BuildOptions, Codebook, Element, NoRows};
 use crate::arguments::{existing, memory as bytes, named, places, size, threads as thread_count};
 use crate::create::check_memory;
 use crate::errors::to_python;
+use crate::opening::Opening;
 use crate::progress::Listener;
 
 /// The meaning of `space=None` in errors.
@@ -86,14 +87,15 @@ impl Shape<'_, '_> {
     }
 }
 
-/// Checks the choices of a later build, as `build` does, and `memory`, as `open` does. `dimension`
-/// is the dimension of float32 vectors, or None if it is not known yet. With None, choices that
-/// depend on a dimension are left to the build. Files are left to the build as well, since only the
-/// build needs them to exist.
+/// Checks the choices of a later build, as `build` does, and `memory` and `watch_recall`, as `open`
+/// does. `dimension` is the dimension of float32 vectors, or None if it is not known yet. With None,
+/// choices that depend on a dimension are left to the build. Files are left to the build as well,
+/// since only the build needs them to exist.
 #[pyfunction]
 #[pyo3(signature = (dimension, memory, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None,
     codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, space=None, cluster_size=None,
-    replicas=None, query_log=None, calibrate=true, threads=None, seed=42, resume=false, savepoint_seconds=120.0, place=None, progress=None))]
+    replicas=None, query_log=None, calibrate=true, threads=None, seed=42, resume=false, savepoint_seconds=120.0, place=None, watch_recall=None,
+    progress=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -133,8 +135,16 @@ pub fn check_build<'py>(
     resume: bool,
     savepoint_seconds: f64,
     place: Option<&Bound<'py, PyAny>>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::watch_recall)] watch_recall: Option<
+        usize,
+    >,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<()> {
+    let opening = Opening {
+        watch_recall,
+        ..Opening::at(None)
+    };
+    opening.check()?;
     let memory = bytes(memory)?;
     Listener::new(progress)?;
     let shape = Shape {

@@ -271,7 +271,7 @@ impl Drop for Writer {
 }
 
 /// The options that a caller may set, by their names.
-fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 8] {
+fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 7] {
     let or_none = |value: Option<String>| value.unwrap_or_else(|| "None".into());
     let cache = match open.cache {
         CacheSize::None => "None".into(),
@@ -283,7 +283,6 @@ fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 8] {
         Durability::OnFlush => "\"flush\"".into(),
         Durability::Every(time) => time.as_millis().to_string(),
     };
-    let watch = open.watch_recall.as_ref();
     let boolean = |value| if value { "True" } else { "False" };
     [
         (
@@ -297,10 +296,6 @@ fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 8] {
             or_none(open.navigation.map(|value| boolean(value).into())),
         ),
         ("place", format!("\"{}\"", open.places)),
-        (
-            "watch_recall",
-            or_none(watch.map(|watch| watch.queries().to_string())),
-        ),
         ("durability", durability),
         ("merges", boolean(changes.merges).into()),
     ]
@@ -316,9 +311,11 @@ pub fn watched(index: Arc<stratann::Index>) -> Arc<Opened<stratann::Index>> {
     Arc::new(Opened::new(index))
 }
 
-/// Whether two objects open a folder with equal options.
+/// Whether an index that was opened with one of these serves an object with the other: they are
+/// equal, and have the same sample of live recall or none.
 pub fn reads_alike(one: &OpenOptions, other: &OpenOptions) -> bool {
     named(one, Changes::default()) == named(other, Changes::default())
+        && one.watch_recall == other.watch_recall
 }
 
 impl Writer {

@@ -377,6 +377,28 @@ def test_a_plan_says_what_a_build_takes(small, tmp_path):
         stratann.plan(small, degree=0)
 
 
+def test_a_plan_counts_attributes_and_payloads(small, tmp_path):
+    attributes = {"year": [1900 + row % 100 for row in range(len(small))], "name": [f"photo {row}" for row in range(len(small))]}
+    payload = ["x" * (row % 200) for row in range(len(small))]
+    bare, plan = stratann.plan(small), stratann.plan(small, attributes=attributes, payload=payload)
+    stratann.build(small, tmp_path / "x.idx", attributes=attributes, payload=payload)
+    there = sum(file.stat().st_size for file in (tmp_path / "x.idx").iterdir() if file.name.startswith(("rows-", "columns-")))
+    assert 0.98 < plan["attributes"] / there < 1.02 and bare["attributes"] == 0
+    assert plan["storage"] == bare["storage"] + plan["attributes"]
+    # What is in memory during the build counts, as the build counts it.
+    with pytest.raises(ValueError, match="attributes and payload alone") as refused:
+        stratann.build(small, tmp_path / "y.idx", attributes=attributes, payload=payload, memory=1000)
+    with pytest.raises(ValueError, match="attributes and payload alone") as planned:
+        stratann.plan(small, attributes=attributes, payload=payload, memory=1000)
+    assert str(planned.value) == str(refused.value)
+    assert plan["least_memory"] > bare["least_memory"] and plan["memory"] > bare["memory"]
+    # The process itself has grown since.
+    least = stratann.plan(small, attributes=attributes, payload=payload)["least_memory"] + (8 << 20)
+    stratann.build(small, tmp_path / "y.idx", attributes=attributes, payload=payload, memory=least)
+    with pytest.raises(ValueError, match="payload has 1"):
+        stratann.plan(small, payload=["x"])
+
+
 def test_a_warning_is_of_the_line_of_its_caller(tmp_path):
     index = stratann.build(numpy.eye(8, dtype=numpy.float32), tmp_path / "a.idx")
     # What a later program says of inserts, which this one does not read: `verify` warns of it.

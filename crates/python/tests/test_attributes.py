@@ -489,6 +489,17 @@ def test_a_filter_is_checked_though_nothing_is_asked(index, queries):
         index.search(queries[:0], filter="prize < 3")
 
 
+def test_a_new_column_whose_name_is_nearly_that_of_another_is_warned_of(small, tmp_path):
+    rows = [{"colour": "red", "stock": n} for n in range(50)]
+    with stratann.build(small[:50], tmp_path / "a.idx", attributes=rows) as index:
+        with pytest.warns(RuntimeWarning, match='column "color" is new; did you mean "colour"'):
+            index.update_attributes([3], [{"color": "blue"}])
+        assert index.attributes([3]) == [{"colour": "red", "stock": 3, "color": "blue"}]
+        # It is there now, and these are names of other things.
+        index.update_attributes([4], [{"color": "blue", "stock2": 1, "size": 3}])
+        assert index.attributes([4])[0]["color"] == "blue"
+
+
 def test_an_update_keeps_what_it_is_not_given(small, tmp_path):
     rows = [{"colour": "red", "stock": n} for n in range(50)]
     with stratann.build(small[:50], tmp_path / "a.idx", attributes=rows, payload=[{"n": n} for n in range(50)]) as index:

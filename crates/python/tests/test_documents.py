@@ -615,6 +615,25 @@ def test_the_size_of_memory_that_is_given_last_counts_for_all_stores_of_a_folder
     first.close()
 
 
+def test_searches_are_sampled_by_watch_recall_which_stores_of_a_folder_share(tmp_path):
+    with pytest.raises(ValueError, match="queries of watch_recall"):
+        Documents(tmp_path / "a.idx", watch_recall=0)
+    first = Documents(tmp_path / "a.idx", watch_recall=8)
+    first.put([document(number) for number in range(20)])
+    second = Documents(tmp_path / "a.idx")
+    for number in range(3):
+        first.search(document(number).vector, 2)
+        second.search(document(number).vector, 2)
+    assert second.index().stats()["live_recall"]["waiting"] == 6
+    told = first.index().measure_recall()
+    assert (told["last"]["queries"], told["last"]["found"], told["sample"]) == (6, 1.0, 8)
+    with pytest.raises(ValueError, match="watch_recall is 9; .*open for changes, with watch_recall=8.*Close"):
+        Documents(tmp_path / "a.idx", watch_recall=9)
+    first.close()
+    assert Documents(tmp_path / "a.idx", watch_recall=9).index().stats()["live_recall"]["sample"] == 9
+    assert first.index().stats()["live_recall"]["sample"] == 9
+
+
 CHILD = """
 import sys
 sys.path.insert(0, {folder!r})

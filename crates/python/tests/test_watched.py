@@ -1,5 +1,6 @@
 """Live recall: some of the queries that an index served are answered exactly."""
 
+import asyncio
 import os
 import pickle
 import threading
@@ -19,6 +20,14 @@ def two_thousand(tmp_path, small):
     return path
 
 
+def until_measured(index, samples):
+    """Waits until the thread has measured so many samples of an object."""
+    until = time.monotonic() + 300
+    while index.stats()["live_recall"]["samples_measured"] < samples and time.monotonic() < until:
+        time.sleep(0.01)
+    assert index.stats()["live_recall"]["samples_measured"] >= samples
+
+
 def measured_by_hand(rows, ids, queries, found):
     """The mean recall of answers, by all rows."""
     hits = 0
@@ -35,9 +44,7 @@ def test_what_is_measured_is_what_all_rows_say(photos, queries, photos_truth):
     assert index.stats()["live_recall"]["last"] is None
     # Answers of best-first searches do not depend on the order in which reads come in.
     found, distances = index.search(some, 10, list_size=12, strategy="best-first")
-    until = time.monotonic() + 300
-    while index.stats()["live_recall"]["passes"] == 0 and time.monotonic() < until:
-        time.sleep(0.01)
+    until_measured(index, 1)
     told = index.stats()["live_recall"]
     truth_ids, truth_distances = photos_truth
     expected = numpy.mean(
@@ -45,7 +52,7 @@ def test_what_is_measured_is_what_all_rows_say(photos, queries, photos_truth):
     )
     assert told["last"]["found"] == pytest.approx(expected) and expected < 1
     assert (told["last"]["queries"], told["last"]["k"], told["last"]["asked"]) == (100, 10, None)
-    assert told["passes"] == 1 and told["error"] is None and told["sample"] == 100
+    assert told["samples_measured"] == 1 and told["error"] is None and told["sample"] == 100
 
 
 def test_a_sample_goes_on_through_changes_and_a_close(two_thousand, small, base, queries):
@@ -69,11 +76,110 @@ def test_a_sample_goes_on_through_changes_and_a_close(two_thousand, small, base,
     assert told["last"]["asked"] == 0.9 and told["last"]["queries"] == 50
     assert told["all"]["queries"] == 150 and told["all"]["k"] is None
     assert told == index.stats()["live_recall"]
-    # Objects that change a folder together are opened alike.
+    # Objects that change a folder together need not have one sample.
     with index:
         index.delete([1])
-        with pytest.raises(stratann.InUseError, match="watch_recall=None"):
-            stratann.open(two_thousand, merges=False).delete([2])
+        with stratann.open(two_thousand, merges=False) as other:
+            other.delete([2])
+            assert other.stats()["live_recall"] is None
+
+
+def test_objects_of_one_folder_have_samples_of_their_own(two_thousand, base, queries):
+    first = stratann.open(two_thousand, watch_recall=20)
+    second = stratann.open(two_thousand, watch_recall=20)
+    with first:
+        first.insert(base[2000:2010], numpy.arange(5000, 5010))
+    # What the first one left serves the first one alone.
+    second.search(queries[:7])
+    assert first.stats()["live_recall"]["waiting"] == 0
+    assert second.stats()["live_recall"]["waiting"] == 7
+    # The first one opens the folder again, and goes.
+    first.refresh()
+    first.close()
+    del first
+    second.search(queries[:20])
+    until_measured(second, 1)
+    assert second.stats()["live_recall"]["all"]["queries"] == 20
+
+
+@pytest.mark.parametrize("watch_recall", [None, 20, 30])
+def test_a_sample_goes_on_while_another_object_changes_the_folder(two_thousand, base, queries, watch_recall):
+    watching = stratann.open(two_thousand, watch_recall=20)
+    watching.search(queries[:5], 10, list_size=300)
+    other = stratann.open(two_thousand, watch_recall=watch_recall)
+    with other:
+        other.insert(base[2000:2100], numpy.arange(5000, 5100))
+        assert watching.stats()["live_recall"]["waiting"] == 5
+        # The index that both search now was opened by the other one.
+        watching.search(queries[:3], 10, list_size=300)
+        assert watching.stats()["live_recall"]["waiting"] == 8
+        told = watching.measure_recall()
+        assert (told["samples_measured"], told["last"]["queries"], told["waiting"]) == (1, 8, 0)
+        # In the background, too, of searches of either form.
+        watching.search(queries[:10], 10, list_size=300)
+
+        async def search():
+            await watching.search_async(queries[:10], 10, list_size=300)
+
+        asyncio.run(search())
+        until_measured(watching, 2)
+        assert watching.stats()["live_recall"]["all"]["queries"] == 28
+        known = other.stats()["live_recall"]
+        assert (known is None) == (watch_recall is None)
+        if watch_recall is None:
+            with pytest.raises(ValueError, match="watch_recall is not given"):
+                other.measure_recall()
+        watching.search(queries[:4], 10, list_size=300)
+    # And after the other one has closed it.
+    assert watching.stats()["live_recall"]["waiting"] == 4
+    watching.search(queries[:4], 10, list_size=300)
+    told = watching.measure_recall()
+    assert told["last"]["queries"] == 8 and told["all"]["queries"] == 36
+    assert told["error"] is None and told["thrown_away"] == 0
+
+
+def test_an_object_that_goes_ends_its_measuring_in_an_index_that_stays_open(two_thousand, base, queries):
+    def threads():
+        names = []
+        for task in os.listdir("/proc/self/task"):
+            try:
+                with open(f"/proc/self/task/{task}/comm") as file:
+                    names.append(file.read().strip())
+            except FileNotFoundError:
+                pass
+        return names.count("stratann-recall")
+
+    before = threads()
+    with stratann.open(two_thousand) as other:
+        other.insert(base[2000:2001], [5000])
+        watching = stratann.open(two_thousand, watch_recall=20)
+        watching.search(queries[:1])
+        until = time.monotonic() + 300
+        while threads() != before + 1 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert threads() == before + 1
+        del watching
+        assert threads() == before
+
+
+def test_an_index_that_was_built_or_created_is_sampled_from_the_beginning(tmp_path, small, queries):
+    built = stratann.build(small, tmp_path / "built.idx", degree=16, build_list=40, watch_recall=20)
+    made = stratann.create(tmp_path / "made.idx", dimension=128, dtype="uint8", watch_recall=20)
+    made.insert(small[:50])
+    for index in (built, made):
+        index.search(queries[:12], 10, list_size=2000)
+        told = index.measure_recall()
+        assert (told["last"]["queries"], told["last"]["found"]) == (12, 1.0)
+        assert told["sample"] == 20 and index.stats()["live_recall"] == told
+    made.close()
+    again = stratann.create(tmp_path / "made.idx", dimension=128, dtype="uint8", exist_ok=True, watch_recall=5)
+    assert again.stats()["live_recall"]["sample"] == 5
+    for wrong in [0, 1001]:
+        with pytest.raises(ValueError, match="queries of watch_recall"):
+            stratann.build(small, tmp_path / "no.idx", watch_recall=wrong)
+        with pytest.raises(ValueError, match="queries of watch_recall"):
+            stratann.create(tmp_path / "no.idx", dimension=4, watch_recall=wrong)
+    assert not (tmp_path / "no.idx").exists()
 
 
 def test_without_a_watch_there_is_nothing_to_measure(photos, queries):
@@ -121,16 +227,18 @@ def test_searches_of_many_threads_are_sampled_and_measured(photos, queries):
 
     def search(first):
         for row in range(first, first + 50):
-            index.search(queries[row], 10)
+            index.search(queries[row], 10, list_size=6000)
 
     threads = [threading.Thread(target=search, args=(first,)) for first in (0, 50, 100)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    until = time.monotonic() + 300
-    while index.stats()["live_recall"]["passes"] == 0 and time.monotonic() < until:
-        time.sleep(0.01)
+    until_measured(index, 1)
     told = index.measure_recall()
     assert told["error"] is None and told["thrown_away"] == 0
-    assert 0.9 < told["all"]["found"] <= 1 and told["all"]["queries"] >= 20
+    # Such searches miss nothing.
+    assert told["all"]["found"] == told["all"]["lowest"] == 1.0
+    # All samples but the last were full.
+    assert told["all"]["queries"] == 20 * (told["samples_measured"] - 1) + told["last"]["queries"]
+    assert told["waiting"] == 0

@@ -249,8 +249,8 @@ pub struct ClusterChangeArguments {
 #[command(args_override_self = true, after_help = IDS)]
 pub struct ClusterUpsertArguments {
     /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them
-    #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
-    pub servers: Vec<String>,
+    #[arg(value_parser = server_list)]
+    pub servers: ServerList,
 
     /// The file of vectors to insert
     pub vectors: PathBuf,
@@ -268,8 +268,8 @@ pub struct ClusterUpsertArguments {
 #[command(args_override_self = true, after_help = IDS)]
 pub struct ClusterDeleteArguments {
     /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them
-    #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
-    pub servers: Vec<String>,
+    #[arg(value_parser = server_list)]
+    pub servers: ServerList,
 
     /// Ids of the vectors to delete, or one file of ids. Ids that are not in the index are ignored
     #[arg(value_name = "ID|FILE", required = true)]
@@ -286,8 +286,8 @@ pub struct ClusterSearchArguments {
     /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them. Queries go
     /// to the first one. If it cannot be reached, does not answer, or waits for its own servers,
     /// they go to the next
-    #[arg(value_delimiter = ',', required = true, num_args = 1, value_parser = server)]
-    pub servers: Vec<String>,
+    #[arg(value_parser = server_list)]
+    pub servers: ServerList,
 
     /// The file of queries
     pub queries: PathBuf,
@@ -346,6 +346,15 @@ pub(super) fn host_and_port(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err("expected HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710".to_owned()),
     }
+}
+
+/// Servers as clients name them. All are in one argument, so that the next argument is no server.
+#[derive(Clone, Debug)]
+pub struct ServerList(pub Vec<String>);
+
+fn server_list(text: &str) -> Result<ServerList, String> {
+    let servers = text.split(',').map(server).collect::<Result<_, _>>()?;
+    Ok(ServerList(servers))
 }
 
 /// Parses the name of a server, as clients type it.

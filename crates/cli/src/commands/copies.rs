@@ -1,5 +1,6 @@
 //! `stratann copies [INDEX] --place ..`
 
+use serde::Serialize;
 use serde_json::json;
 use stratann::Copies;
 use stratann_terminal::failure::Failure;
@@ -8,6 +9,14 @@ use stratann_terminal::size;
 use stratann_terminal::table::Table;
 
 use crate::args::CopiesArguments;
+
+/// Copies in the output of `--json`.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    found: &'a Copies,
+    state: &'static str,
+}
 
 /// Lists the copies at places, and removes unused ones if requested.
 pub fn run(arguments: &CopiesArguments) -> Result<(), Failure> {
@@ -24,7 +33,12 @@ pub fn run(arguments: &CopiesArguments) -> Result<(), Failure> {
     };
     let mut output = Output::lock();
     if arguments.json {
-        output.json_document(&json!({ "copies": copies }))?;
+        let listed = copies.iter().map(|found| Listed {
+            found,
+            state: state(found),
+        });
+        let listed: Vec<Listed<'_>> = listed.collect();
+        output.json_document(&json!({ "copies": listed }))?;
         return output.finish();
     }
     let mut table = Table::new(&["<copies", "<state", "files", "bytes", "<used"]);
@@ -47,7 +61,8 @@ fn state(found: &Copies) -> &'static str {
     match found.current {
         Some(true) => "current",
         Some(false) => "another",
-        None => "",
+        // No index was named to compare them with, or it is gone.
+        None => "unknown",
     }
 }
 

@@ -3,6 +3,7 @@
 use stratann::VectorFile;
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
+use stratann_terminal::progress::Shown;
 use stratann_terminal::size;
 use stratann_terminal::table::facts;
 
@@ -10,9 +11,20 @@ use super::build::options;
 use crate::args::PlanArguments;
 
 /// Prints the expected costs of a build, without building.
-pub fn run(arguments: &PlanArguments) -> Result<(), Failure> {
+pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
     let source = VectorFile::open_even_empty(&arguments.base)?;
-    let plan = stratann::plan_build(&source, &options(&arguments.shape, &source)?)?;
+    let (options, cap) = (options(&arguments.shape, &source)?, arguments.shape.memory);
+    // No index is there, so that rows of a Parquet file go to the folder of temporary files.
+    let plan = match arguments.rows.open(&std::env::temp_dir(), cap)? {
+        Some(rows) => stratann::plan_build_with_rows(&source, &rows, &options, &Shown::new(quiet))?,
+        None => stratann::plan_build(&source, &options)?,
+    };
+    if let Some(cap) = cap.filter(|&cap| cap < plan.least_memory) {
+        return Err(Failure::Wrong(format!(
+            "--memory {cap} is too little for this build: give {} or more",
+            plan.least_memory
+        )));
+    }
     let mut output = Output::lock();
     if arguments.json {
         output.json_line(&plan)?;
@@ -25,7 +37,7 @@ pub fn run(arguments: &PlanArguments) -> Result<(), Failure> {
         plan.element,
         size::format(plan.raw_bytes)
     );
-    let memory = match (plan.in_parts, arguments.shape.memory) {
+    let memory = match (plan.in_parts, cap) {
         (true, Some(cap)) => format!(
             "{}, in parts, which takes longer; {} without parts",
             size::format(cap),
@@ -44,13 +56,18 @@ pub fn run(arguments: &PlanArguments) -> Result<(), Failure> {
         lines.push(("degree", degree));
     }
     let about = if is_graph { "about" } else { "at most about" };
+    let mut index = format!("{about} {}", size::format(plan.storage));
+    if plan.attributes > 0 {
+        let attributes = size::format(plan.attributes);
+        index.push_str(&format!(", of which attributes take {attributes}"));
+    }
     lines.extend([
         ("build memory", memory),
         (
             "at least",
             format!("{} (--memory)", size::format(plan.least_memory)),
         ),
-        ("index", format!("{about} {}", size::format(plan.storage))),
+        ("index", index),
         (
             "while it is built",
             format!("{} of scratch beside it", size::format(plan.scratch)),
@@ -61,12 +78,5 @@ pub fn run(arguments: &PlanArguments) -> Result<(), Failure> {
         ),
     ]);
     output.text(facts(&lines))?;
-    output.finish()?;
-    match arguments.shape.memory {
-        Some(cap) if cap < plan.least_memory => Err(Failure::Wrong(format!(
-            "--memory {cap} is too little for this build. Give {} or more",
-            plan.least_memory
-        ))),
-        _ => Ok(()),
-    }
+    output.finish()
 }

@@ -290,6 +290,22 @@ fn attributes_are_changed_without_vectors() {
         json!({"id": 10, "attributes": {}}),
     ];
     assert_eq!(get(&["8", "9", "10"]), changed);
+    assert!(!done.stderr.contains("did you mean"), "{done:?}");
+    // A name that differs from a column's by one edit is a new column, with a warning.
+    place.write("wrong.jsonl", b"{\"id\": 12, \"prize\": 3}\n");
+    for keep in [&["--keep"][..], &[]] {
+        let done = set(&[&["wrong.jsonl", "--json"][..], keep].concat()).done();
+        let is_new = done.json()["new_columns"] == json!({"prize": "integer"});
+        let warned = done
+            .stderr
+            .contains("warning: column \"prize\" is new; did you mean \"price\"");
+        // The second time it is there.
+        assert_eq!(
+            (is_new, warned),
+            (!keep.is_empty(), !keep.is_empty()),
+            "{done:?}"
+        );
+    }
     // A payload is returned to the letter, whatever its numbers.
     let beyond = r#"{"k":1e999,"n":12345678901234567890123,"d":1.50}"#;
     let row = format!("{{\"id\": 11, \"more\": {beyond}}}\n");

@@ -688,6 +688,15 @@ fn servers_take_changes_that_survive_them() {
         (&again["deleted"], &again["missing"]),
         (&0.into(), &10.into())
     );
+    // Ids behind the servers are no servers, and without servers the first id is none either.
+    let nearest_of = |id: u32| before[..10].iter().any(|&(near, _)| near == id);
+    let spare = (17..).find(|&id| !nearest_of(id)).unwrap().to_string();
+    let some = ["cluster", "delete", &at, &spare, "4711", "--json"];
+    let gone = &place.run(&some).done().json_lines()[0];
+    let counts = (gone["deleted"].as_u64(), gone["missing"].as_u64());
+    assert_eq!(counts, (Some(1), Some(1)));
+    let none = ["cluster", "delete", "17", "4711"];
+    place.run(&none).refused(2, &["'17'", "HOST:PORT"]);
     let left = [&before[..10], &all[10..]].concat();
     assert_eq!(nearest(&place, &at), left);
     // No other process can change the index meanwhile.

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{DIM, Place, QUERIES, ROWS, bin, u8s};
+use crate::support::{DIM, Place, QUERIES, ROWS, bin, names, u8s};
 use crate::update::lines;
 
 /// Ids beyond the range of a float or a signed integer.
@@ -181,6 +181,80 @@ fn ids_of_a_build_are_checked() {
     place.run(&both).refused(2, &["--first-id"]);
 }
 
+/// Bytes of the files of an index whose names begin so.
+fn bytes_of(place: &Place, index: &str, begins: &[&str]) -> u64 {
+    let names = names(&place.path(index));
+    let some = names
+        .iter()
+        .filter(|name| begins.iter().any(|begin| name.starts_with(begin)));
+    some.map(|name| {
+        let path = place.path(index).join(name);
+        std::fs::metadata(path).unwrap().len()
+    })
+    .sum()
+}
+
+#[test]
+fn a_plan_counts_attributes_and_payloads() {
+    let place = Place::with_photos();
+    let mut lines = String::new();
+    for row in 0..1_000 {
+        lines.push_str(&format!(
+            "{{\"year\": {}, \"name\": \"photo {row}\", \"tags\": [\"t{}\", \"sea\"], \"more\": \"{}\"}}\n",
+            1_900 + row % 100,
+            row % 7,
+            "x".repeat(row % 200),
+        ));
+    }
+    place.write("rows.jsonl", lines.as_bytes());
+    let rows = ["--attributes", "rows.jsonl", "--payload", "more"];
+    let of = |words: &[&str], rows: &[&str]| {
+        let ran = place.run(&[words, rows, &["--json", "--threads", "1"]].concat());
+        ran.done().json()
+    };
+    for preset in ["stratann", "spann"] {
+        let plan = ["plan", "photos.u8bin", "--preset", preset];
+        let (bare, with) = (of(&plan, &[]), of(&plan, &rows));
+        let built = of(
+            &["build", "photos.u8bin", preset, "--preset", preset],
+            &rows,
+        );
+        let number = |of: &Value, key: &str| of[key].as_u64().unwrap();
+        // All rows are in the sample: only their order differs.
+        let expected = number(&with, "attributes");
+        let there = bytes_of(&place, preset, &["rows-", "columns-"]);
+        let share = expected as f64 / there as f64;
+        assert!(
+            (0.98..1.02).contains(&share),
+            "{preset}: {expected}, {there}"
+        );
+        assert_eq!(number(&bare, "attributes"), 0);
+        let storage = number(&with, "storage");
+        assert_eq!(storage, number(&bare, "storage") + expected);
+        let share = storage as f64 / number(&built, "bytes") as f64;
+        let most = if preset == "spann" { 8.0 } else { 1.1 };
+        assert!((0.9..most).contains(&share), "{preset}: {share}");
+        assert!(number(&with, "search_memory") > number(&bare, "search_memory"));
+        assert!(number(&with, "memory") > number(&bare, "memory"));
+        // A build and an index with the least memory do fit.
+        let least = number(&with, "least_memory").to_string();
+        let capped = format!("{preset}-capped");
+        let build = ["build", "photos.u8bin", &capped, "--preset", preset];
+        of(&[&build[..], &["--memory", &least]].concat(), &rows);
+        let least = number(&with, "search_memory").to_string();
+        place
+            .run(&["search", &capped, "asked.u8bin", "--memory", &least])
+            .done();
+    }
+    let table = place.run(&[&["plan", "photos.u8bin"][..], &rows].concat());
+    assert!(table.done().stdout.contains("of which attributes take"));
+    // Rows that the build refuses.
+    place.write("few.jsonl", b"{\"year\": 1}\n");
+    place
+        .run(&["plan", "photos.u8bin", "--attributes", "few.jsonl"])
+        .refused(2, &["few.jsonl", "1000"]);
+}
+
 #[test]
 fn a_plan_says_what_a_build_takes() {
     let place = Place::with_photos();
@@ -215,7 +289,11 @@ fn a_plan_says_what_a_build_takes() {
     assert!(spann.json_lines()[0]["storage"].as_u64() >= built["bytes"].as_u64());
     let plan = |words: &[&str]| place.run(&[&["plan", "photos.u8bin"][..], words].concat());
     assert!(plan(&[]).done().stdout.contains("build memory"));
-    plan(&["--memory", "1MB"]).refused(2, &["--memory", "1000000"]);
+    // Nothing is printed of a build that is refused.
+    let refused = plan(&["--memory", "1MB"]);
+    assert_eq!(refused.stdout, "");
+    refused.refused(2, &["--memory", "1000000"]);
+    plan(&["--memory", "1MB", "--json"]).refused(2, &["--memory", "1000000"]);
     plan(&["--degree", "0"]).refused(2, &["at least 1"]);
     assert!(!place.path("index").exists());
 }

@@ -84,6 +84,12 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
         .done()
         .json();
     assert_eq!(listed["copies"][0]["current"], true, "{listed}");
+    assert_eq!(listed["copies"][0]["state"], "current", "{listed}");
+    // Without an index there is nothing to compare them with.
+    let all = place.run(&["copies", "--place", both, "--json"]).done();
+    assert_eq!(all.json()["copies"][0]["state"], "unknown", "{all:?}");
+    let all = place.run(&["copies", "--place", both]).done();
+    assert!(all.stdout.contains("unknown"), "{all:?}");
     let removed = place
         .run(&["copies", "a.idx", "--place", both, "--remove"])
         .done();

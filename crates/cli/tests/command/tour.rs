@@ -514,14 +514,24 @@ fn events_are_told_to_who_asks() {
 fn recall_is_measured_by_a_sample_without_a_truth() {
     let place = Place::new();
     place.run(&SMALL_BUILD).done();
+    place
+        .run(&["truth", "base.u8bin", "queries.u8bin", "truth.bin"])
+        .done();
+    let best_first = ["--strategy", "best-first", "--json", "-L", "10,600"];
+    let by_truth = ["search", "index", "queries.u8bin", "--truth", "truth.bin"];
+    let by_truth = place.run(&[&by_truth[..], &best_first].concat());
+    let by_truth = by_truth.done().json_lines();
     let search = ["search", "index", "queries.u8bin", "--watch-recall", "20"];
-    let lines = place.run(&[&search[..], &["--json", "-L", "10,600"]].concat());
+    let lines = place.run(&[&search[..], &best_first].concat());
     let lines = lines.done().json_lines();
     assert_eq!(lines.len(), 4, "{lines:?}");
     let live = |line: &Value| line["live_recall"]["last"].clone();
     let (short, all) = (live(&lines[1]), live(&lines[3]));
     assert_eq!(short["queries"], QUERIES as u64);
-    assert!(short["found"].as_f64().unwrap() <= 1.0);
+    let expected = by_truth[0]["recall"].as_f64().unwrap();
+    let found = short["found"].as_f64().unwrap();
+    assert!((found - expected).abs() < 1e-9, "{found}, {expected}");
+    assert!(expected < 1.0, "a short list is to miss some");
     assert_eq!(
         (all["found"].as_f64(), all["k"].as_u64()),
         (Some(1.0), Some(10))

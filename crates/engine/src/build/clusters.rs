@@ -136,7 +136,7 @@ impl ClusterPlan {
             return Err(Error::call("replicas", replicas, expected));
         }
         if let Some(path) = &options.query_log {
-            if layout != Layout::Grouped {
+            if !has_groups(layout) {
                 let expected = format!(
                     "no query log for the layout {layout}, since a log only decides on the groups of the grouped layout"
                 );
@@ -243,11 +243,25 @@ fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether each vector stands in the group of one of its clusters.
+fn has_groups(layout: Layout) -> bool {
+    match layout {
+        Layout::Grouped => true,
+        Layout::Replicated | Layout::Addressed => false,
+        Layout::Coupled
+        | Layout::Packed
+        | Layout::Decoupled
+        | Layout::Inline
+        | Layout::Layered
+        | Layout::Csr => false,
+    }
+}
+
 /// The order in which vectors are numbered.
 fn order_of(layout: Layout) -> Order {
-    match layout {
-        Layout::Grouped => Order::Locality,
-        _ => Order::Input,
+    match has_groups(layout) {
+        true => Order::Locality,
+        false => Order::Input,
     }
 }
 
@@ -549,9 +563,9 @@ impl ClusterBuild<'_> {
                 visits(rows, &heads, options.metric, path, progress)
             })?,
         };
-        let groups = match self.plan.layout {
-            Layout::Grouped => cluster::groups(&memberships, &visits),
-            _ => Vec::new(),
+        let groups = match has_groups(self.plan.layout) {
+            true => cluster::groups(&memberships, &visits),
+            false => Vec::new(),
         };
         let (order, number_of) = numbers(&groups, memberships.rows());
         let mean = memberships.distance / memberships.rows() as f64;

@@ -42,6 +42,7 @@ mod clusters;
 pub(crate) mod codes;
 pub(crate) mod coding;
 pub(crate) mod encode;
+mod expected_rows;
 mod facts;
 pub(crate) mod files;
 mod folder;
@@ -100,7 +101,7 @@ pub(crate) use sharing::{PagePlan, Sizes};
 
 pub use absent::{create_if_absent, is_there_for};
 pub use chunks::chunk_bytes_for_overhead;
-pub use needs::{BuildPlan, plan_build};
+pub use needs::{BuildPlan, plan_build, plan_build_with_rows};
 pub use options::{BuildOptions, BuildReport};
 pub use space::SpaceChoice;
 use vacant::check_vacant;

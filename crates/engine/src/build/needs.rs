@@ -5,10 +5,12 @@ use serde::Serialize;
 
 use super::coding::Coding;
 use super::facts::Facts;
+use super::rows::Rows;
 use super::space::Expectation;
 use super::{BuildOptions, Made, with_rows};
-use crate::data::VectorSource;
+use crate::data::{RowSource, VectorSource};
 use crate::graph::{self, Parameters};
+use crate::progress::Progress;
 use crate::stores::VectorsAt;
 use crate::{Compression, Error, Order, plan};
 
@@ -39,6 +41,8 @@ pub struct BuildPlan {
     /// Bytes of all files of the index. For clusters this is an upper bound, since the vectors
     /// decide how many clusters each of them joins.
     pub storage: u64,
+    /// The part of `storage` for attributes and payloads, in bytes.
+    pub attributes: u64,
     /// Bytes of scratch files beside them during the build.
     pub scratch: u64,
     /// The least memory for searches, in bytes; more makes searches faster.
@@ -50,11 +54,43 @@ pub struct BuildPlan {
 /// # Errors
 /// Wrong arguments, as for [`build`](crate::build); a vector of the samples that cannot be read.
 pub fn plan_build(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPlan, Error> {
-    with_rows(source, options, |rows, options, _| {
+    plan_all(source, None, options)
+}
+
+/// Estimates a build as [`plan_build`] does, of vectors with attributes. All rows are read. A
+/// sample of them is written to a temporary folder ([`std::env::temp_dir`]) and removed.
+///
+/// # Errors
+/// As for [`plan_build`]; rows that [`build_with_rows`](crate::build_with_rows) would refuse; a
+/// folder for temporary files that cannot be written; an interruption through `progress`.
+pub fn plan_build_with_rows(
+    source: &dyn VectorSource,
+    rows: &dyn RowSource,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<BuildPlan, Error> {
+    let rows = Rows::of(rows, source.rows(), progress)?;
+    plan_all(source, Some(&rows), options)
+}
+
+fn plan_all(
+    source: &dyn VectorSource,
+    attributes: Option<&Rows<'_>>,
+    options: &BuildOptions,
+) -> Result<BuildPlan, Error> {
+    with_rows(source, options, |rows, options, placeholder| {
         let plan = plan_of(rows, options)?;
+        let attributes = attributes.filter(|_| !placeholder);
+        let expected = attributes.map(|attributes| attributes.expected(source.rows()));
+        let expected = expected.transpose()?.unwrap_or_default();
         Ok(BuildPlan {
             vectors: source.rows() as u64,
             raw_bytes: source.rows() as u64 * source.row_bytes() as u64,
+            memory: plan.memory + expected.build,
+            scratch: plan.scratch.max(expected.scratch(options.memory)),
+            storage: plan.storage + expected.storage,
+            attributes: expected.storage,
+            search_memory: plan.search_memory + expected.search,
             ..plan
         })
     })
@@ -80,6 +116,7 @@ fn plan_of(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPla
         least_memory: 0,
         in_parts: false,
         storage: 0,
+        attributes: 0,
         scratch: 0,
         search_memory: 0,
     };

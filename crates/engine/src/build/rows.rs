@@ -70,14 +70,14 @@ impl<'a> Rows<'a> {
         Ok(Self::Given(source, schema))
     }
 
-    fn schema(&self) -> Schema {
+    pub(super) fn schema(&self) -> Schema {
         match self {
             Self::Given(_, schema) => schema.clone(),
             Self::Carried(rows) => rows.schema(),
         }
     }
 
-    fn bytes(&self, at: usize) -> Result<Cow<'_, [u8]>, Error> {
+    pub(super) fn bytes(&self, at: usize) -> Result<Cow<'_, [u8]>, Error> {
         match self {
             Self::Given(source, schema) => {
                 let mut row = source.row(at)?;

@@ -59,6 +59,20 @@ impl Schema {
         Ok(())
     }
 
+    /// Columns that `before` lacks, each with a column of `before` that may have been meant: their
+    /// names differ by one edit.
+    pub(crate) fn misspelt<'a>(
+        &'a self,
+        before: &'a Schema,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let new = self.iter().filter(|(name, _)| before.get(name).is_none());
+        new.filter_map(|(name, _)| {
+            let mut known = before.columns.keys();
+            let meant = known.find(|known| is_one_edit(name, known))?;
+            Some((name, meant.as_str()))
+        })
+    }
+
     /// Adds the missing columns of another index, without a limit on their number. The result
     /// serves to check filters, not to take rows.
     pub(crate) fn join(&mut self, other: &Schema) {
@@ -110,5 +124,71 @@ impl Schema {
                 *value = Value::Float(float);
             }
         }
+    }
+}
+
+/// The shortest names that are compared: of shorter ones, many differ by one edit.
+const LEAST_NAME: usize = 3;
+
+/// Whether two names differ by a character that is added, left out or another one, or by two
+/// neighbours that changed places. Numbers that differ are no misspelling.
+fn is_one_edit(one: &str, other: &str) -> bool {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let shorter = one.len().min(other.len());
+    let pairs = || one.iter().zip(&other);
+    let front = pairs().take_while(|(a, b)| a == b).count();
+    let back = one.iter().rev().zip(other.iter().rev());
+    let back = back.take(shorter - front).take_while(|(a, b)| a == b);
+    let back = back.count();
+    let (one, other) = (
+        &one[front..one.len() - back],
+        &other[front..other.len() - back],
+    );
+    let is_number = one.iter().chain(other).all(char::is_ascii_digit);
+    let is_edit = match (one, other) {
+        ([_], [_]) | ([_], []) | ([], [_]) => true,
+        ([a, b], [c, d]) => a == d && b == c,
+        _ => false,
+    };
+    shorter >= LEAST_NAME && is_edit && !is_number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_differs_by_one_edit_is_found() {
+        for (one, other, expected) in [
+            ("colour", "color", true),
+            ("color", "colour", true),
+            ("colr", "color", true),
+            ("xolor", "color", true),
+            ("coolr", "color", true),
+            ("colorx", "color", true),
+            ("größe", "große", true),
+            ("color", "color", false),
+            ("colxx", "color", false),
+            ("roloc", "color", false),
+            ("tag1", "tag2", false),
+            ("tag", "tag2", false),
+            ("id", "ids", false),
+            ("ab", "ba", false),
+            ("", "a", false),
+            ("aaa", "aaaa", true),
+        ] {
+            assert_eq!(is_one_edit(one, other), expected, "{one}, {other}");
+        }
+        let schema = |names: &[&str]| {
+            let mut schema = Schema::default();
+            for name in names {
+                schema.declare(name, ColumnType::Integer).unwrap();
+            }
+            schema
+        };
+        let before = schema(&["color", "year"]);
+        let now = schema(&["color", "colour", "name", "year", "yera"]);
+        let found: Vec<_> = now.misspelt(&before).collect();
+        assert_eq!(found, [("colour", "color"), ("yera", "year")]);
     }
 }

@@ -22,7 +22,8 @@ pub struct OpenOptions {
     /// Bytes that the caller holds beside the index and that count towards `memory`. These are
     /// queries, answers, and [`THREAD_BYTES`] for each thread beyond two.
     pub beside: u64,
-    /// The tier on which each role is read. Copies in memory count towards `memory`.
+    /// The tier on which each role is read. Copies in memory count towards `memory`, and so do
+    /// mapped ones.
     pub places: Places,
     /// Settings for a sample of the served queries, which measures live recall
     /// ([`Index::measure_recall`](crate::Index::measure_recall)). Its memory counts towards

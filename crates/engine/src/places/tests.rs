@@ -539,6 +539,21 @@ fn copies_in_memory_count_towards_the_budget() {
         (index.memory().places, index.memory().graph_pages),
         (bytes, 0)
     );
+    // Mapped copies are in the memory of the process as well.
+    let mapped = format!(
+        "topology=mapped:{}",
+        built.root.path().join("there").display()
+    );
+    assert_eq!(built.open(&mapped).unwrap().memory().places, bytes);
+    let error = with(enough - 10_000 + bytes - 1, &mapped).unwrap_err();
+    assert!(matches!(error, Error::Memory { .. }), "{error}");
+    assert_eq!(
+        with(enough + bytes, &mapped).unwrap().memory().places,
+        bytes
+    );
+    // Copies that are read as an SSD is are not.
+    let on_disk = format!("topology=ssd:{}", built.root.path().join("disk").display());
+    assert_eq!(with(enough, &on_disk).unwrap().memory().places, 0);
     // Half of the copies' size is too little for the existing copies.
     let error = with(bytes / 2, "topology=dram").unwrap_err();
     assert!(

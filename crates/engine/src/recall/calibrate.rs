@@ -168,7 +168,7 @@ pub(crate) fn measure(
     Ok(RecallFile {
         queries: count as u32,
         searched,
-        are_rows: !nodes.is_empty(),
+        by_build: !nodes.is_empty(),
         lists: lists.to_vec(),
         tables: tables.collect(),
     })

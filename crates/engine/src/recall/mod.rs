@@ -211,7 +211,7 @@ impl Index {
             let reason = "the recall of this index was measured with the preset's".to_owned();
             return Err(unfit("rerank", "not the preset's", reason));
         }
-        let depth = match (is_late, file.are_rows) {
+        let depth = match (is_late, file.by_build) {
             // The measured queries resemble those to come, so their mean applies.
             (true, false) => Depth::mean,
             (true, true) => Depth::level,

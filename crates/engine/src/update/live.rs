@@ -311,10 +311,12 @@ pub struct LiveIndex {
     rebalance_after: AtomicU64,
     /// The number of merges since the index was opened.
     merges: AtomicU64,
+    /// How often another checkpoint took the place of one since the index was opened.
+    pub(super) replaced: Arc<AtomicU64>,
     /// Failures, and whether the index still takes changes.
     health: Arc<Health>,
-    /// The measurement of recall in the background.
-    measurer: Mutex<Option<Measurer>>,
+    /// The measurements of recall in the background, one for each watch.
+    measurers: Mutex<Vec<Measurer>>,
     home: Home,
     _lock: LockGuard,
 }
@@ -338,8 +340,8 @@ impl Drop for LiveIndex {
         if !self.home.is_here() {
             return;
         }
-        // It reads files that other processes may change after the close.
-        self.measurer.get_mut().take();
+        // They read files that other processes may change after the close.
+        self.measurers.get_mut().clear();
         self.close();
         // Until now no other process could change the files that they read.
         self.submitted.wait();
@@ -595,8 +597,9 @@ impl LiveIndex {
             gate: RwLock::default(),
             merging: Mutex::default(),
             merges: AtomicU64::new(0),
+            replaced: Arc::default(),
             before: Mutex::default(),
-            measurer: Mutex::default(),
+            measurers: Mutex::default(),
             home: Home::here(),
             _lock: lock,
         })
@@ -688,9 +691,9 @@ impl LiveIndex {
         self.open.watch_recall.as_ref()
     }
 
-    /// The measurement of recall in the background.
-    pub(crate) fn measurer(&self) -> &Mutex<Option<Measurer>> {
-        &self.measurer
+    /// The measurements of recall in the background, one for each watch.
+    pub(crate) fn measurers(&self) -> &Mutex<Vec<Measurer>> {
+        &self.measurers
     }
 
     /// The number of merges since the index was opened, by [`compact`](LiveIndex::compact) and in

@@ -71,4 +71,4 @@ pub(crate) use matching::Matches;
 pub(crate) use merge::bytes_in;
 pub(crate) use overlay::{Dead, Moment, Overlay, Seen};
 pub(crate) use replay::replay;
-pub(crate) use standing::Standing;
+pub(crate) use standing::{Held, Standing};

@@ -6,6 +6,9 @@
 //!              └> nodes on storage, some at a time ─> each_node  the ones that `counts` accepts
 //! ```
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::fresh::{FreshGraph, FreshMoment};
 use super::live::{LiveIndex, Snapshot};
 use super::overlay::{Overlay, Seen};
@@ -26,6 +29,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) view: View,
     /// The number of live vectors.
     pub(crate) live: u64,
+    /// Whether changes go on, so that a search may meet vectors that came since.
+    pub(crate) changes: bool,
 }
 
 /// The same for an index that keeps changing. It keeps the files of the moment.
@@ -34,9 +39,19 @@ pub(crate) struct Held {
     nodes: u32,
     view: View,
     live: u64,
+    /// [`LiveIndex`]'s count of checkpoints that took the place of another, and its value at the
+    /// moment.
+    replaced: Arc<AtomicU64>,
+    before: u64,
 }
 
 impl Held {
+    /// Whether a merge has made a checkpoint in place of this one. It then keeps both in memory and
+    /// on storage.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Acquire) != self.before
+    }
+
     pub(crate) fn standing(&self) -> Standing<'_> {
         Standing {
             index: &self.snapshot.index,
@@ -47,6 +62,7 @@ impl Held {
             nodes: self.nodes,
             view: self.view.clone(),
             live: self.live,
+            changes: true,
         }
     }
 }
@@ -61,6 +77,9 @@ impl LiveIndex {
                 nodes: index.nodes() as u32,
                 view: index.columns().view(),
                 live: snapshot.overlay.live(index.nodes()) as u64,
+                replaced: self.replaced.clone(),
+                // A checkpoint is replaced while its merge keeps all changes out.
+                before: self.replaced.load(Ordering::Acquire),
             }
         })
     }
@@ -86,6 +105,7 @@ impl Index {
             nodes: self.nodes() as u32,
             view: self.columns().view(),
             live: overlay.live(self.nodes()) as u64,
+            changes: false,
         })
     }
 }

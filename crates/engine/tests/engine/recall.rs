@@ -96,6 +96,12 @@ fn a_recall_is_found_that_was_asked_for() {
     );
     let again = open(&path).search(&queries, &asked(0.95)).unwrap();
     assert!((0.945..0.985).contains(&of(&again)), "{}", of(&again));
+    // Without queries: every second of the chosen rows, and a query made of each of them but for
+    // the few that round to their row.
+    let own = calibrate(&path, &OpenOptions::default(), None, 1, &Silent).unwrap();
+    let chosen = (index.len() / 40).clamp(125, 500);
+    let made = own.queries - chosen.div_ceil(2);
+    assert!((chosen - 3..=chosen).contains(&made), "{made} of {chosen}");
     // An open handle continues with the recalls it knew.
     assert!(index.search(&queries, &asked(0.95)).is_ok());
     assert_eq!(verify(&path, &Silent).unwrap().problem_count, 0);
@@ -253,6 +259,9 @@ fn clusters_and_press_are_asked_for_a_recall() {
         let own = calibrate(&path, &open_options, None, 1, &Silent).unwrap();
         let last = |list| own.recalls.iter().rfind(|&&(at, _)| at <= list).unwrap().1;
         let is_of_lists = !index.has_clusters();
+        // Rows alone, one of forty.
+        let chosen = (index.len() / 40).clamp(125, 500);
+        assert_eq!(own.queries, chosen, "{preset}");
         assert!(
             !is_of_lists || last(10) < last(13) + 0.005,
             "{:?}",

@@ -146,7 +146,10 @@ fn what_is_measured_is_what_brute_force_says() {
             (last.queries, last.k, last.asked),
             (QUERIES as u64, Some(10), None)
         );
-        assert_eq!((known.passes, known.waiting, known.thrown_away), (1, 0, 0));
+        assert_eq!(
+            (known.samples_measured, known.waiting, known.thrown_away),
+            (1, 0, 0)
+        );
         assert!(known.at.is_some() && known.error.is_none());
         assert_eq!(index.stats().live_recall, Some(known));
         // With a budget, and after the same queries again.
@@ -162,7 +165,10 @@ fn what_is_measured_is_what_brute_force_says() {
         let known = index.measure_recall(&Silent).unwrap();
         agree(&known, expected, preset.name);
         let all = known.all.unwrap();
-        assert_eq!((known.passes, all.queries), (2, 2 * QUERIES as u64));
+        assert_eq!(
+            (known.samples_measured, all.queries),
+            (2, 2 * QUERIES as u64)
+        );
         assert!((all.found - expected.0).abs() < 1e-9, "{preset}");
     }
 }
@@ -318,7 +324,10 @@ fn filters_deletes_and_inserts_are_seen_as_searches_see_them() {
         live.search(&head(SIFT_QUERIES, 2), &options).unwrap();
         let known = live.measure_recall(&Silent).unwrap();
         assert_eq!(known.last.unwrap().queries, 6, "{what}");
-        assert_eq!((known.passes, known.thrown_away, known.error), (6, 0, None));
+        assert_eq!(
+            (known.samples_measured, known.thrown_away, known.error),
+            (6, 0, None)
+        );
         drop(live);
         let index = Index::open(&path, &watched(QUERIES)).unwrap();
         let options = narrow(&index);
@@ -408,6 +417,7 @@ fn what_others_change_meanwhile_makes_nothing_wrong() {
         };
         let queries = head(SIFT_QUERIES, 16);
         let done = AtomicBool::new(false);
+        let mut thrown_away = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 0..12 {
@@ -420,11 +430,17 @@ fn what_others_change_meanwhile_makes_nothing_wrong() {
             });
             while !done.load(Ordering::Acquire) {
                 live.search(&queries, &options).unwrap();
-                let known = live.measure_recall(&Silent).unwrap();
-                assert!(
-                    known.last.is_none_or(|last| last.found == 1.0),
-                    "{preset}, {update}: {known:?}"
-                );
+                match live.measure_recall(&Silent) {
+                    Ok(known) => assert!(
+                        known.last.is_none_or(|last| last.found == 1.0),
+                        "{preset}, {update}: {known:?}"
+                    ),
+                    // Clusters were rebalanced again and again meanwhile.
+                    Err(error) => {
+                        assert!(matches!(error, Error::Restless { .. }), "{error}");
+                        thrown_away += 1;
+                    }
+                }
             }
         });
         live.search(&queries, &options).unwrap();
@@ -434,7 +450,7 @@ fn what_others_change_meanwhile_makes_nothing_wrong() {
             (1.0, 16),
             "{preset}, {update}"
         );
-        assert_eq!((known.thrown_away, known.error), (0, None));
+        assert_eq!((known.thrown_away, known.error), (thrown_away, None));
     }
 }
 
@@ -485,7 +501,9 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
     index.measure_recall_in_background().unwrap();
     wait_until("one thread", || measuring() == 1);
     let results = index.search(&queries, &narrow(&index)).unwrap();
-    wait_until("a pass", || index.stats().live_recall.unwrap().passes == 1);
+    wait_until("a pass", || {
+        index.stats().live_recall.unwrap().samples_measured == 1
+    });
     agree(
         &index.stats().live_recall.unwrap(),
         recall(&queries, &results, &base),
@@ -496,11 +514,11 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
     // The watch continues with an index that is opened for changes, and then with another thread.
     let live = LiveIndex::open(&path, &watch, &WriteOptions::default()).unwrap();
     let live = Arc::new(live);
-    assert_eq!(live.stats().live_recall.unwrap().passes, 1);
+    assert_eq!(live.stats().live_recall.unwrap().samples_measured, 1);
     live.measure_recall_in_background().unwrap();
     live.search(&queries, &narrow(&live.index())).unwrap();
     wait_until("another pass", || {
-        live.stats().live_recall.unwrap().passes == 2
+        live.stats().live_recall.unwrap().samples_measured == 2
     });
     live.compact(&Silent).unwrap();
     assert_eq!(
@@ -555,7 +573,10 @@ fn a_pass_that_is_interrupted_or_cannot_read_says_so_and_searches_go_on() {
     let error = index.measure_recall(&Stop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
     let known = index.stats().live_recall.unwrap();
-    assert_eq!((known.passes, known.waiting, known.error), (0, 0, None));
+    assert_eq!(
+        (known.samples_measured, known.waiting, known.error),
+        (0, 0, None)
+    );
     // A page near the end, which some queries never read.
     let pages = std::fs::read_dir(&path)
         .unwrap()
@@ -585,7 +606,10 @@ fn a_pass_that_is_interrupted_or_cannot_read_says_so_and_searches_go_on() {
     let error = index.measure_recall(&Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     let known = index.stats().live_recall.unwrap();
-    assert_eq!((known.passes, known.thrown_away, known.waiting), (0, 0, 0));
+    assert_eq!(
+        (known.samples_measured, known.thrown_away, known.waiting),
+        (0, 0, 0)
+    );
     assert_eq!(known.error, Some(error.to_string()));
     let answered = (0..QUERIES).filter(|&row| {
         let one = rows(SIFT_QUERIES, row, 1);
@@ -628,7 +652,7 @@ fn a_watch_is_of_one_index() {
     std::fs::rename(&first, &moved).unwrap();
     let index = Index::open(&moved, &watch).unwrap();
     assert_eq!(index.stats().live_recall.unwrap().waiting, 10);
-    assert_eq!(index.measure_recall(&Silent).unwrap().passes, 1);
+    assert_eq!(index.measure_recall(&Silent).unwrap().samples_measured, 1);
     drop(index);
     // Other vectors have taken its place.
     std::fs::remove_dir_all(&moved).unwrap();

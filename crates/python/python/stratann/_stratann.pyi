@@ -597,6 +597,7 @@ def build(
     ids: Optional[_IdsLike] = None,
     attributes: Optional[_Attributes] = None,
     payload: Any = None,
+    watch_recall: Optional[int] = None,
     progress: _Progress = None,
 ) -> Index: ...
 def plan(
@@ -617,6 +618,8 @@ def plan(
     cluster_size: Optional[int] = None,
     replicas: Optional[int] = None,
     threads: Optional[int] = None,
+    attributes: Optional[_Attributes] = None,
+    payload: Any = None,
 ) -> Dict[str, Any]: ...
 def check_build(
     dimension: Optional[int],
@@ -647,6 +650,7 @@ def check_build(
     resume: bool = False,
     savepoint_seconds: float = 120.0,
     place: _Place = None,
+    watch_recall: Optional[int] = None,
     progress: _Progress = None,
 ) -> None: ...
 def is_vacant(path: _Path) -> bool: ...
@@ -682,6 +686,7 @@ def create(
     cache_entries: _Size = None,
     durability: Union[int, str, None] = None,
     merges: bool = True,
+    watch_recall: Optional[int] = None,
 ) -> Index: ...
 def meant(typed: str, names: List[str]) -> Optional[str]: ...
 def calibrate(

@@ -104,6 +104,11 @@ pub enum Fault {
         variable = Tls::AUTHORITY
     )]
     Certificate(String),
+    /// The server's certificate is one of an authority, and none of a server.
+    #[error(
+        "shows the certificate of an authority (CA:TRUE), as `openssl req -x509` makes it; make one of a server, with `-addext basicConstraints=critical,CA:FALSE`"
+    )]
+    Authority,
     /// Client or server does not know the secret.
     #[error(
         "{0}. Give client and server the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET. If neither is set, all processes of one user on one machine share a secret"

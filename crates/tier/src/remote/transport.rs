@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::Fault;
 use super::ring::RingStream;
@@ -113,6 +113,12 @@ pub(super) fn garbled(error: &io::Error) -> Fault {
         Some(rustls::Error::InvalidMessage(_)) => Fault::Protocol(format!(
             "does not use TLS ({error}). Connect without TLS, or start the server with a certificate"
         )),
+        // It has no variant of its own.
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
+            if why.to_string().contains("CaUsedAsEndEntity") =>
+        {
+            Fault::Authority
+        }
         Some(rustls::Error::InvalidCertificate(_)) => Fault::Certificate(error.to_string()),
         _ => Fault::Nonsense(error.to_string()),
     }

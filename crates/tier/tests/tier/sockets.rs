@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -316,12 +317,11 @@ fn several_tasks_wait_for_one_socket() {
 fn what_cannot_be_watched_is_an_error() {
     for io in BOTH {
         let thread = Thread::local(io).unwrap();
-        let (here, _there) = pair();
-        // A descriptor that is not open, as after a caller's bug.
-        let closed = std::os::fd::AsRawFd::as_raw_fd(&here);
-        // SAFETY: nothing else of this test has it; it is closed once, below.
-        let closed = unsafe { std::os::fd::BorrowedFd::borrow_raw(closed + 100_000) };
-        let error = thread.block_on(thread.readable(&closed)).unwrap_err();
+        // A descriptor of a name alone: to poll(2) it is as one that is not open.
+        let mut named = std::fs::File::options();
+        let named = named.read(true).custom_flags(libc::O_PATH).open("/");
+        let error = thread.block_on(thread.readable(&named.unwrap()));
+        let error = error.unwrap_err();
         assert!(
             matches!(error, TierError::Socket { .. }) && error.to_string().contains("readable"),
             "{io}: {error}"

@@ -48,7 +48,7 @@ pub fn upsert(arguments: &ClusterUpsertArguments, quiet: bool) -> Result<(), Fai
     }
     different(&ids)?;
     let (client, collection) = connected(
-        &arguments.servers,
+        &arguments.servers.0,
         change.secret_file.as_deref(),
         &change.reach,
         change.deadline,
@@ -71,7 +71,7 @@ pub fn delete(arguments: &ClusterDeleteArguments, quiet: bool) -> Result<(), Fai
     let ids = ids::given(&arguments.id, None)?.unwrap_or_default();
     different(&ids)?;
     let (client, _) = connected(
-        &arguments.servers,
+        &arguments.servers.0,
         change.secret_file.as_deref(),
         &change.reach,
         change.deadline,

@@ -94,7 +94,7 @@ pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
         arguments.k,
     )?;
     let (client, collection) = connected(
-        &arguments.servers,
+        &arguments.servers.0,
         arguments.secret_file.as_deref(),
         &arguments.reach,
         arguments.deadline,

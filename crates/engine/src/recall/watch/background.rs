@@ -17,6 +17,11 @@ const REST: u32 = 19;
 /// The shortest rest, for measurements that end at once in an error.
 const LEAST_REST: Duration = Duration::from_secs(1);
 
+/// How long the thread rests after a sample that took `took`.
+fn rest_after(took: Duration) -> Duration {
+    LEAST_REST.max(took.saturating_mul(REST))
+}
+
 /// Measures until it is dropped, in the process that started it. A forked process has no such
 /// thread.
 pub(crate) struct Measurer {
@@ -68,6 +73,15 @@ impl Measurer {
         watch: RecallWatch,
         measure: impl Fn(&Stop) -> Option<Result<(), Error>> + Send + 'static,
     ) -> Result<Self, Error> {
+        Self::start_with_rests(watch, measure, rest_after)
+    }
+
+    /// As [`start`](Self::start), with rests of other lengths.
+    fn start_with_rests(
+        watch: RecallWatch,
+        measure: impl Fn(&Stop) -> Option<Result<(), Error>> + Send + 'static,
+        rest_after: impl Fn(Duration) -> Duration + Send + 'static,
+    ) -> Result<Self, Error> {
         let stop = Arc::<Stop>::default();
         let (told, of_thread) = (stop.clone(), watch.clone());
         let turn = watch.0.turn.fetch_add(1, Ordering::AcqRel) + 1;
@@ -82,7 +96,7 @@ impl Measurer {
                     Some(Ok(())) => {}
                     Some(Err(error)) => tracing::warn!("recall was not measured: {error}"),
                 }
-                of_thread.rest(&told, turn, LEAST_REST.max(began.elapsed() * REST));
+                of_thread.rest(&told, turn, rest_after(began.elapsed()));
             }
         });
         let thread = thread.map_err(|source| {
@@ -97,6 +111,11 @@ impl Measurer {
             thread: Some(thread),
             home: Home::here(),
         })
+    }
+
+    /// Whether it measures by this watch.
+    pub(super) fn is_of(&self, watch: &RecallWatch) -> bool {
+        self.watch == *watch
     }
 
     /// The thread.
@@ -153,5 +172,71 @@ impl RecallWatch {
         let mut sample = self.0.sample.lock();
         while !self.ends(stop, turn) && !self.0.changed.wait_until(&mut sample, until).timed_out() {
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc::channel;
+
+    use stratann_vector::Element;
+
+    use super::*;
+    use crate::SearchOptions;
+    use crate::data::Matrix;
+
+    /// Longer than anything here takes, unless it was lost.
+    const LONG: Duration = Duration::from_secs(300);
+
+    fn serve(watch: &RecallWatch) {
+        let queries = Matrix::new(vec![0; 4], 1, 4, Element::U8).unwrap();
+        watch.has_served(&queries, &SearchOptions::default(), None);
+    }
+
+    #[test]
+    fn it_rests_nineteen_times_as_long_as_a_sample_took_and_at_least_a_second() {
+        let seconds = Duration::from_secs;
+        assert_eq!(rest_after(Duration::ZERO), seconds(1));
+        assert_eq!(rest_after(Duration::from_millis(50)), seconds(1));
+        assert_eq!(rest_after(seconds(3)), seconds(57));
+        assert_eq!(rest_after(Duration::MAX), Duration::MAX);
+    }
+
+    /// Each rest waits for the test. A full sample ends none, and the thread measures again after
+    /// it.
+    #[test]
+    fn a_full_sample_is_measured_after_the_rest_and_an_error_ends_nothing() {
+        let watch = RecallWatch::new(1).unwrap();
+        let measured = Arc::<AtomicUsize>::default();
+        let (rests, resting) = channel();
+        let (wake, woken) = channel();
+        let (of_thread, count) = (watch.clone(), measured.clone());
+        let measure = move |_: &Stop| {
+            assert_eq!(of_thread.take().len(), 1);
+            // Full again before the rest begins.
+            serve(&of_thread);
+            match count.fetch_add(1, Ordering::AcqRel) {
+                1 => Some(Err(Error::call("a query", "lost", "another"))),
+                _ => Some(Ok(())),
+            }
+        };
+        let rest = move |_: Duration| {
+            rests.send(()).unwrap();
+            woken.recv().unwrap()
+        };
+        let measurer = Measurer::start_with_rests(watch.clone(), measure, rest).unwrap();
+        serve(&watch);
+        for times in 1..4 {
+            resting.recv_timeout(LONG).unwrap();
+            assert_eq!(measured.load(Ordering::Acquire), times);
+            // The last rest is longer than the test.
+            wake.send(if times < 3 { Duration::ZERO } else { LONG * 12 })
+                .unwrap();
+        }
+        // A full sample does not end that rest, and the drop does.
+        drop(measurer);
+        assert_eq!(measured.load(Ordering::Acquire), 3);
+        assert_eq!(watch.found().waiting, 1);
     }
 }

@@ -16,6 +16,13 @@
 //! replaced, or that moved to storage, may be met twice. These ids are left out: the other answers
 //! of a query are compared with as many fewer of the true nearest.
 //!
+//! In an index that does not change, the scan meets every answer. If it does not meet one, the index
+//! is damaged, and the answer counts as missed.
+//!
+//! A measurement keeps the files and the memory of its checkpoint. If a merge replaces this
+//! checkpoint meanwhile, the measurement starts again with the new one, so that the old one is
+//! given up. After [`TRIES`] such merges the sample is thrown away.
+//!
 //! - [`sample`]: the choice of the queries that are kept
 //! - [`pass`]: their true nearest, and their recall
 //! - [`background`]: the thread that measures whenever a sample is full
@@ -40,6 +47,7 @@ use self::sample::{Sample, Served};
 use crate::data::VectorSource;
 use crate::index::{Index, THREAD_BYTES};
 use crate::progress::Progress;
+use crate::update::Held;
 use crate::{Error, Filter, LiveIndex, SearchOptions, bounds};
 
 /// Bytes of an answer during the comparison: in the heap, among the found ids, and among the
@@ -49,13 +57,23 @@ const ANSWER_BYTES: usize = 64;
 const FILTER_BYTES: usize = 20 * bounds::MOST_WATCHED_FILTER;
 /// How long a wait for a running pass lasts before `progress` is asked whether to go on.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
+/// How often a sample is measured, where each time a merge takes the place of the checkpoint.
+const TRIES: usize = 3;
 
 /// A sample of the queries that an index serves, and the recall that was measured with it:
 /// [`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall). Clones share the sample, so
 /// that it continues when the index is opened for changes, merged or opened again. A watch belongs
-/// to one index.
+/// to one index. Two watches are equal if they share one sample.
 #[derive(Clone)]
 pub struct RecallWatch(Arc<Watch>);
+
+impl PartialEq for RecallWatch {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for RecallWatch {}
 
 struct Watch {
     /// The size of the sample.
@@ -79,7 +97,7 @@ struct Watch {
 struct Known {
     last: Option<Last>,
     all: Means,
-    passes: u64,
+    measured: u64,
     thrown_away: u64,
     error: Option<String>,
 }
@@ -112,7 +130,7 @@ pub struct LiveRecall {
     /// The wall-clock time of the last measurement, in seconds.
     pub seconds: Option<f64>,
     /// The number of measured samples.
-    pub passes: u64,
+    pub samples_measured: u64,
     /// Samples that could not be measured, since the index changed too fast, or another process
     /// changed it.
     pub thrown_away: u64,
@@ -227,7 +245,7 @@ impl RecallWatch {
             all: known.all.found(),
             at: last.map(|last| last.at),
             seconds: last.map(|last| last.seconds),
-            passes: known.passes,
+            samples_measured: known.measured,
             thrown_away: known.thrown_away,
             waiting,
             sample: self.0.most as u64,
@@ -312,7 +330,7 @@ impl RecallWatch {
                     at: since.map_or(0, |since| since.as_secs()),
                     seconds: began.elapsed().as_secs_f64(),
                 });
-                known.passes += 1;
+                known.measured += 1;
                 known.error = None;
                 Ok(())
             }
@@ -326,9 +344,74 @@ impl RecallWatch {
         }
     }
 
+    /// The error of a measurement without a watch.
+    pub fn missing() -> Error {
+        Error::call(
+            "watch_recall",
+            "not given",
+            "a sample of queries to measure: open the index with one (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`)",
+        )
+    }
+    /// Measures the sample in an index that changes. `hold` takes hold of its present checkpoint;
+    /// `None`: the index was closed.
+    fn measure_held(
+        &self,
+        hold: impl Fn() -> Option<Held>,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        self.measure(progress, |sample| {
+            let mut path = PathBuf::new();
+            for _ in 0..TRIES {
+                let held = hold().ok_or(Error::Interrupted)?;
+                let until = UntilReplaced {
+                    held: &held,
+                    progress,
+                };
+                match pass::measure(&held.standing(), sample, &until) {
+                    Err(Error::Interrupted) if held.is_replaced() && !progress.interrupted() => {
+                        path = held.standing().index.path().to_owned();
+                    }
+                    measured => return measured,
+                }
+            }
+            Err(Error::Restless {
+                path,
+                what: format!("{TRIES} times, a merge ended while its recall was measured"),
+                remedy: "Measure a smaller sample, or when fewer vectors are changed".into(),
+            })
+        })
+    }
     /// Records the error of a measurement.
     fn failed(&self, error: &Error) {
         self.0.known.lock().error = Some(error.to_string());
+    }
+}
+
+/// Interrupts a measurement also when a merge takes the place of its checkpoint.
+struct UntilReplaced<'a> {
+    held: &'a Held,
+    progress: &'a dyn Progress,
+}
+
+impl Progress for UntilReplaced<'_> {
+    fn begin(&self, stage: &str, total: u64) {
+        self.progress.begin(stage, total);
+    }
+
+    fn advance(&self, steps: u64) {
+        self.progress.advance(steps);
+    }
+
+    fn end(&self) {
+        self.progress.end();
+    }
+
+    fn interrupted(&self) -> bool {
+        self.progress.interrupted() || self.held.is_replaced()
+    }
+
+    fn warn(&self, message: &str) {
+        self.progress.warn(message);
     }
 }
 
@@ -339,13 +422,7 @@ impl Index {
     /// The index was opened without a watch.
     fn watch(&self) -> Result<&RecallWatch, Error> {
         let watch = self.options().watch_recall.as_ref();
-        watch.ok_or_else(|| {
-            Error::call(
-                "watch_recall",
-                "not given",
-                "a sample of queries to measure. Open the index with one (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`). If several objects of a program have the folder open, the one that changes it needs it",
-            )
-        })
+        watch.ok_or_else(RecallWatch::missing)
     }
 
     /// Offers answered queries to the sample.
@@ -429,17 +506,28 @@ impl LiveIndex {
     }
 
     /// As [`Index::measure_recall`], for the vectors at one moment of this call. Searches, changes
-    /// and merges go on meanwhile.
+    /// and merges go on meanwhile. If a merge ends, the measurement starts again.
     ///
     /// # Errors
-    /// As for [`Index::measure_recall`]. [`Error::Restless`] if ids were replaced so often
-    /// meanwhile that the vectors of the moment are not known any more.
+    /// As for [`Index::measure_recall`]. [`Error::Restless`] if merges ended again and again, or if
+    /// ids were replaced so often that the vectors of the moment are not known any more.
     pub fn measure_recall(&self, progress: &dyn Progress) -> Result<LiveRecall, Error> {
         let index = self.index();
-        let watch = index.watch()?;
-        watch.measure(progress, |sample| {
-            pass::measure(&self.held().standing(), sample, progress)
-        })?;
+        self.measure_recall_by(index.watch()?, progress)
+    }
+
+    /// As [`measure_recall`](LiveIndex::measure_recall), by a watch that the index need not have
+    /// been opened with. [`RecallWatch::has_served`] tells such a watch of searches.
+    ///
+    /// # Errors
+    /// As there; a watch of another index.
+    pub fn measure_recall_by(
+        &self,
+        watch: &RecallWatch,
+        progress: &dyn Progress,
+    ) -> Result<LiveRecall, Error> {
+        self.is_watched_by(watch)?;
+        watch.measure_held(|| Some(self.held()), progress)?;
         Ok(watch.found())
     }
 
@@ -448,20 +536,42 @@ impl LiveIndex {
     /// # Errors
     /// As for [`Index::measure_recall_in_background`].
     pub fn measure_recall_in_background(self: &Arc<Self>) -> Result<(), Error> {
-        let (watch, live) = (self.index().watch()?.clone(), Arc::downgrade(self));
-        let of_thread = watch.clone();
-        let measurer = Measurer::start(watch, move |stop| {
+        let index = self.index();
+        self.measure_recall_in_background_by(index.watch()?)
+    }
+
+    /// The same, by a watch that the index need not have been opened with.
+    ///
+    /// # Errors
+    /// A watch of another index; no thread could be started.
+    pub fn measure_recall_in_background_by(
+        self: &Arc<Self>,
+        watch: &RecallWatch,
+    ) -> Result<(), Error> {
+        self.is_watched_by(watch)?;
+        let (of_thread, live) = (watch.clone(), Arc::downgrade(self));
+        let measurer = Measurer::start(watch.clone(), move |stop| {
             let gone = || live.strong_count() == 0;
-            let progress = stop.or(&gone);
-            Some(of_thread.measure(&progress, |sample| {
-                // Closing the index does not wait for this thread to release it.
-                let Some(held) = live.upgrade().map(|live| live.held()) else {
-                    return Err(Error::Interrupted);
-                };
-                pass::measure(&held.standing(), sample, &progress)
-            }))
+            // Closing the index does not wait for this thread to release it.
+            let hold = || live.upgrade().map(|live| live.held());
+            Some(of_thread.measure_held(hold, &stop.or(&gone)))
         })?;
-        *self.measurer().lock() = Some(measurer);
+        let mut measurers = self.measurers().lock();
+        measurers.retain(|measurer| !measurer.is_of(watch));
+        measurers.push(measurer);
         Ok(())
+    }
+
+    /// Ends measurements in the background by this watch.
+    pub fn end_measurements_by(&self, watch: &RecallWatch) {
+        let mut measurers = self.measurers().lock();
+        measurers.retain(|measurer| !measurer.is_of(watch));
+    }
+
+    /// Has a watch be of this index.
+    fn is_watched_by(&self, watch: &RecallWatch) -> Result<(), Error> {
+        let index = self.index();
+        let vectors = (index.dim(), index.element(), index.metric());
+        watch.watch(self.path(), index.folder(), vectors)
     }
 }

@@ -193,7 +193,10 @@ impl<'a> Round<'a> {
         }
         let dead = standing.seen.dead();
         let is_known = |id: u64| answers.get(&id) != Some(&false);
-        let changed = |id: u64| !is_known(id) || dead.went_since(id) || fresh.contains_key(&id);
+        let changed = |id: u64| {
+            let has_changed = || !is_known(id) || dead.went_since(id) || fresh.contains_key(&id);
+            standing.changes && has_changed()
+        };
         let found = self.queries.iter().zip(nearest.found());
         Ok(found
             .filter_map(|(one, truth)| one.compared(&truth, changed))
@@ -314,5 +317,59 @@ impl Look<'_, '_> {
             });
         }
         self.nearest.compare(self.round);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stratann_vector::Element;
+
+    use super::*;
+    use crate::data::Matrix;
+    use crate::{BuildOptions, Index, OpenOptions, SearchOptions, Silent};
+
+    #[test]
+    fn an_answer_that_is_no_vector_is_missed_unless_it_may_have_come_since() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        let rows: Vec<u8> = (0..200).flat_map(|row| [row, 0, 0, 0]).collect();
+        let base = Matrix::new(rows, 200, 4, Element::U8).unwrap();
+        let options = BuildOptions {
+            degree: Some(8),
+            threads: 1,
+            ..BuildOptions::default()
+        };
+        crate::build(&base, &path, &options, &Silent).unwrap();
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        let served = Served {
+            query: Box::new([0; 4]),
+            options: SearchOptions {
+                k: 5,
+                list: 200,
+                threads: 1,
+                in_flight: Some(1),
+                ..SearchOptions::default()
+            },
+            filter: None,
+        };
+        let found = |changes: Option<bool>| {
+            index.with_standing(|standing| {
+                let standing = Standing {
+                    changes: changes.unwrap_or(standing.changes),
+                    ..standing.clone()
+                };
+                let mut round = Round::default();
+                round.ask(&standing, &served, &Silent).unwrap();
+                let answers = &mut round.queries[0].answers;
+                assert_eq!(answers[..], [0, 1, 2, 3, 4]);
+                // As a damaged table of ids would have it.
+                answers[4] = 9_999;
+                let answered = round.compare(&standing, &Silent).unwrap();
+                assert_eq!(answered.len(), 1);
+                answered[0].found
+            })
+        };
+        assert_eq!(found(None), 0.8);
+        assert_eq!(found(Some(true)), 1.0);
     }
 }

@@ -313,14 +313,16 @@ impl LiveIndex {
         Ok(gone.len() as u64)
     }
 
-    /// Checks all rows before the first of them is inserted.
+    /// Checks all rows before the first of them is inserted. Returns the columns of the index,
+    /// and the columns that the rows add.
     pub(super) fn check_attributes(
         &self,
         attributes: Option<&dyn RowSource>,
         rows: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<Schema, Error> {
+        let mut schema = self.schema();
         let Some(attributes) = attributes else {
-            return Ok(());
+            return Ok(schema);
         };
         let name = attributes.name();
         if attributes.rows() != rows {
@@ -331,13 +333,12 @@ impl LiveIndex {
                 expected,
             ));
         }
-        let mut schema = self.schema();
         for at in 0..rows {
             let mut row = attributes.row(at)?;
             let taken = schema.take(&mut row).and_then(|()| encoded(&row));
             taken.map_err(|error| error.within(&format!("row {at} of {name}")))?;
         }
-        Ok(())
+        Ok(schema)
     }
 
     /// Replaces the rows of vectors that are in the index; the vectors stay. As durable as an
@@ -349,6 +350,9 @@ impl LiveIndex {
     /// An id that is not in the index, or twice in `ids`: then none is changed. Rows as for
     /// [`insert_rows`](LiveIndex::insert_rows). A log that cannot be written: if some rows are set
     /// by then, the error says how many.
+    ///
+    /// If the name of a new column differs from that of an older one by one edit, `progress` gets a
+    /// warning.
     pub fn set_attributes(
         &self,
         ids: &[u64],
@@ -384,7 +388,7 @@ impl LiveIndex {
     ) -> Result<(), Error> {
         self.health.check()?;
         check_ids(ids, rows.rows())?;
-        self.check_attributes(Some(rows), ids.len())?;
+        let (before, columns) = (self.schema(), self.check_attributes(Some(rows), ids.len())?);
         let _reservation = self.reserved.all(ids, progress)?;
         let there = self.by_id(ids, |reading, id, windows| {
             Ok(reading.contains(id, windows)?.then_some(()))
@@ -422,6 +426,11 @@ impl LiveIndex {
             self.checkpoint_if_due(progress);
             progress.advance(set as u64);
             first += set;
+        }
+        for (name, meant) in columns.misspelt(&before) {
+            progress.warn(&format!(
+                "column {name:?} is new; did you mean {meant:?}, which was there before? If so, set these values under that name, and {name:?} to none"
+            ));
         }
         Ok(())
     }

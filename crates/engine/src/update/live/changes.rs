@@ -95,7 +95,7 @@ impl LiveIndex {
     ) -> Result<(), Error> {
         self.health.check()?;
         self.check(vectors)?;
-        self.check_attributes(attributes, vectors.rows())
+        self.check_attributes(attributes, vectors.rows()).map(drop)
     }
 
     /// Inserts rows that were [checked](Self::check_all).

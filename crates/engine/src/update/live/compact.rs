@@ -304,6 +304,7 @@ impl LiveIndex {
             lent.keep(next.index.planned_more());
         }
         *self.state.write() = Arc::new(next);
+        self.replaced.fetch_add(1, Ordering::Release);
         // Any earlier obstacle to a rebalance is gone.
         self.rebalance_after.store(0, Ordering::Relaxed);
         match committed.durable(&*self.volume) {

@@ -53,23 +53,26 @@ class Handle:
     """
 
     @classmethod
-    def of(cls, path: Path, memory: Union[int, str, None]) -> "Handle":
-        """The handle of a folder. It opens the index with `memory` for searches. None keeps the
-        current size.
+    def of(cls, path: Path, memory: Union[int, str, None], watch_recall: Optional[int]) -> "Handle":
+        """The handle of a folder. It opens the index with `memory` for searches, and with a sample
+        of `watch_recall` queries for live recall. None keeps the current value.
         """
+        given = {"memory": memory, "watch_recall": watch_recall}
         name = os.path.realpath(path)
         with cls._opening:
             found = cls._open.get(name)
             if found is None:
-                found = cls._open[name] = cls(pathlib.Path(name), memory)
+                found = cls._open[name] = cls(pathlib.Path(name), given)
         # Outside of the lock of all handles, since another thread may be writing to this handle.
-        if memory is not None and memory != found._memory:
-            found._reopen(memory)
+        other = {name: value for name, value in given.items() if value is not None and value != found._arguments[name]}
+        if other:
+            found._reopen(other)
         return found
 
-    def __init__(self, path: pathlib.Path, memory: Union[int, str, None]) -> None:
+    def __init__(self, path: pathlib.Path, arguments: Dict[str, Any]) -> None:
         self.path = path
-        self._memory = memory
+        self._arguments = arguments
+        """Of `stratann.open`."""
         self._begin()
 
     def _begin(self) -> None:
@@ -114,22 +117,23 @@ class Handle:
             self._index = self._opened()
             return self._index
 
-    def _reopen(self, memory: Union[int, str]) -> None:
-        """Opens the index for searches with another size of memory. Raises ValueError if it is open
-        for changes, since such an index keeps its size.
+    def _reopen(self, other: Dict[str, Any]) -> None:
+        """Opens the index for searches with other arguments. Raises ValueError if it is open for
+        changes, since such an index keeps its arguments.
         """
         with self.lock:
             if self._beside is not None:
+                name, value = next(iter(other.items()))
                 raise ValueError(
-                    f"memory is {memory!r}; this process has another store of {self.path} open for changes, with memory={self._memory!r}, and both share "
-                    "one index. Close that store first, or pass the same memory"
+                    f"{name} is {value!r}; this process has another store of {self.path} open for changes, with {name}={self._arguments[name]!r}, and both share "
+                    f"one index. Close that store first, or pass the same {name}"
                 )
             with self._publishing:
-                before, self._memory = self._memory, memory
+                before, self._arguments = self._arguments, {**self._arguments, **other}
                 try:
                     self._index = self._opened()
                 except BaseException:
-                    self._memory = before
+                    self._arguments = before
                     raise
 
     def _opened(self) -> Optional[Index]:
@@ -140,13 +144,13 @@ class Handle:
         build would overwrite it.
         """
         try:
-            return _stratann.open(self.path, memory=self._memory)
+            return _stratann.open(self.path, **self._arguments)
         except (FileNotFoundError, StratannError):
             if self._is_vacant():
                 return None
         # The index may have appeared or disappeared between the two checks.
         try:
-            return _stratann.open(self.path, memory=self._memory)
+            return _stratann.open(self.path, **self._arguments)
         except (FileNotFoundError, StratannError) as error:
             if self._is_vacant():
                 return None

@@ -43,7 +43,7 @@ _ENOUGH = 5_000
 
 # The arguments of Documents: its own, and the arguments of a build that a store does not set
 # itself.
-_OWN = ("metric", "dimension", "memory", "filterable", "moments")
+_OWN = ("metric", "dimension", "memory", "filterable", "moments", "watch_recall")
 _OF_BUILD = [name for name in inspect.signature(build).parameters if name not in (*_OWN, "base", "path", "ids", "attributes", "payload", "overwrite")]
 
 FilterLike = Union[Filter, str, None]
@@ -115,6 +115,11 @@ class Documents:
         on another key, and on a key of documents that were put when it was not filterable.
     moments : bool
         Whether texts of metadata in ISO 8601 can also be compared as times.
+    watch_recall : int, optional
+        The number of queries of `search` that are kept as a sample for live recall, as in
+        `stratann.open`. `index().stats()["live_recall"]` has the result. Stores of one folder in a
+        process share the sample, as they share `memory`. It starts again after a rebuild of the
+        index, and after a change by another process.
     options
         Arguments of `stratann.build`: preset, degree, build_list, ... Names and values are checked
         at once. Checks that need the dimension come at once if `dimension` is given, else with the
@@ -137,6 +142,7 @@ class Documents:
         memory: Union[int, str, None] = None,
         filterable: Optional[Iterable[str]] = None,
         moments: bool = False,
+        watch_recall: Optional[int] = None,
         **options: Any,
     ) -> None:
         refuse_others("Documents", options, (*_OWN, *_OF_BUILD))
@@ -144,13 +150,13 @@ class Documents:
             dimension = _checked_dimension(dimension)
         # Opening an existing index checks whether it can be opened with this memory.
         is_there = os.path.exists(os.path.join(path, "MANIFEST"))
-        check_build(dimension, None if is_there else memory, metric=metric, **options)
+        check_build(dimension, None if is_there else memory, metric=metric, watch_recall=watch_recall, **options)
         self._metric = metric
         self._dimension = dimension
         self._filterable = None if filterable is None else frozenset(listed(filterable, "filterable", "filterable={}"))
         self._moments = moments
         self._options = options
-        self._handle = Handle.of(path, memory)
+        self._handle = Handle.of(path, memory, watch_recall)
         self._check(self._handle.index())
         self._reading(self._check_dimension)
 

@@ -1,0 +1,139 @@
+//! Estimates the storage and memory of attributes, before a build.
+//!
+//! Rows of an even sample are written to a temporary folder as a build writes them. If the sample
+//! has all rows, their bytes are exact but for the order of the nodes. Otherwise they grow with the
+//! rows as they grew from one half of the sample to all of it.
+
+use stratann_layout::FileEntry;
+use stratann_tier::{Directory, TierError};
+
+use super::rows::Rows;
+use crate::Error;
+use crate::durable::Checkpoint;
+use crate::stores::columns::{SegmentWriter, segment_memory};
+
+/// The most and the least rows of a sample, and about its bytes.
+const MOST_ROWS: usize = 1 << 16;
+const LEAST_ROWS: usize = 1 << 6;
+const BYTES: usize = 16 << 20;
+
+/// The costs of attributes, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ExpectedRows {
+    /// Of their files.
+    pub(super) storage: u64,
+    /// Of their tables in memory while the index is open.
+    pub(super) search: u64,
+    /// Of the sort during the build.
+    pub(super) build: u64,
+}
+
+impl ExpectedRows {
+    /// Bytes of temporary files at most, while rows are sorted under a cap on memory.
+    pub(super) fn scratch(&self, memory: Option<u64>) -> u64 {
+        match self.storage > segment_memory(memory) {
+            // A sorted record of a number has 22 bytes, and in the file it has 12.
+            true => 2 * self.storage,
+            false => 0,
+        }
+    }
+}
+
+/// Row numbers of an even sample of `count` of `rows` rows.
+fn even(rows: usize, count: usize) -> impl Iterator<Item = usize> {
+    // Less than `rows`, since `n` is less than `count`.
+    (0..count).map(move |n| (n as u128 * rows as u128 / count as u128) as usize)
+}
+
+impl Rows<'_> {
+    /// The costs of the rows of `vectors` vectors, at least one.
+    ///
+    /// # Errors
+    /// A row that cannot be read; a folder for temporary files that cannot be written.
+    pub(super) fn expected(&self, vectors: usize) -> Result<ExpectedRows, Error> {
+        let few = vectors.min(LEAST_ROWS);
+        let mut bytes = 0;
+        for row in even(vectors, few) {
+            bytes += self.bytes(row)?.len();
+        }
+        let each = bytes.div_ceil(few).max(1);
+        let sample = (BYTES / each).clamp(LEAST_ROWS, MOST_ROWS);
+        self.expected_of(vectors, sample.min(vectors))
+    }
+
+    /// The same, from a sample of `sample` rows.
+    fn expected_of(&self, vectors: usize, sample: usize) -> Result<ExpectedRows, Error> {
+        let (storage, search) = self.written(vectors, sample)?;
+        let mut expected = ExpectedRows {
+            storage,
+            search,
+            ..ExpectedRows::default()
+        };
+        if sample < vectors {
+            let half = self.written(vectors, sample / 2)?;
+            // What does not grow with the rows, such as the names of columns, is in both.
+            let times = (vectors - sample) as f64 / (sample - sample / 2) as f64;
+            let more = |all: u64, half: u64| (all.saturating_sub(half) as f64 * times) as u64;
+            expected.storage += more(storage, half.0);
+            expected.search += more(search, half.1);
+        }
+        // The sort takes about as much as what it sorts, up to its limit.
+        expected.build = expected.storage.min(segment_memory(None));
+        Ok(expected)
+    }
+
+    /// Bytes on storage and in memory of the rows of a sample.
+    fn written(&self, vectors: usize, sample: usize) -> Result<(u64, u64), Error> {
+        let failed = |source| {
+            let place = std::env::temp_dir().display().to_string();
+            TierError::io("create a folder in", place, 0, 0, source)
+        };
+        let folder = tempfile::tempdir().map_err(failed)?;
+        let directory = Directory::create(folder.path())?;
+        let checkpoint = Checkpoint::begin(&directory, false)?;
+        let memory = segment_memory(None);
+        let schema = self.schema();
+        let mut writer = SegmentWriter::create(&directory, &checkpoint, 0, &schema, memory)?;
+        for (node, row) in (0..).zip(even(vectors, sample)) {
+            writer.push(node, row as u64, &self.bytes(row)?)?;
+        }
+        let (segment, files) = writer.finish()?;
+        let storage = files.iter().map(|FileEntry { length, .. }| length).sum();
+        Ok((storage, segment.part.memory_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Row, RowTable, Silent, Value};
+
+    /// Rows with a number, a word of a few, one of many, and a payload.
+    fn rows(count: usize) -> RowTable {
+        let row = |at: usize| Row {
+            attributes: [
+                ("number".to_owned(), Value::Integer((at * 7_919) as i64)),
+                ("colour".to_owned(), Value::String(format!("c{}", at % 9))),
+                ("name".to_owned(), Value::String(format!("name {at}"))),
+            ]
+            .into(),
+            payload: at.is_multiple_of(3).then(|| format!("\"{}\"", "x".repeat(at % 90))),
+        };
+        RowTable::new((0..count).map(row).collect())
+    }
+
+    #[test]
+    fn a_sample_tells_what_all_rows_take_within_a_twentieth() {
+        let count = 20_000;
+        let table = rows(count);
+        let given = Rows::of(&table, count, &Silent).unwrap();
+        let (storage, search) = given.written(count, count).unwrap();
+        let all = given.expected(count).unwrap();
+        assert_eq!((all.storage, all.search), (storage, search));
+        let some = given.expected_of(count, 2_000).unwrap();
+        let share = some.storage as f64 / storage as f64;
+        assert!((0.95..1.05).contains(&share), "{share}");
+        let share = some.search as f64 / search as f64;
+        assert!((0.8..1.5).contains(&share), "{share}");
+    }
+}
