@@ -441,7 +441,7 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
         let (dry, asked) = (size::count(filter.dry), size::count(asked));
         let all = if several { ", each in each index," } else { "" };
         text += &format!(
-            "  {dry} of {asked} queries{all} found too few answers within, and continued with the plan before\n"
+            "  {dry} of {asked} queries{all} found too few answers by the plan \"within\", and continued by \"before\"\n"
         );
     }
     text
