@@ -1346,7 +1346,8 @@ impl Index {
 ///     Whether merges begin by themselves, in the background, from the first change on. Otherwise
 ///     only `compact` merges. A merge is due if one of these holds (docs/changes.md has the
 ///     numbers):
-///     - a tenth of the vectors was deleted, or searches read a tenth more than before;
+///     - a tenth of the vectors was deleted or replaced;
+///     - searches read a tenth more than they would with nothing deleted;
 ///     - many vectors wait in memory;
 ///     - a small index has four times the vectors of its last build or merge;
 ///     - 1 % of the vectors are of a kind that the codes do not fit;
