@@ -1162,7 +1162,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "FILE")]
     pub with: Vec<PathBuf>,
 
-    /// Runs only the runs whose name contains this text; may be repeated
+    /// Measures only the runs whose name contains this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
 
