@@ -259,7 +259,8 @@ pub struct ShapeArguments {
     pub memory: Option<u64>,
 
     /// Memory that searches will have. If it cannot hold all codes, the preset stratann stores
-    /// codes beside the nodes. For large vectors it decides whether each is stored in two parts
+    /// codes in the nodes on storage. For large vectors it decides whether each is stored in two
+    /// parts
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub search_memory: Option<u64>,
 
@@ -313,8 +314,8 @@ pub struct PlanArguments {
 #[derive(Debug, Args)]
 #[command(after_help = FILES)]
 pub struct TrainArguments {
-    /// The file of vectors to train on. The command takes an even sample of up to 100,000 rows, and
-    /// of fewer rows with more than 128 dimensions
+    /// The file of vectors to train on. The command takes an even sample of up to 100,000 rows, or
+    /// a smaller one if they have more than 128 dimensions
     pub base: PathBuf,
 
     /// The file to write, for `stratann build --codebook`
@@ -1164,7 +1165,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "FILE")]
     pub with: Vec<PathBuf>,
 
-    /// Runs only the runs whose name contains this text; may be repeated
+    /// Measures only the runs whose name contains this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
 
@@ -1198,8 +1199,8 @@ pub struct MemoryServerArguments {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = servers::host_and_port)]
     pub listen: String,
 
-    /// Stores the files in a folder, as below /dev/shm, where they survive the server [default: in
-    /// its memory]
+    /// Stores the files in a folder of the server's own, as below /dev/shm, where they survive the
+    /// server [default: in its memory]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["index", "ucx"])]
     pub folder: Option<PathBuf>,
 

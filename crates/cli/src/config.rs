@@ -175,7 +175,7 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
         let takes_value = known.is_some_and(|known| known.get_action().takes_values());
         let word = match values.get(&typed) {
             Some(toml::Value::Table(_)) => {
-                return wrong("a table. Write options without a [head] or dots");
+                return wrong("an option cannot be a table. Write it without a [head] or dots");
             }
             Some(toml::Value::Boolean(_)) if takes_value => {
                 return wrong("a text or a number is expected, not true or false");
@@ -246,7 +246,7 @@ mod tests {
             ("listen", " is no valid TOML: "),
             (
                 "threads = 3\n[server]\nbeam = 4\n",
-                ", line 2: server: a table. Write options",
+                ", line 2: server: an option cannot be a table",
             ),
             (
                 "low_list = 3.0\nlow-list = 2.0\n",

@@ -389,7 +389,7 @@ pub fn rerank(
 pub fn threads(value: Option<usize>) -> PyResult<usize> {
     match value {
         Some(0) => Err(PyValueError::new_err(
-            "threads=0: it must be at least 1, or None for one for each core",
+            "threads=0: it must be at least 1, or None for one thread for each core",
         )),
         Some(threads) => Ok(threads),
         None => Ok(stratann::processors()),

@@ -191,7 +191,7 @@ fn element_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<Element>> {
 fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
     element_of(array)?.ok_or_else(|| {
         PyTypeError::new_err(format!(
-            "{name} is {}; an index holds float32, float16, uint8 and int8. Convert it",
+            "{name} is {}; an index holds float32, float16, uint8 and int8. Convert the array to one of these",
             array.dtype()
         ))
     })

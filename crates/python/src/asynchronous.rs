@@ -127,7 +127,7 @@ impl Search {
         match self.is_home() {
             true => Ok(()),
             false => Err(StratannError::new_err(format!(
-                "process {} began this search, and this is process {}, which was forked without the threads of the other. Search again here, with an index \
+                "process {} began this search, and this is process {}, which was forked from it without its threads. Search again here, with an index \
                  that was opened here",
                 self.process,
                 std::process::id(),
@@ -210,7 +210,9 @@ impl Search {
         };
         let shape = *self.shape.lock();
         let Some(shape) = shape else {
-            return Err(PyRuntimeError::new_err("not a search of search_async"));
+            return Err(PyRuntimeError::new_err(
+                "search_async did not begin this search. Await the result of search_async",
+            ));
         };
         answers(
             py,

@@ -117,7 +117,7 @@ impl<'py> Vectors<'py> {
 ///     pyarrow are converted to float32. The converted copy takes memory beyond the cap. An array
 ///     of no rows, (0, d), makes an index without vectors, as `create` does.
 /// path : str or os.PathLike
-///     The folder of the index. Before the build has succeeded, it cannot be opened as an index.
+///     The folder of the index. The new index cannot be opened before the build has succeeded.
 /// metric : str
 ///     "l2" (squared Euclidean distance), "ip" (minus the inner product) or "cosine" (1 - cos).
 ///     Smaller is nearer.

@@ -24,8 +24,8 @@ use crate::writer::closes;
 ///
 /// Each folder in it that is an index is one of the catalog, under the folder's name. This includes
 /// indexes that are built later. An index is opened when it is asked for. The least recently used
-/// indexes are closed when their memory is needed, or when the process runs out of open files. An
-/// `Index` that Python still holds is not closed, so drop each one after its use.
+/// indexes are closed when their memory is needed, or when the process nears its limit of open
+/// files. An `Index` that Python still holds is not closed, so drop each one after its use.
 ///
 /// Parameters
 /// ----------

@@ -279,8 +279,8 @@ impl Client {
     ///     Ctrl-C was pressed. `done` is how many of the first rows are certainly in. The message
     ///     says how many of the next rows may be.
     /// ValueError
-    ///     The servers accept no changes, or not this one, such as an id of 2^64 - 1 or a row with
-    ///     NaN. No row of the part with the wrong one was changed.
+    ///     The servers accept no changes, or not these vectors or ids: a row has NaN, or an id is
+    ///     2^64 - 1. Of the part of 1 MiB with this row or id, no row was changed.
     #[pyo3(signature = (vectors, ids, *, timeout=None))]
     fn upsert<'py>(
         &self,
@@ -368,7 +368,7 @@ impl Client {
         self.collection.changes
     }
 
-    /// The compute servers' names, as they were passed to `connect`.
+    /// The addresses of the compute servers, as they were passed to `connect`.
     #[getter]
     fn servers(&self) -> Vec<String> {
         self.servers.clone()

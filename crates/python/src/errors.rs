@@ -79,7 +79,7 @@ create_exception!(
      and a remedy.\n\
      \n\
      yet : bool\n    \
-         Only for a change: whether the servers may still make the change, or a part of it, after this error. Once they have \
+         Only on the error of a change: whether the servers may still make the change, or a part of it, after this error. Once they have \
      acknowledged a later change of the same `Client`, they no longer can. A change of another client does not rule it out."
 );
 create_exception!(
@@ -95,7 +95,7 @@ create_exception!(
     "Ctrl-C during the engine's work: a `KeyboardInterrupt` with the outcome of the work.\n\
      \n\
      done : int or None\n    \
-         How many of the first rows are inserted (`insert`, `upsert`) or set (`set_attributes`), or how many of the first ids are \
+         How many of the first rows are inserted (`insert`, `upsert`) or set (`set_attributes`, `update_attributes`), or how many of the first ids are \
      deleted (`Client.delete`). None for other work.\n\
      total : int or None\n    \
          The number of rows of the call.\n\
@@ -198,7 +198,7 @@ pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
         return error;
     }
     NoSpaceError::new_err(format!(
-        "{}; the index can be searched as before. Deleting vectors makes no room by itself: the merge that frees their space \
+        "{}. The index can be searched as before. Deleting vectors makes no room by itself: the merge that frees their space \
          first writes the new index beside the old one",
         error.value(py)
     ))

@@ -191,8 +191,8 @@ impl Index {
     ///     reads the trailing parts of all answers. With False a search reads less. An answer that
     ///     was in no doubt then has the distance that the leading part of its vector estimates, so
     ///     near answers may be out of order. Under "l2" and "cosine" no estimate is below 0.
-    ///     `stats["distance_error"]` bounds the error. In all other layouts distances are exact
-    ///     either way.
+    ///     `stats["distance_error"]` says how far off they may be. In all other layouts distances
+    ///     are exact either way.
     /// stop_early : bool
     ///     Whether a search ends as soon as no remaining candidate can be expected to be an answer
     ///     or to lead to one. The error of the codes that the search has met decides. With the same
@@ -203,7 +203,7 @@ impl Index {
     ///     takes. The numbers were measured when the index was built, or by `stratann.calibrate`
     ///     with your own queries. `recall` cannot be combined with `probes` or `stop_early`. It can
     ///     be combined with a `strategy` only if that finds the same vectors as the preset's:
-    ///     "best-first" and "pipelined" find the same, "press" and these two do not. If vectors are
+    ///     "best-first" and "pipelined" find the same, and "press" finds others. If vectors are
     ///     stored apart from adjacency lists, as with "distvs" and "decouplevs", only the preset's
     ///     re-ranking can be combined with it.
     /// filter : str or stratann.Filter, optional
@@ -235,14 +235,14 @@ impl Index {
     /// stats : dict
     ///     Only with `return_stats`: the keys of `stratann search --json`. `per_query` holds means,
     ///     `in_flight` the number that was chosen, `cpu_us` the CPU time of the whole process for
-    ///     each query. `distance_error` bounds the error of a distance. It is 0 if all distances
-    ///     are exact, else (in the layered layout) four standard deviations of the least certain
-    ///     distance. `queries`, `seconds` and `cpu_seconds` describe the call, and `latencies_us`
-    ///     has one number for each query. With a `filter`, the key `filter` holds the number of
-    ///     matching vectors (`matching`), the plan that was chosen (`way`), the list size that was
-    ///     used (`list`), and the expected reads of a query by each plan (`estimates`). Its `dry`
-    ///     counts the queries that continued by the plan "before" because they had met too few
-    ///     matching vectors.
+    ///     each query. `distance_error` says how far a distance may be from the exact one. It is 0
+    ///     if all distances are exact, else (in the layered layout) four standard deviations of the
+    ///     least certain distance. `queries`, `seconds` and `cpu_seconds` describe the call, and
+    ///     `latencies_us` has one number for each query. With a `filter`, the key `filter` holds
+    ///     the number of matching vectors (`matching`), the plan that was chosen (`way`), the list
+    ///     size that was used (`list`), and the expected reads of a query by each plan
+    ///     (`estimates`). Its `dry` counts the queries that continued by the plan "before" because
+    ///     they had met too few matching vectors.
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
@@ -307,9 +307,9 @@ impl Index {
     /// index.search_async(queries)`.
     ///
     /// The search runs by itself and occupies no Python thread. Any number of searches may be begun
-    /// at once; the caller has to bound it. A search whose task is cancelled ends as soon as its
-    /// reads complete. The queries are copied. If there is a `filter`, one of the threads that
-    /// search finds the matching vectors before the search begins. Everything else is as in
+    /// at once; the caller must limit their number. A search whose task is cancelled ends as soon
+    /// as its reads complete. The queries are copied. If there is a `filter`, one of the threads
+    /// that search finds the matching vectors before the search begins. Everything else is as in
     /// `search`.
     ///
     /// Parameters
@@ -382,8 +382,8 @@ impl Index {
     ///     The largest distance of an answer, in the units of `search`: squared Euclidean, minus
     ///     the inner product, or 1 - cos.
     /// most : int
-    ///     The most answers of a page. The memory of a page grows with the number of answers up to
-    ///     its end, of all pages before it too.
+    ///     The most answers of a page. The memory of a page grows with the number of its answers
+    ///     and of the answers of all pages before it.
     /// after : tuple, optional
     ///     `next` of the previous page. None is the first page.
     /// without : int, optional
@@ -1354,7 +1354,8 @@ impl Index {
 ///     Whether merges begin by themselves, in the background, from the first change on. Otherwise
 ///     only `compact` merges. A merge is due if one of these holds (docs/changes.md has the
 ///     numbers):
-///     - a tenth of the vectors was deleted, or searches read a tenth more than before;
+///     - a tenth of the vectors was deleted or replaced;
+///     - searches read a tenth more than they would with nothing deleted;
 ///     - many vectors wait in memory;
 ///     - a small index has four times the vectors of its last build or merge;
 ///     - 1 % of the vectors are of a kind that the codes do not fit;
@@ -1399,8 +1400,8 @@ pub fn open(
 
 /// Reads the whole index in the folder `path` and checks every header, checksum, list and id.
 ///
-/// Returns a dict of the counts of the parts that were read, and of `problems`. `problems` is a
-/// list of dicts with file, offset, fault and remedy. It is empty if the index is whole. With
+/// Returns a dict that counts the parts that were read. Its key `problems` is a list of dicts with
+/// file, offset, fault and remedy. This list is empty if the index is whole. With
 /// `place`, as in `open`, the copies in these folders are checked in place of the originals.
 #[pyfunction]
 #[pyo3(signature = (path, *, place=None, progress=None))]

@@ -70,7 +70,7 @@ impl<T> Opened<T> {
 /// the call that helps.
 pub fn forked(path: &Path, opener: u32, remedy: &str) -> PyErr {
     StratannError::new_err(format!(
-        "{}: process {opener} opened it, and this is process {}, which was forked without the threads of the other. Call {remedy} \
+        "{}: process {opener} opened it, and this is process {}, which was forked from it without its threads. Call {remedy} \
          here",
         path.display(),
         std::process::id(),

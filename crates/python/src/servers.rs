@@ -150,7 +150,7 @@ impl Server {
     fn report(&self, py: Python<'_>, page: Page) -> PyResult<Report> {
         if !self.is_home() {
             return Err(StratannError::new_err(format!(
-                "{} runs in process {}, and this is process {}, which was forked without the threads of the other. Start a server here",
+                "{} runs in process {}, and this is process {}, which was forked from it without its threads. Start a server here",
                 self.name(),
                 self.process,
                 std::process::id()

@@ -89,7 +89,7 @@ def test_a_cropped_file_has_as_many_rows_as_its_name_says(rows, tmp_path):
     path.write_bytes(numpy.array([rows, 4], "<u4").tobytes() + matrix.tobytes())
     for mmap in [False, True]:
         assert (stratann.read(path, mmap=mmap) == matrix).all()
-    with pytest.raises(ValueError, match="keeps 7 of|need"):
+    with pytest.raises(ValueError, match="its name says 7|need"):
         stratann.read(path.rename(tmp_path / "base.1B.fbin.crop_nb_7"))
 
 

@@ -386,7 +386,7 @@ def test_ctrl_c_says_how_many_rows_are_in(upserted, path, base, ctrl_c):
         # The call that it names has all rows count on from the first ones.
         first_missing, behind = BUILT + done, BUILT + len(rows)
         assert f"Insert the others, vectors[{done}:], with ids=range({first_missing}, {behind}), and with the attributes" in str(interrupted)
-        with pytest.raises(ValueError, match="all rows that are left"):
+        with pytest.raises(ValueError, match="all missing rows"):
             index.insert(rows[done : done + 5], ids=range(first_missing, first_missing + 5))
         index.insert(rows[done:], ids=range(first_missing, behind))
         done = len(rows)

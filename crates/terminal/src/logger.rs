@@ -4,8 +4,8 @@
 //! ```text
 //!   Form::Plain   warning: the memory server at 10.0.0.1:7700 is not connected any more ...
 //!   Form::Timed   2026-11-24T00:31:05.120Z warning: the memory server at ...
-//!   Form::Json    {"time":"2026-11-24T00:31:05.120Z","level":"warn","target":"stratann_node",
-//!                  "message":"the memory server at ..."}, on one line
+//!   Form::Json    {"time":"2026-11-24T00:31:05.120Z","level":"warn",
+//!                  "target":"stratann_node::serve","message":"the memory .."}, on one line
 //! ```
 
 use std::io::Write;

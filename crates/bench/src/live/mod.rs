@@ -48,7 +48,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
 fn live(run: &PlannedRun) -> Result<&LiveRun, Failure> {
     run.live.as_ref().ok_or_else(|| {
         Failure::Wrong(format!(
-            "run \"{}\" measures no live updates. Give it a table timeline or breakdown",
+            "run \"{}\" measures no live updates. Give the job a table [timeline] or [breakdown]",
             run.name
         ))
     })

@@ -22,8 +22,9 @@ pub struct ListenArguments {
 
     /// Listens through UCX too (ucx:HOST:PORT; for files remote:ucx:HOST:PORT/name), which uses
     /// RDMA if the machine has a card. The traffic is not encrypted, and UCX checks no secret. Use
-    /// it only among machines that trust each other. Greetings take a secret: on loopback the
-    /// user's own, if no other is given. Needs a build with `--features ucx`, and the library
+    /// it only among machines that trust each other. The greetings, which go over TCP, need a
+    /// secret: on loopback the user's own, if no other is given. Needs a build with `--features
+    /// ucx`, and the library
     #[arg(long, conflicts_with = "tls_certificate")]
     pub ucx: bool,
 

@@ -441,7 +441,7 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
         let (dry, asked) = (size::count(filter.dry), size::count(asked));
         let all = if several { ", each in each index," } else { "" };
         text += &format!(
-            "  {dry} of {asked} queries{all} found too few answers within, and continued with the plan before\n"
+            "  {dry} of {asked} queries{all} found too few answers by the plan \"within\", and continued by \"before\"\n"
         );
     }
     text
@@ -647,11 +647,11 @@ impl Printer {
             match last.measured.distance_error {
                 Some(0.0) => {}
                 Some(error) => self.output.line(format!(
-                    "distances are exact to within {} (four standard deviations of the least certain one); --exact makes them exact",
+                    "distances are exact to within {} (four standard deviations of the least certain one); --exact makes them exact to the last bit",
                     two_digits(error)
                 ))?,
                 None => self.output.line(
-                    "some distances are estimates by the leading parts of vectors, without a bound of the error; --exact makes them exact",
+                    "some distances are estimates by the leading parts of vectors, without a bound of the error; --exact makes them exact to the last bit",
                 )?,
             }
             if last.short > 0 {

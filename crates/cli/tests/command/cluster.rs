@@ -559,7 +559,7 @@ fn what_cannot_be_is_refused() {
                 "--servers",
                 "2",
             ],
-            "fewer ports than that follow 65535",
+            "fewer ports from 65535 on",
         ),
         (
             &["cluster", "up", "index", "--listen", "7710"],

@@ -28,8 +28,8 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _LARGEST = 2**63 - 1
 
 Column = Tuple[str, List[Any], Optional[List[bool]]]
-"""The name of a type, a value of it or None for each row, and the rows that name the column, if
-others do not. An update leaves the column alone in rows that do not name it.
+"""The name of a type, a value of it or None for each row, and the rows that name the column. The
+last is None if all rows name it. An update leaves the column alone in rows that do not name it.
 """
 
 
@@ -116,8 +116,9 @@ def _columns(attributes: Any, rows: int, types: Mapping[str, str]) -> Dict[str, 
 
 
 def _whole_where_all_are(values: List[Any], dtype: Any) -> List[Any]:
-    """The floats of an array as integers, if every value is a whole number below the bound. Beyond
-    this bound, different integers have the same float.
+    """The floats of an array as integers, if every value that is not missing is a whole number below
+    the bound. Otherwise the values are unchanged. Beyond this bound, different integers have the
+    same float.
     """
     bound = 2.0 ** (numpy.finfo(getattr(dtype, "numpy_dtype", dtype)).nmant + 1)
     if not all(_is_missing(one) or (abs(one) < bound and float(one).is_integer()) for one in values):

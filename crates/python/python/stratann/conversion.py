@@ -54,7 +54,8 @@ class CopyWarning(UserWarning):
 def vectors(value: Any, name: str, dtype: Optional[str]) -> NDArray[Any]:
     """`value` as a C-contiguous array of `dtype`: (n, d), (d,), or any other shape that it has.
 
-    Without a dtype, this is the array's own if an index can hold it, and else float32.
+    If `dtype` is None, the array keeps its own dtype if an index can hold that, and else becomes
+    float32.
     """
     array, kind = _array_of_vectors(value, name)
     if array.dtype.kind not in "fiu":

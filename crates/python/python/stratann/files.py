@@ -92,7 +92,7 @@ def _read_matrix(path: pathlib.Path, dtype: numpy.dtype[Any], mmap: bool, left: 
     rows, dimension = _header(path)
     if left is not None:
         if left > rows:
-            raise ValueError(f"{path}: its header says {rows} rows, and its name keeps {left} of them. Fetch the file again")
+            raise ValueError(f"{path}: its header says {rows} rows, and its name says {left}, which is more. Fetch the file again")
         rows = left
     _expect(path, 8 + rows * dimension * dtype.itemsize, f"{rows} rows of {dimension} {dtype}")
     if mmap and rows * dimension:

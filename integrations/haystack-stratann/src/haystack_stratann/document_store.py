@@ -175,7 +175,7 @@ class StratannDocumentStore:
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
         """The smallest and the largest value of a key, among its numbers, or else among its texts.
-        None if there is no such value. Reads all documents that have the key.
+        Both are None if there is no such value. Reads all documents that have the key.
         """
         values = [value for value in self._values(metadata_field, None) if not isinstance(value, bool)]
         numbers = [value for value in values if isinstance(value, (int, float))]
@@ -186,7 +186,8 @@ class StratannDocumentStore:
         self, metadata_field: str, search_term: str | None = None, from_: int = 0, size: int = 10, filters: dict[str, Any] | None = None
     ) -> tuple[list[Any], int]:
         """The different values of a key that contain a text, in any case, and their total number.
-        They are sorted as texts; `size` of them are returned, from the `from_`-th on.
+        They are sorted as texts. `size` of them are returned, from position `from_` on, counted
+        from 0.
         """
         found = {_distinct(value): value for value in self._values(metadata_field, filters)}
         kept = [value for value in found.values() if search_term is None or search_term.lower() in str(value).lower()]

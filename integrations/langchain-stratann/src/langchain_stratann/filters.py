@@ -1,8 +1,9 @@
 """Translates filters of metadata, given as dicts, to StratANN's filters.
 
     {"year": 2024, "tags": {"$contains": "sea"}}               all conditions
-    {"$or": [{"year": {"$gte": 2020}}, {"kind": ["a", "b"]}]}  one of them; a list is one of its
-    values
+    {"$or": [{"year": {"$gte": 2020}}, {"kind": ["a", "b"]}]}  one of the conditions
+
+A list, as for "kind", matches each of its values.
 """
 
 from __future__ import annotations

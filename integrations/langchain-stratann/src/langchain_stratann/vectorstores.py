@@ -45,7 +45,8 @@ class StratannVectorStore(VectorStore):
     Scores are distances: "cosine" is 1 - cos, "ip" minus the inner product, "l2" the squared
     distance. Smaller is nearer. In `similarity_search_with_relevance_scores` a larger score is
     nearer, and 1 is the best. For "cosine" this score is the cosine, or 0 if that is negative. For
-    "ip" it is the inner product. For "l2" it is 1 - distance / sqrt(2), for vectors of length 1.
+    "ip" it is the inner product. For "l2", with vectors of length 1, it is 1 - sqrt(distance / 2),
+    or 0 if that is negative.
     """
 
     def __init__(

@@ -104,7 +104,7 @@ class StratannSearchIndex:
         queries = _rows(embeddings)
         if top_ranked is not None:
             if query_idx_to_id is None:
-                raise ValueError("top_ranked needs query_idx_to_id, which maps queries to their documents. Pass both")
+                raise ValueError("top_ranked needs query_idx_to_id, which maps positions of queries to their ids. Pass both")
             return self._ranked_anew(queries, top_k, top_ranked, query_idx_to_id)
         k = min(top_k, self._count)
         # MTEB asks for a thousand documents, and a list is never shorter than that number.

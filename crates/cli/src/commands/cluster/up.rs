@@ -102,7 +102,7 @@ fn addresses(first: SocketAddr, servers: usize) -> Result<Vec<SocketAddr>, Failu
     let last = u16::try_from(servers - 1).ok();
     if port != 0 && last.and_then(|last| port.checked_add(last)).is_none() {
         return Err(Failure::Wrong(format!(
-            "--servers {servers} is too many; fewer ports than that follow {port}. Begin with a lower port (--listen)"
+            "--servers {servers} is too many; there are fewer ports from {port} on. Begin with a lower port (--listen)"
         )));
     }
     let at = |number: u16| {

@@ -299,8 +299,8 @@ class Columns:
         return found if integers is None else either(found, _whole(integers, operator, value))
 
     def contains(self, key: str, values: Iterable[Any], every: bool) -> Filter:
-        """Matches documents whose value is a list with one of `values`, or with `every` one. They
-        are texts and whole numbers.
+        """Matches documents whose value is a list with one of `values`, or with all of them if
+        `every` is True. `values` are texts and whole numbers.
         """
         self._admit(key)
         found: Optional[Filter] = None

@@ -265,8 +265,8 @@ class Documents:
         """The k nearest documents to a vector, (d,), with their distances, nearest first. Distances
         are 1 - cos for "cosine", minus the inner product for "ip", and squared for "l2".
 
-        If k documents match `filter`, the search returns k. `check` is a Python function for
-        conditions that a filter cannot express. It is called with each document, and the search
+        If at least k documents match `filter`, the search returns k. `check` is a Python function
+        for conditions that a filter cannot express. It is called with each document, and the search
         continues with more and more vectors until k documents pass. `options` are arguments of
         `Index.search`: recall, list_size, ...
         """

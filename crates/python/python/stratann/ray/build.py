@@ -80,8 +80,8 @@ def build_shards(
         complete. During the build there is "FOLDER.building". Both `stratann.Catalog` and
         `ShardedIndex` open the folder.
     shards : int
-        The number of shards. Their numbers of rows differ by at most one. Rows are dealt out in the
-        order of the source.
+        The number of shards. Their numbers of rows differ by at most one. Each shard has
+        consecutive rows, in the order of the source.
     vector_column, id_column : str, optional
         For a dataset: the column of the vectors (None: the only column besides the ids), and the
         column of the ids (None: the row numbers). Ids are integers, each of them once. An id that

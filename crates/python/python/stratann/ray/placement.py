@@ -30,7 +30,9 @@ NAMED = 8
 
 
 class ActorsError(StratannError):
-    """Actors did not answer. `names` has their names, which are the shards' for shards."""
+    """Actors did not answer. `names` has their names, or the names of their shards in a
+    `ShardedIndex`.
+    """
 
     def __init__(self, message: str, names: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -167,7 +169,7 @@ class Actors:
         return {name: answers[name] for name in self._actors}
 
     def end(self) -> None:
-        """Ends the actors, including dead ones. A second call does nothing."""
+        """Ends the actors. An actor that is dead already is no error. A second call does nothing."""
         for actor in self._actors.values():
             ray.kill(actor, no_restart=True)
         self._actors = {}

@@ -1,8 +1,7 @@
 """StratANN for ann-benchmarks: an index on disk, searched with one query or a batch at a time.
 
     method_param   arguments of `stratann.build` (preset, degree, build_list, ...), and "memory",
-    the
-                   most memory of searches
+                   the most memory of searches
     query_args     the list size, or the number of probes for clusters
 """
 

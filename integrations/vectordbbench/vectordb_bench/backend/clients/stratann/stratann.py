@@ -1,8 +1,8 @@
 """StratANN for VectorDBBench.
 
-Inserted vectors are appended to a file, with their labels in another one. `optimize` builds the
-index from these files. Searches open it, in any number of threads and processes. A run that inserts
-later (streaming) changes the index, from one process.
+Inserted vectors are appended to a file, and their ids and labels to another one. `optimize` builds
+the index from these files. Searches open it, in any number of threads and processes. A run that
+inserts later (streaming) changes the index, from one process.
 """
 
 import json
