@@ -356,8 +356,8 @@ pub fn is_vacant(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
 ///     `memory` that suffices; both with `attributes` and `payload`, which are in memory during the
 ///     build) and "search_memory" (the least for searches). Bytes of storage: "storage" (of the
 ///     index; of clusters an upper bound), "attributes" (its part for columns and payloads),
-///     "scratch" (beside the index during the build) and "raw_bytes" (of the vectors). "in_parts" is
-///     whether the graph would be built in parts under `memory`. The other keys are "vectors",
+///     "scratch" (beside the index during the build) and "raw_bytes" (of the vectors). "in_parts"
+///     is whether the graph would be built in parts under `memory`. The other keys are "vectors",
 ///     "dimension", "element", "layout", "degree" and "code_bytes".
 #[pyfunction]
 #[pyo3(signature = (base, *, metric="l2", preset="stratann", degree=None, build_list=100, code_bytes=None, order=None, layout=None,

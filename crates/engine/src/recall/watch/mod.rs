@@ -16,8 +16,8 @@
 //! replaced, or that moved to storage, may be met twice. These ids are left out: the other answers
 //! of a query are compared with as many fewer of the true nearest.
 //!
-//! In an index that does not change, the scan meets every answer. If it does not meet one, the index
-//! is damaged, and the answer counts as missed.
+//! In an index that does not change, the scan meets every answer. If it does not meet one, the
+//! index is damaged, and the answer counts as missed.
 //!
 //! A measurement keeps the files and the memory of its checkpoint. If a merge replaces this
 //! checkpoint meanwhile, the measurement starts again with the new one, so that the old one is
