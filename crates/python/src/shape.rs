@@ -89,8 +89,8 @@ impl Shape<'_, '_> {
 
 /// Checks the choices of a later build, as `build` does, and `memory` and `watch_recall`, as `open`
 /// does. `dimension` is the dimension of float32 vectors, or None if it is not known yet. With
-/// None, choices that depend on a dimension are left to the build. Files are left to the build as well,
-/// since only the build needs them to exist.
+/// None, choices that depend on a dimension are left to the build. Files are left to the build
+/// as well, since only the build needs them to exist.
 #[pyfunction]
 #[pyo3(signature = (dimension, memory, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None,
     codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, space=None, cluster_size=None,
