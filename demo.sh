@@ -70,6 +70,6 @@ index is worth shows at a million and more.
   $stratann build YOUR.fbin your.idx --metric cosine --memory 2GiB
 
   make bench          recall against reads and queries a second, as a table and a plot
-  make bench-rivals   the same beside DiskANN's own program and an in-memory HNSW
+  make bench-rivals   the same beside DiskANN's own program, and packages of pip
   pip install .       then: import stratann; stratann.open("$out/stratann.idx")
 END
