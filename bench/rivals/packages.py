@@ -2,10 +2,10 @@
 """Packages that pip installs, StratANN from Python and DiskANN's program, side by side on the vectors of jobs.
 
     python3 bench/rivals/packages.py JOB.toml.. [--only NAME[,NAME..]] [--steps build,tune,time] [--cap MB]
-        [--repeat N] [--queries N] [--folder rivals-out] [--json FILE] [--python PYTHON]
+        [--memory SIZE,SIZE] [--repeat N] [--queries N] [--folder rivals-out] [--json FILE] [--python PYTHON]
 
-Engines: stratann-12 and stratann-21 (`memory=` of 12 % and 21 % of the bytes of the base), stratann (without a
-cap), hnswlib, faiss-hnsw, faiss-ivf (IVF-PQ, ranked again by the vectors), usearch, qdrant (`qdrant-edge-py`),
+Engines: stratann-less and stratann-more (with `memory=` of each SIZE: 12% and 21% of the bytes of the base, or
+two others such as 48MB,256MB), stratann (without a cap), hnswlib, faiss-hnsw, faiss-ivf (IVF-PQ, ranked again by the vectors), usearch, qdrant (`qdrant-edge-py`),
 lancedb (IVF_HNSW_SQ), and diskann where `run.py` has left the program in the folder. bench/rivals/engines has
 the settings of each, and bench/rivals/versions.py the versions.
 
@@ -54,13 +54,19 @@ def main():
     parser.add_argument("--only", default=",".join([*ENGINES, "diskann"]))
     parser.add_argument("--steps", default=",".join(STEPS))
     parser.add_argument("--cap", type=int, metavar="MB")
+    parser.add_argument("--memory", default="12%,21%", type=caps, metavar="SIZE,SIZE")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--queries", type=int, default=5_000)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("rivals-out"))
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--python", type=pathlib.Path)
     arguments = parser.parse_args()
-    named = lambda value, known: [name for name in known if name in value.split(",")]
+    def named(value, known):
+        unknown = set(value.split(",")).difference(known)
+        if unknown:
+            parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(known)}")
+        return [name for name in known if name in value.split(",")]
+
     only, steps = named(arguments.only, [*ENGINES, "diskann"]), named(arguments.steps, STEPS)
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,6 +85,19 @@ def main():
         show(run.job, everything[run.job.name], arguments.cap)
     if arguments.json:
         arguments.json.write_text(json.dumps({**machine(), "cap_mb": arguments.cap, "jobs": everything}, indent=2) + "\n")
+
+
+def caps(value):
+    """Two caps, each as a factor and whether it counts in bytes of the base."""
+    said = []
+    for word in value.split(","):
+        unit = {"%": 0.01, "MB": 1e6}.get(word.lstrip("0123456789."))
+        if unit is None:
+            raise ValueError(value)
+        said.append((float(word.rstrip("%MB")) * unit, word.endswith("%")))
+    if len(said) != 2:
+        raise ValueError(value)
+    return said
 
 
 def installed(folder):
@@ -111,7 +130,8 @@ class Run:
             self.write(name, "tune", self.step(name, "tune", {**self.tune, "targets": TARGETS}))
         if "time" not in steps:
             return
-        measured = {}
+        tuned = self.read(name, "tune") or {}
+        measured = {str(target): {"failed": tuned["failed"]} for target in TARGETS if "failed" in tuned}
         for target, knob in self.knobs(name).items():
             turns = [self.turn(name, knob) for _ in range(self.arguments.repeat)]
             failed = [turn for turn in turns if "failed" in turn]
@@ -134,20 +154,24 @@ class Run:
     def step(self, name, step, more):
         """What a process says of itself, or why it says nothing."""
         job = self.job
+        size = job.base.stat().st_size - 8
+        memory = [round(factor * (size if of_base else 1)) for factor, of_base in self.arguments.memory]
         asked = {
             "engine": name, "step": step, "folder": str(self.folder), "base": str(job.base), "metric": job.metric,
-            "dim": job.dim, "bytes": job.base.stat().st_size - 8, **more,
+            "dim": job.dim, "memory": memory, **more,
         }
-        limit = CAPPED_SECONDS if more.get("group") else SECONDS
+        limit = {"build": None, "tune": SECONDS}.get(step, CAPPED_SECONDS if more.get("group") else SECONDS)
         print(f"+ {job.name} {name} {step} {more.get('knob', '')}", file=sys.stderr, flush=True)
         try:
             done = subprocess.run(
-                [self.python, HERE / "step.py", json.dumps(asked)], stdout=subprocess.PIPE, text=True, timeout=limit
+                [self.python, HERE / "step.py", json.dumps(asked)], capture_output=True, text=True, timeout=limit
             )
         except subprocess.TimeoutExpired:
             return {"failed": f"not done within {limit} s"}
+        sys.stderr.write(done.stderr)
         if done.returncode:
-            return {"failed": "killed" if done.returncode == -9 else f"status {done.returncode}"}
+            last = (done.stderr.splitlines() or [f"status {done.returncode}"])[-1]
+            return {"failed": "killed" if done.returncode == -9 else last}
         return json.loads(done.stdout.splitlines()[-1])
 
     def diskann(self, steps):
@@ -176,18 +200,14 @@ class Run:
                         process.drop_cache(file)
                     one, two = asked(knob, 1), asked(knob, 2)
                     turns.append({
-                        "knob": f"L={knob}", "recall": one["recall"], "mean_us": one["mean_us"], "p99_us": None,
+                        "knob": f"L={knob}", "recall": one["recall"], "mean_us": one["mean_us"], "p99_us": None, "cpu_us": None,
                         "peak_bytes": one["memory"], "loaded_bytes": None, "qps": two["qps"], "reads": one["reads"],
                     })
                 measured[target] = medians(turns)
             self.write("diskann", "time", measured)
 
     def knobs(self, name):
-        tuned = self.read(name, "tune") or {}
-        for target in TARGETS:
-            if str(target) not in tuned.get("knobs", {}):
-                print(f"{name}: no setting has {target} of {tuned.get('tried')}", file=sys.stderr)
-        return tuned.get("knobs", {})
+        return (self.read(name, "tune") or {}).get("knobs", {})
 
     def write(self, name, step, said):
         (self.folder / f"{name}.{step}.json").write_text(json.dumps(said, indent=2) + "\n")
@@ -270,19 +290,19 @@ def show(job, results, cap):
     """The table of docs/results/rivals.md, and the shorter one of README.md."""
     under = f", under a cap of {cap} MB" if cap else ""
     print(f"\n{job.name}: {job.rows} rows, recall {' / '.join(map(str, TARGETS))}{under}\n")
-    print("| | version | build CPU s, peak MB | storage MB | loaded, peak MB | recall | mean µs, one thread | p99 µs | queries/s, two threads | reads |")
-    print("|---" * 10 + "|")
+    print("| | version | build CPU s, peak MB | storage MB | loaded, peak MB | recall | mean µs, one thread | p99 µs | CPU µs | queries/s, two threads | reads |")
+    print("|---" * 11 + "|")
     for result in results.values():
         built = result["build"]
         if "failed" in built:
-            print(f"| {built.get('title', '')} | | build: {built['failed']} |" + " |" * 7)
+            print(f"| {built.get('title', '')} | | build: {built['failed']} |" + " |" * 8)
             continue
         points = [result["time"].get(str(target), {}) for target in TARGETS]
         each = lambda key, digits=0: " / ".join(figure(point, key, digits) for point in points)
         print(
             f"| {built['title']} | {built['version']} | {built['cpu_seconds']:,.0f}, {built['peak_bytes'] / 1e6:,.0f} | "
             f"{built['storage_bytes'] / 1e6:,.0f} | {largest(points, 'loaded_bytes')}, {largest(points, 'peak_bytes')} | "
-            f"{each('recall', 3)} | {each('mean_us')} | {each('p99_us')} | {each('qps')} | {each('reads', 1)} |"
+            f"{each('recall', 3)} | {each('mean_us')} | {each('p99_us')} | {each('cpu_us')} | {each('qps')} | {each('reads', 1)} |"
         )
     print("\n| | on storage | memory | mean, one thread | queries a second, two threads |\n|---|---|---|---|---|")
     for result in results.values():
@@ -296,9 +316,9 @@ def show(job, results, cap):
 
 
 def figure(point, key, digits):
-    """A figure of a point; why there is none."""
-    if "failed" in point:
-        return point["failed"]
+    """A figure of a point, or "-"; in place of the recall, why there is none."""
+    if key == "recall" and "recall" not in point:
+        return point.get("failed", "not reached")
     value = point.get(key)
     return "-" if value is None else f"{value:,.{digits}f}"
 

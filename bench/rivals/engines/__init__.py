@@ -10,8 +10,8 @@ LISTS = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 160, 200, 240, 320, 4
 
 # By the name of `--only`: the module, and the class in it.
 ENGINES = {
-    "stratann-12": ("stratann", "Least"),
-    "stratann-21": ("stratann", "More"),
+    "stratann-less": ("stratann", "Less"),
+    "stratann-more": ("stratann", "More"),
     "stratann": ("stratann", "Stratann"),
     "hnswlib": ("hnswlib", "Hnswlib"),
     "faiss-hnsw": ("faiss", "Hnsw"),

@@ -6,11 +6,7 @@ from . import K, Engine
 class Stratann(Engine):
     package, files = "stratann", "stratann"
     on_storage = True
-    share = None  # of the bytes of the base, as the cap
-
-    @property
-    def cap(self):
-        return self.share and round(self.share * self.job["bytes"])
+    cap = None  # bytes
 
     @property
     def title(self):
@@ -42,9 +38,13 @@ class Stratann(Engine):
         return f"list_size={knob}"
 
 
-class Least(Stratann):
-    share = 0.12
+class Less(Stratann):
+    @property
+    def cap(self):
+        return self.job["memory"][0]
 
 
 class More(Stratann):
-    share = 0.21
+    @property
+    def cap(self):
+        return self.job["memory"][1]
