@@ -3,9 +3,10 @@
 
     bench/made_embeddings.py DATA FOLDER [--rows N] [--queries N] [--seed S] [--compare STRATANN]
 
-DATA has package-text.base.fbin: 40,000 sentence embeddings of 384 floats. FOLDER gets
+DATA has package-text.{base,query}.fbin: 40,000 sentence embeddings of 384 floats. FOLDER gets
 made-embeddings.{base.fbin,query.fbin,truth100.bin}: 250,000 rows of unit length, 4,000 queries, and
-the exact answers by the cosine. The same seed makes the same rows on the same machine.
+the exact answers by the cosine. The draws follow the seed. The last bits of products of matrices
+follow numpy and its number of threads, so compare the printed SHA-256 with that of other files.
 
 A made row begins at a real row, drawn at random. It moves towards two of the real row's nearest
 rows, and gets noise with the spectrum of the differences between these nearest rows. It also gets
@@ -73,7 +74,8 @@ def main():
         print(f"{path(part)}: SHA-256 {digest(path(part))}")
     same = numpy.mean(anchors[ids[:, 1:K]] == anchors[ids[:, :1]])
     print(f"of the 2nd to {K}th answer, {same:.3f} begin at the same real row as the first\n")
-    statistics(real, held, kept, base, queries)
+    own = unit(read(os.path.join(arguments.data, "package-text.query.fbin")))
+    statistics(real, held, kept, own, base, queries)
     if arguments.compare:
         compare(arguments, path, held, kept)
 
@@ -131,13 +133,14 @@ def truth(base, queries, count, skip_self=False):
     return ids, distances
 
 
-def statistics(real, held, kept, base, queries):
+def statistics(real, held, kept, own, base, queries):
     """Prints the two statistics of real and made vectors, with their quartiles."""
     few = base[: len(real)]
     print("| vectors | rows | local intrinsic dimension | 10th nearest by median distance |\n|---|---|---|---|")
     line("real rows", real, real[:SAMPLE], True)
     line("made rows", few, few[:SAMPLE], True)
     line("real rows held out, as queries", kept, held[:SAMPLE])
+    line("package-text's own queries", real, own)
     line("made queries", few[: len(kept)], queries[:SAMPLE])
     line("made rows, all", base, base[:SAMPLE], True)
     line("made queries, all rows", base, queries[:SAMPLE])
