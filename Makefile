@@ -131,7 +131,7 @@ check-rules:
 bench: build ## measure on the fixtures, or JOB=bench/other.toml
 	"$(STRATANN)" bench $(or $(JOB),bench/fixture.toml)
 
-bench-rivals: build ## the same, compared with DiskANN's own program and an in-memory HNSW
+bench-rivals: build ## the same beside DiskANN's own program, and packages that pip installs
 	$(MAKE) -C bench/rivals
 
 # `check` leaves this out, since it downloads MkDocs. In `check`, .ci/links.py checks the same links.

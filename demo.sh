@@ -71,6 +71,6 @@ pays off with a million and more.
   $stratann build YOUR.fbin your.idx --metric cosine --memory 2GiB
 
   make bench          recall, reads and queries a second, as a table and a plot
-  make bench-rivals   the same, compared with DiskANN's own program and an in-memory HNSW
+  make bench-rivals   the same beside DiskANN's own program, and packages of pip
   pip install .       then in Python: import stratann; stratann.open("$out/stratann.idx")
 END

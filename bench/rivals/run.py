@@ -3,8 +3,8 @@
 
     python3 bench/rivals/run.py JOB.toml [--only NAME] [--folder rivals-out] [--stratann PROGRAM]
 
-Installs the programs into the folder, which you can delete afterwards. For each program it writes
-NAME.json there, in the form that `stratann bench --with` reads. Needs Python 3.11 or later.
+Installs what it needs into the folder (delete it when you have seen enough) and writes NAME.json there for each
+program, in the form that `stratann bench --with` reads. Python 3.11 or later, nothing else from outside.
 """
 
 import argparse
@@ -12,75 +12,19 @@ import json
 import os
 import pathlib
 import statistics
-import struct
 import subprocess
 import sys
-import time
 
-try:
-    import tomllib
-except ImportError:
-    sys.exit("error: Python 3.11 or later is needed (it reads the job with tomllib)")
+import diskann
+import versions
+from diskann import run
+from job import Job
 
 HERE = pathlib.Path(__file__).resolve().parent
-DISKANN = "0.61.0"
-# DiskANN's name of the elements, by extension.
-ELEMENTS = {".u8bin": "uint8", ".i8bin": "int8", ".fbin": "float32", ".hbin": "float16"}
-DISTANCES = {"l2": "squared_l2", "ip": "inner_product", "cosine": "cosine"}
-
-
-class Job:
-    """The parts of a job that the rivals need."""
-
-    def __init__(self, path):
-        with open(path, "rb") as file:
-            job = tomllib.load(file)
-        data, build, search = job["data"], job.get("build", {}), job.get("search", {})
-        root = pathlib.Path(os.environ.get("STRATANN_DATA") or path.parent / data.get("root", "."))
-        self.name = job["name"]
-        self.base, self.queries, self.truth = (
-            (root / data[what]).resolve() for what in ("base", "queries", "truth")
-        )
-        for file in (self.base, self.queries, self.truth):
-            if not file.is_file():
-                sys.exit(f"error: {file} does not exist. Set STRATANN_DATA to the folder of the data")
-        if self.base.suffix not in ELEMENTS:
-            sys.exit(f"error: {self.base} has another format than the rivals read. Give one of {', '.join(ELEMENTS)}")
-        self.metric = data["metric"]
-        if self.metric not in DISTANCES:
-            sys.exit(f"error: metric = \"{self.metric}\" is unknown to the rivals. Give one of {', '.join(DISTANCES)}")
-        with open(self.base, "rb") as file:
-            self.rows, self.dim = struct.unpack("<II", file.read(8))
-        self.repeat = job.get("repeat", 3)
-        self.degree = build.get("degree", 64)
-        self.build_list = build.get("build_list", 100)
-        self.code_bytes = build.get("code_bytes", -(-self.dim // 4))
-        self.build_threads = build.get("threads", os.cpu_count())
-        self.k = search.get("k", 10)
-        self.lists = [size for size in search.get("lists", [20, 40, 60, 100]) if size >= self.k]
-        self.threads = search.get("threads", 1)
-        self.beam = search.get("beam", 4)
-
-
-def run(command, **options):
-    """Runs a command that must succeed. Returns seconds, CPU seconds and peak memory of the
-    process."""
-    print("+", " ".join(str(word) for word in command), file=sys.stderr, flush=True)
-    started = time.monotonic()
-    process = subprocess.Popen([str(word) for word in command], **options)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        sys.exit(f"error: {command[0]} failed with status {process.returncode}; its message is above")
-    return {
-        "seconds": time.monotonic() - started,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "peak_bytes": usage.ru_maxrss * 1024,
-    }
 
 
 def medians(turns):
-    """The median of each figure over rounds of points; of the peak memory the maximum."""
+    """The median of each figure over turns of points; the peak memory is the largest."""
     merged = []
     for points in zip(*turns, strict=True):
         point = {}
@@ -98,78 +42,17 @@ def medians(turns):
     return merged
 
 
-def microseconds(value, qps, threads):
-    """A latency in microseconds, from one in an unknown unit, which follows from threads / qps."""
-    expected = threads * 1e6 / qps
-    return min((value * scale for scale in (1e-3, 1.0, 1e3, 1e6)), key=lambda us: abs(us / expected - 1))
-
-
-def diskann_points(output, threads, memory):
-    """The points in the output of diskann-benchmark."""
-    with open(output, "rb") as file:
-        results = json.load(file)[0]["results"]["search"]["search_results_per_l"]
-    points = []
-    for result in results:
-        recall = result["recall"]
-        # Written as a percentage by some versions.
-        recall = recall / 100 if recall > 1 else recall
-        scale = microseconds(result["mean_latency"], result["qps"], threads) / result["mean_latency"]
-        points.append(
-            {
-                "list": result["search_l"],
-                "recall": recall,
-                "qps": result["qps"],
-                "reads": result["mean_ios"],
-                "mean_us": result["mean_latency"] * scale,
-                "p95_us": result["p95_latency"] * scale,
-                "p99_us": None,
-                "p999_us": result["p999_latency"] * scale,
-                "memory": memory,
-            }
-        )
-    return points
-
-
-def diskann(job, folder):
-    """DiskANN's own program. It builds once, then loads and searches once for each repeat of the
-    job."""
-    program = folder / "cargo" / "bin" / "diskann-benchmark"
-    if not program.is_file():
-        run(["cargo", "install", "diskann-benchmark", "--version", DISKANN, "--features", "disk-index", "--locked",
-             "--root", folder / "cargo"])
-    element, distance = ELEMENTS[job.base.suffix], DISTANCES[job.metric]
-    index = folder / f"diskann-{job.name}"
-    search = {
-        "queries": str(job.queries), "groundtruth": str(job.truth), "search_list": job.lists, "beam_width": job.beam,
-        "recall_at": job.k, "num_threads": job.threads, "is_flat_search": False, "distance": distance,
-        "vector_filters_file": None, "num_nodes_to_cache": None, "search_io_limit": None,
-    }
-    build = {
-        "disk-index-source": "Build", "data_type": element, "data": str(job.base), "distance": distance,
-        "dim": job.dim, "max_degree": job.degree, "l_build": job.build_list, "num_threads": job.build_threads,
-        "build_ram_limit_gb": 16.0, "num_pq_chunks": job.code_bytes, "quantization_type": "FP",
-        "save_path": str(index),
-    }
-    load = {"disk-index-source": "Load", "data_type": element, "load_path": str(index)}
-
-    def step(source, what):
-        config, output = folder / f"diskann-{what}.in.json", folder / f"diskann-{what}.out.json"
-        output.unlink(missing_ok=True)
-        content = {"source": source, "search_phase": search}
-        config.write_text(json.dumps({"search_directories": [], "jobs": [{"type": "disk-index", "content": content}]}))
-        cost = run([program, "run", "--input-file", config, "--output-file", output], stdout=sys.stderr)
-        return output, cost
-
-    _, built = step(build, "build")
-    turns = []
-    for _ in range(job.repeat):
-        output, cost = step(load, "search")
-        turns.append(diskann_points(output, job.threads, cost["peak_bytes"]))
+def by_diskann(job, folder):
+    """DiskANN's own program: builds once, then loads and searches as often as the job repeats."""
+    diskann.install(folder)
+    index = diskann.DiskAnn(job, folder)
+    built = index.build()
+    turns = [index.search(job.queries, job.truth, job.lists, job.threads)[0] for _ in range(job.repeat)]
     return {
-        "name": f"DiskANN {DISKANN}",
+        "name": f"DiskANN {versions.DISKANN}",
         "points": medians(turns),
         "build": built | {"note": "with one search"},
-        "index_bytes": sum(file.stat().st_size for file in folder.glob(f"{index.name}*") if file.is_file()),
+        "index_bytes": sum(file.stat().st_size for file in index.files()),
         "parameters": {"R": job.degree, "L": job.build_list, "W": job.beam, "code_bytes": job.code_bytes,
                        "threads": job.threads},
     }
@@ -181,7 +64,8 @@ def hnswlib(job, folder):
     if not python.is_file():
         run([sys.executable, "-m", "venv", folder / "venv"])
     if subprocess.run([python, "-c", "import hnswlib, numpy"], stderr=subprocess.DEVNULL).returncode != 0:
-        run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "hnswlib", "numpy"])
+        run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+             *versions.pinned("hnswlib", "numpy")])
     index = folder / f"hnswlib-{job.name}.bin"
     config, output = folder / "hnswlib.in.json", folder / "hnswlib.out.json"
     config.write_text(json.dumps({
@@ -189,7 +73,7 @@ def hnswlib(job, folder):
         "k": job.k, "lists": job.lists, "build_threads": job.build_threads, "threads": job.threads,
         "M": 32, "ef_construction": 100, "index": str(index), "output": str(output),
     }))
-    # A separate process searches, since the kernel's peak would else include the build.
+    # Searching is another process: the kernel's peak would otherwise be that of the build.
     built = run([python, HERE / "hnsw.py", "build", config])
     turns = []
     for _ in range(job.repeat):
@@ -205,16 +89,16 @@ def hnswlib(job, folder):
     }
 
 
-RIVALS = {"diskann": diskann, "hnswlib": hnswlib}
+RIVALS = {"diskann": by_diskann, "hnswlib": hnswlib}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("job", type=pathlib.Path)
-    parser.add_argument("--only", action="append", choices=RIVALS, help="runs this program only; may be repeated")
+    parser.add_argument("--only", action="append", choices=RIVALS, help="one of them (several are possible)")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("rivals-out"))
-    parser.add_argument("--stratann", type=pathlib.Path, help="the StratANN program; built with cargo if absent")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench/out"), help="the folder of results")
+    parser.add_argument("--stratann", type=pathlib.Path, help="the program; built with cargo if absent")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench/out"), help="where results go")
     arguments = parser.parse_args()
     job = Job(arguments.job)
     folder = arguments.folder.resolve()

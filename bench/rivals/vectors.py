@@ -1,0 +1,55 @@
+"""Files of vectors and of exact answers, and recall, for the processes that measure."""
+
+import numpy
+
+TYPES = {"u8bin": numpy.uint8, "i8bin": numpy.int8, "fbin": numpy.float32, "hbin": numpy.float16}
+
+
+class Rows:
+    """A file of vectors, read in pieces: a mapped file would count as the reader's memory."""
+
+    def __init__(self, path):
+        self.path, self.type = path, numpy.dtype(TYPES[path.rsplit(".", 1)[1]])
+        self.count, self.dim = (int(number) for number in numpy.fromfile(path, "<u4", 2))
+
+    def __len__(self):
+        return self.count
+
+    def read(self, first=0, count=None):
+        """These rows, in the type of the file."""
+        count = min(self.count - first, self.count if count is None else count)
+        start = 8 + first * self.dim * self.type.itemsize
+        return numpy.fromfile(self.path, self.type, count * self.dim, offset=start).reshape(count, self.dim)
+
+    def pieces(self, count=20_000):
+        """All rows as 32-bit floats, as (number of the first row, rows)."""
+        for first in range(0, self.count, count):
+            yield first, self.read(first, count).astype(numpy.float32)
+
+    def sample(self, count):
+        """About so many rows as 32-bit floats, from a hundred places of the file."""
+        step = max(1, self.count // 100)
+        each = min(step, -(-count // 100))
+        parts = [self.read(first, each) for first in range(0, self.count, step)]
+        return numpy.concatenate(parts).astype(numpy.float32)
+
+
+def truth(path):
+    """Ids and distances of a file of exact answers; the distances may be missing."""
+    queries, k = (int(number) for number in numpy.fromfile(path, "<u4", 2))
+    cells = queries * k
+    words = numpy.fromfile(path, "<u4", offset=8)
+    ids = words[:cells].reshape(queries, k)
+    distances = words[cells : 2 * cells].view("<f4").reshape(queries, k) if len(words) >= 2 * cells else None
+    return ids, distances
+
+
+def hits(found, true_ids, true_distances, k):
+    """For each query, how many of k answers are as near as the true k-th, ties included."""
+    if true_distances is None:
+        right = [set(row[:k].tolist()) for row in true_ids]
+    else:
+        limits = true_distances[:, k - 1]
+        limits = limits + numpy.abs(limits) * 1e-5
+        right = [set(row[near <= limit].tolist()) for row, near, limit in zip(true_ids, true_distances, limits)]
+    return [min(k, len(near.intersection(answers))) for near, answers in zip(right, found)]
