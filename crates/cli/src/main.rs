@@ -3,7 +3,8 @@
 //! ```text
 //! args.rs      the arguments;   names.rs  named values, and their meaning for the engine
 //! commands/    one file a command (`cluster/` has several): read arguments, call the engine, print
-//! ids.rs       ids in a file;   config.rs  options of servers in a file;   parquet/  attributes in a Parquet file
+//! input.rs     vectors, their ids and attributes, from files;   ids.rs  ids in a file
+//! parquet/     Parquet files;   config.rs  options of servers in a file
 //! ```
 //!
 //! `stratann_terminal` has the output and the exit statuses, `stratann_bench` the work of `stratann
@@ -17,6 +18,7 @@ mod args;
 mod commands;
 mod config;
 mod ids;
+mod input;
 mod names;
 mod parquet;
 

@@ -1,18 +1,29 @@
-//! What can be wrong with a Parquet file. Each error names the file, the place in it, and the remedy.
+//! Errors of a Parquet file. Each names the file, the place in it, and the remedy.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use stratann_terminal::failure::Failure;
+
+use super::budget::Beyond;
+use super::types;
 
 /// A Parquet file that cannot be read, or that holds something that an index has no place for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ParquetError {
     /// It is no Parquet file, or a damaged one.
     Unreadable {
-        /// What the reader found.
+        /// The reader's finding.
         found: String,
     },
-    /// A column of a type that an attribute cannot have.
+    /// Columns of types that an attribute cannot have.
+    Types {
+        /// Their names and types.
+        columns: Vec<(String, String)>,
+        /// Whether `--payload` names another column.
+        has_payload: bool,
+    },
+    /// A column of a type that its option is not for.
     Type {
         /// The column.
         column: String,
@@ -30,6 +41,26 @@ pub enum ParquetError {
         /// The names that there are.
         there: Vec<String>,
     },
+    /// Two options name one column.
+    Both {
+        /// The options.
+        options: [&'static str; 2],
+        /// The column.
+        column: String,
+    },
+    /// A file with more or fewer rows than it must have.
+    Rows {
+        /// Its rows.
+        found: u64,
+        /// Rows that it must have.
+        expected: u64,
+        /// Things that are as many.
+        of: &'static str,
+    },
+    /// No row says how many elements a vector has.
+    NoVectors,
+    /// The user wanted the work to stop.
+    Interrupted,
     /// Two columns of one name.
     Twice {
         /// The name.
@@ -46,7 +77,7 @@ pub enum ParquetError {
         /// The value.
         found: String,
         /// Values that would do.
-        expected: &'static str,
+        expected: Cow<'static, str>,
     },
     /// Reading it takes more memory than the process may take.
     Memory {
@@ -55,21 +86,29 @@ pub enum ParquetError {
         /// The cap.
         cap: u64,
     },
-    /// The lines that the file becomes cannot be written.
+    /// The temporary file cannot be written.
     Spool {
         /// The folder of the temporary file.
         folder: String,
-        /// What the operating system said.
+        /// The answer of the operating system.
         found: String,
     },
 }
 
 impl ParquetError {
+    /// The error of a column that ends before its row group.
+    pub fn ended(column: &str, row: u64) -> Self {
+        Self::Unreadable {
+            found: format!("column {column:?} ends with row {row}, and its row group does not"),
+        }
+    }
+
     /// The failure of a command, which names the file.
     pub fn of(self, file: &str) -> Failure {
         let text = format!("{file}: {self}");
         match self {
-            Self::Missing { .. } => Failure::Wrong(text),
+            Self::Interrupted => stratann::Error::Interrupted.into(),
+            Self::Missing { .. } | Self::Both { .. } | Self::Rows { .. } => Failure::Wrong(text),
             _ => Failure::Failed(text),
         }
     }
@@ -83,6 +122,31 @@ impl fmt::Display for ParquetError {
                 "this is no whole Parquet file: {found}; fetch it again, or write it again with \
                  pyarrow.parquet.write_table"
             ),
+            Self::Types {
+                columns,
+                has_payload,
+            } => unfit(f, columns, *has_payload),
+            Self::Both {
+                options: [one, other],
+                column,
+            } => write!(
+                f,
+                "{one} and {other} both name column {column:?}. Take it from one of them"
+            ),
+            Self::Rows {
+                found,
+                expected,
+                of,
+            } => write!(
+                f,
+                "the file has {found} rows; it must have {expected}, as many as there are {of}"
+            ),
+            Self::NoVectors => write!(
+                f,
+                "the file has no rows, which would say how many elements a vector has; for an index \
+                 without vectors use `stratann create`"
+            ),
+            Self::Interrupted => write!(f, "interrupted"),
             Self::Type {
                 column,
                 found,
@@ -103,7 +167,7 @@ impl fmt::Display for ParquetError {
             ),
             Self::NoColumns => write!(
                 f,
-                "the file has no columns; give one that has a column for each attribute"
+                "the file has no columns for attributes; give one that has some"
             ),
             Self::Value {
                 row,
@@ -116,14 +180,14 @@ impl fmt::Display for ParquetError {
             ),
             Self::Memory { needed, cap } => write!(
                 f,
-                "reading it takes about {needed} bytes, and the cap is {cap}; raise --memory, or \
+                "reading it takes {needed} bytes or more, and the cap is {cap}; raise --memory, or \
                  write the file with smaller row groups (row_group_size= of \
                  pyarrow.parquet.write_table)"
             ),
             Self::Spool { folder, found } => write!(
                 f,
                 "its rows cannot be written to a temporary file in {folder}: {found}; the folder \
-                 must be writable, and have room for the rows as JSON lines"
+                 must be writable, and have room for the vectors, and for the attributes as JSON lines"
             ),
         }
     }
@@ -131,10 +195,42 @@ impl fmt::Display for ParquetError {
 
 impl From<::parquet::errors::ParquetError> for ParquetError {
     fn from(error: ::parquet::errors::ParquetError) -> Self {
-        Self::Unreadable {
-            found: error.to_string(),
-        }
+        let error = match error {
+            ::parquet::errors::ParquetError::External(error) => match error.downcast::<Beyond>() {
+                Ok(beyond) => return (*beyond).into(),
+                Err(error) => error.to_string(),
+            },
+            error => error.to_string(),
+        };
+        Self::Unreadable { found: error }
     }
+}
+
+/// Columns that are no attributes, each with its reason, and how to leave them out.
+fn unfit(
+    f: &mut fmt::Formatter<'_>,
+    columns: &[(String, String)],
+    has_payload: bool,
+) -> fmt::Result {
+    for (at, (name, kind)) in columns.iter().enumerate() {
+        let before = if at == 0 { "" } else { "; " };
+        let reason = types::reason(kind);
+        write!(f, "{before}column {name:?} is of type {kind}: {reason}")?;
+    }
+    let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+    let names = names.join(",");
+    let quote = match names.contains(|c: char| !c.is_alphanumeric() && !"_-.,".contains(c)) {
+        true => "'",
+        false => "",
+    };
+    write!(
+        f,
+        ". Leave them out with --without {quote}{names}{quote}, or convert them before{}",
+        match has_payload {
+            true => "",
+            false => ", or name one with --payload",
+        }
+    )
 }
 
 /// Some of these names, and how many more there are.

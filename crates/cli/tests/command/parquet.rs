@@ -200,7 +200,15 @@ fn what_is_wrong_with_a_file_is_told_with_its_column_and_type() {
         1,
         &["\"more\" is of type JSON", "--payload"],
     );
-    refused("types.brotli.parquet", 1, &["brotli"]);
+    place.write("three.u8bin", &u8s(3, 16, 3));
+    let brotli = [
+        "build",
+        "three.u8bin",
+        "index",
+        "--attributes",
+        "types.brotli.parquet",
+    ];
+    place.run(&brotli).refused(1, &["brotli"]);
     refused(
         "set.parquet",
         2,

@@ -65,7 +65,10 @@ pub trait VectorSource: Sync {
 }
 
 /// Refuses a read that is not of whole rows, or of rows that are not there. Gives the number of rows.
-pub(crate) fn check_range(
+///
+/// # Errors
+/// [`DataError::Size`] and [`DataError::Range`].
+pub fn check_range(
     source: &dyn VectorSource,
     first: usize,
     bytes: usize,
