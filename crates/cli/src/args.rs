@@ -17,15 +17,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use stratann::{
-    Compression, Error, Filter, JsonColumns, JsonRows, Layout, LowCodes, Metric, Order, Places,
-    Preset, Strategy, Way, bounds,
+    Compression, Error, Filter, JsonColumns, Layout, LowCodes, Metric, Order, Places, Preset,
+    Strategy, Way, bounds,
 };
 use stratann_terminal::failure::Failure;
 use stratann_terminal::size::{self, CacheEntries};
 
 use crate::ids;
 use crate::names::{self, IoName, RerankName};
-use crate::parquet;
 
 /// Vector search for collections that do not fit in RAM.
 #[derive(Debug, Parser)]
@@ -137,9 +136,15 @@ pub struct BuildArguments {
     #[arg(long, default_value_t = 0, value_name = "ID")]
     pub first_id: u64,
 
-    /// The id of each row [default: row numbers, from --first-id on]
-    #[arg(long, value_name = "FILE", conflicts_with = "first_id")]
+    /// The id of each row; with --vectors the column of the ids [default: row numbers, from
+    /// --first-id on]
+    #[arg(long, value_name = "FILE|COLUMN", conflicts_with = "first_id")]
     pub ids: Option<PathBuf>,
+
+    /// The column of the vectors, if BASE is a Parquet file: lists of floats of 16, 32 or 64
+    /// bits, or of integers of 8 bits
+    #[arg(long = "vectors", value_name = "COLUMN")]
+    pub column: Option<String>,
 
     #[command(flatten)]
     pub rows: RowArguments,
@@ -298,6 +303,10 @@ pub struct ShapeArguments {
 pub struct PlanArguments {
     /// The file of vectors to index
     pub base: PathBuf,
+
+    /// The column of the vectors, if BASE is a Parquet file
+    #[arg(long = "vectors", value_name = "COLUMN")]
+    pub column: Option<String>,
 
     #[command(flatten)]
     pub shape: ShapeArguments,
@@ -602,9 +611,15 @@ pub struct InsertArguments {
     /// The file of vectors to insert
     pub vectors: PathBuf,
 
-    /// The id of each vector [default: ids count on from the largest that the index ever had]
-    #[arg(long, value_name = "FILE")]
+    /// The id of each vector; with --vectors the column of the ids [default: ids count on from the
+    /// largest that the index ever had]
+    #[arg(long, value_name = "FILE|COLUMN")]
     pub ids: Option<PathBuf>,
+
+    /// The column of the vectors, if VECTORS is a Parquet file: lists of floats of 16, 32 or 64
+    /// bits, or of integers of 8 bits
+    #[arg(long = "vectors", value_name = "COLUMN")]
+    pub column: Option<String>,
 
     /// Replaces vectors whose ids are in the index. Without this option, such an id is an error
     #[arg(long, requires = "ids")]
@@ -708,6 +723,10 @@ pub struct SetAttributesArguments {
     #[arg(long, value_name = "KEY,..", value_delimiter = ',')]
     pub times: Vec<String>,
 
+    /// Keys of those objects, or columns, that are left out
+    #[arg(long, value_name = "KEY,..", value_delimiter = ',')]
+    pub without: Vec<String>,
+
     #[command(flatten)]
     pub write: WriteArguments,
 
@@ -718,23 +737,6 @@ pub struct SetAttributesArguments {
     /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
-}
-
-impl SetAttributesArguments {
-    /// The rows and their ids, in equal numbers.
-    pub fn open(&self) -> Result<(JsonRows, Vec<u64>), Failure> {
-        let columns = JsonColumns {
-            times: self.times.iter().cloned().collect(),
-            payload: self.payload.clone(),
-            id: self.ids.is_none().then(|| self.id.clone()),
-        };
-        let rows = rows_of(&self.rows, &columns, &self.index, self.write.memory)?;
-        let ids = match &self.ids {
-            Some(file) => ids::read(file)?,
-            None => rows.ids().to_vec(),
-        };
-        Ok((rows, ids))
-    }
 }
 
 /// `stratann get`
@@ -823,34 +825,26 @@ pub struct RowArguments {
         requires = "attributes"
     )]
     pub times: Vec<String>,
+
+    /// Keys of those objects, or columns, that are left out
+    #[arg(
+        long,
+        value_name = "KEY,..",
+        value_delimiter = ',',
+        requires = "attributes"
+    )]
+    pub without: Vec<String>,
 }
 
 impl RowArguments {
-    /// The rows, if a file was given. They go to `index`, in a process with a cap of `memory`
-    /// bytes.
-    pub fn open(&self, index: &Path, memory: Option<u64>) -> Result<Option<JsonRows>, Failure> {
-        let Some(file) = &self.attributes else {
-            return Ok(None);
-        };
-        let columns = JsonColumns {
+    /// The options for the columns.
+    pub fn columns(&self) -> JsonColumns {
+        JsonColumns {
             times: self.times.iter().cloned().collect(),
             payload: self.payload.clone(),
             id: None,
-        };
-        rows_of(file, &columns, index, memory).map(Some)
-    }
-}
-
-/// The rows of a file of JSON lines or Parquet, which go to `index`.
-fn rows_of(
-    file: &Path,
-    columns: &JsonColumns,
-    index: &Path,
-    memory: Option<u64>,
-) -> Result<JsonRows, Failure> {
-    match parquet::is_one(file) {
-        true => parquet::rows(file, columns, index, memory),
-        false => Ok(JsonRows::open(file, columns)?),
+            without: self.without.iter().cloned().collect(),
+        }
     }
 }
 

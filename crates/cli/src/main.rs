@@ -3,9 +3,10 @@
 //! ```text
 //! args.rs      the arguments;   names.rs  named values, and their meaning for the engine
 //! commands/    one file a command (`cluster/` has several): read arguments, call the engine, print
+//! input.rs     vectors, their ids and attributes, from files
 //! ids.rs       ids in a file
 //! config.rs    options of servers in a file
-//! parquet/     attributes in a Parquet file
+//! parquet/     Parquet files
 //! ```
 //!
 //! `stratann_terminal` has the output and the exit statuses, `stratann_bench` the work of
@@ -19,6 +20,7 @@ mod args;
 mod commands;
 mod config;
 mod ids;
+mod input;
 mod names;
 mod parquet;
 

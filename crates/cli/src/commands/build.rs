@@ -1,9 +1,7 @@
 //! `stratann build BASE INDEX`, and `stratann create INDEX`, which is a build without rows.
 
 use serde::Serialize;
-use stratann::{
-    BuildOptions, BuildReport, Codebook, NoRows, SpaceChoice, VectorFile, VectorSource,
-};
+use stratann::{BuildOptions, BuildReport, Codebook, NoRows, SpaceChoice, VectorSource};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::progress::Shown;
@@ -12,13 +10,25 @@ use stratann_terminal::table::{Table, facts};
 
 use super::stats::fill_lines;
 use crate::args::{BuildArguments, CreateArguments, ShapeArguments, threads_or_cores};
+use crate::input::Files;
 
 /// Builds an index, and prints its size and costs.
 pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
-    let source = VectorFile::open_even_empty(&arguments.base)?;
+    let progress = Shown::new(quiet);
+    let files = Files {
+        vectors: &arguments.base,
+        column: arguments.column.as_deref(),
+        ids: arguments.ids.as_deref(),
+        rows: &arguments.rows,
+        even_empty: true,
+        index: &arguments.index,
+        memory: arguments.shape.memory,
+    };
+    let input = files.open(&progress)?;
+    let source = &*input.vectors;
     let options = BuildOptions {
-        ids: match &arguments.ids {
-            Some(file) => Some(crate::ids::read(file)?),
+        ids: match input.ids {
+            Some(ids) => Some(ids),
             None => ids(arguments.first_id, source.rows())?,
         },
         calibrate: !arguments.no_calibrate,
@@ -26,24 +36,20 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         resume: arguments.resume,
         savepoint_seconds: arguments.savepoint_seconds,
         places: arguments.places.all()?,
-        ..options(&arguments.shape, &source)?
+        ..options(&arguments.shape, source)?
     };
-    let progress = Shown::new(quiet);
-    let report = match arguments
-        .rows
-        .open(&arguments.index, arguments.shape.memory)?
-    {
+    let report = match &input.rows {
         Some(rows) => {
-            stratann::build_with_rows(&source, &rows, &arguments.index, &options, &progress)?
+            stratann::build_with_rows(source, rows, &arguments.index, &options, &progress)?
         }
-        None => stratann::build(&source, &arguments.index, &options, &progress)?,
+        None => stratann::build(source, &arguments.index, &options, &progress)?,
     };
     let mut output = Output::lock();
     if arguments.json {
         output.json_line(&report)?;
     } else {
         let index = arguments.index.display().to_string();
-        print(&mut output, (index, &arguments.shape), &source, &report)?;
+        print(&mut output, (index, &arguments.shape), source, &report)?;
         if arguments.resume {
             print_savepoints(&mut output, &report)?;
         }

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use stratann::data::RowSource;
-use stratann::{CutOff, Error, LiveIndex, Progress, Resumed, VectorFile};
+use stratann::{CutOff, Error, LiveIndex, Progress, Resumed, VectorSource};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::progress::Shown;
 
 use super::update::{Changed, changing, finish, open};
 use crate::args::InsertArguments;
-use crate::ids;
+use crate::input::Files;
+use crate::parquet;
 
 /// Inserts rows, makes them durable, and merges if requested.
 pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
@@ -20,17 +21,23 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     }
     // An absolute path, so that warnings and `--forget` name the same file in any working
     // directory.
-    let vectors = VectorFile::open(whole(&arguments.vectors))?;
-    let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
-    let rows = arguments
-        .rows
-        .open(&arguments.index, arguments.write.memory)?;
-    let rows = rows.as_ref().map(|rows| rows as &dyn RowSource);
-    let live = open(&arguments.index, &arguments.write)?;
     let shown = Shown::new(quiet);
+    let files = Files {
+        vectors: &whole(&arguments.vectors),
+        column: arguments.column.as_deref(),
+        ids: arguments.ids.as_deref(),
+        rows: &arguments.rows,
+        even_empty: false,
+        index: &arguments.index,
+        memory: arguments.write.memory,
+    };
+    let input = files.open(&shown)?;
+    let (vectors, ids) = (&*input.vectors, &input.ids);
+    let rows = input.rows.as_ref().map(|rows| rows as &dyn RowSource);
+    let live = open(&arguments.index, &arguments.write)?;
     let start = Instant::now();
-    let put = match (&ids, arguments.upsert) {
-        (Some(ids), true) => upsert(&live, &vectors, rows, ids, &shown),
+    let put = match (ids, arguments.upsert) {
+        (Some(ids), true) => upsert(&live, vectors, rows, ids, &shown),
         (ids, _) => {
             let cut_off = match (arguments.resume, arguments.no_resume) {
                 (true, _) => CutOff::Resume,
@@ -38,7 +45,7 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
                 _ => CutOff::Refuse,
             };
             say_others(&live, arguments, &shown);
-            live.insert_resumable(&vectors, rows, ids.as_deref(), cut_off, &shown)
+            live.insert_resumable(vectors, rows, ids.as_deref(), cut_off, &shown)
         }
     };
     let put = put.map_err(|error| cut_off(error, arguments))?;
@@ -84,7 +91,7 @@ fn is_same(path: &Path, name: &str) -> bool {
 
 fn upsert(
     live: &LiveIndex,
-    vectors: &VectorFile,
+    vectors: &dyn VectorSource,
     rows: Option<&dyn RowSource>,
     ids: &[u64],
     shown: &Shown,
@@ -113,12 +120,16 @@ fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
             true => &*name,
             false => "FILE-OF-THESE-VECTORS",
         };
+        let column = match parquet::is_named(Path::new(&insert.file)) {
+            true => " --vectors COLUMN",
+            false => "",
+        };
         let beside = match insert.attributes {
             true => ", with its `--attributes`, `--payload` and `--times` again,",
             false => "",
         };
         shown.warn(&format!(
-            "an insert of {name} was cut off, and some of its rows are not in the index. `stratann insert --resume {index} {file}`{beside} continues it. \
+            "an insert of {name} was cut off, and some of its rows are not in the index. `stratann insert --resume {index} {file}{column}`{beside} continues it. \
              `stratann insert --forget {index} {name}` leaves the inserted rows in the index, and ends this warning; a later insert of the file then inserts all rows"
         ));
     }

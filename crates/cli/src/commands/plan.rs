@@ -1,6 +1,5 @@
 //! `stratann plan BASE`
 
-use stratann::VectorFile;
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::progress::Shown;
@@ -9,19 +8,32 @@ use stratann_terminal::table::facts;
 
 use super::build::options;
 use crate::args::PlanArguments;
+use crate::input::Files;
 
 /// Prints the expected costs of a build, without building.
 pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
-    let source = VectorFile::open_even_empty(&arguments.base)?;
-    let (options, cap) = (options(&arguments.shape, &source)?, arguments.shape.memory);
-    // No index is there, so that rows of a Parquet file go to the folder of temporary files.
-    let plan = match arguments.rows.open(&std::env::temp_dir(), cap)? {
-        Some(rows) => stratann::plan_build_with_rows(&source, &rows, &options, &Shown::new(quiet))?,
-        None => stratann::plan_build(&source, &options)?,
+    let progress = Shown::new(quiet);
+    let cap = arguments.shape.memory;
+    let files = Files {
+        vectors: &arguments.base,
+        column: arguments.column.as_deref(),
+        ids: None,
+        rows: &arguments.rows,
+        even_empty: true,
+        // There is no index yet.
+        index: &std::env::temp_dir(),
+        memory: cap,
+    };
+    let input = files.open(&progress)?;
+    let source = &*input.vectors;
+    let options = options(&arguments.shape, source)?;
+    let plan = match &input.rows {
+        Some(rows) => stratann::plan_build_with_rows(source, rows, &options, &progress)?,
+        None => stratann::plan_build(source, &options)?,
     };
     if let Some(cap) = cap.filter(|&cap| cap < plan.least_memory) {
         return Err(Failure::Wrong(format!(
-            "--memory {cap} is too little for this build: give {} or more",
+            "--memory {cap} is too little for this build. Give {} or more",
             plan.least_memory
         )));
     }

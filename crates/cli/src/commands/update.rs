@@ -20,7 +20,7 @@ use super::search::threads_beside;
 use crate::args::{
     CompactArguments, DeleteArguments, SetAttributesArguments, WriteArguments, threads_or_cores,
 };
-use crate::ids;
+use crate::{ids, input};
 
 /// The output of `--json`.
 #[derive(Debug, Default, Serialize)]
@@ -117,10 +117,10 @@ pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
 
 /// Sets attributes of vectors, makes that durable, and merges if requested.
 pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result<(), Failure> {
-    let (rows, ids) = arguments.open()?;
+    let shown = Shown::new(quiet);
+    let (rows, ids) = input::attributes(arguments, &shown)?;
     let live = open(&arguments.index, &arguments.write)?;
     let before = live.schema();
-    let shown = Shown::new(quiet);
     let start = Instant::now();
     let set = match arguments.keep {
         true => live.update_attributes(&ids, &rows, &shown),

@@ -1,4 +1,4 @@
-//! Columns of a Parquet file as JSON: the JSON value of each type, and the reader of rows.
+//! Columns of a Parquet file as attributes: each value becomes a text in JSON.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -8,28 +8,30 @@ use parquet::record::reader::RowIter;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 use serde_json::value::RawValue;
 
+use super::budget::Budget;
 use super::error::ParquetError;
+use super::types;
 
 /// A column of the file, at the top of its schema.
 #[derive(Debug)]
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// Its form in the file.
+    /// How it stands in the file.
     form: Form,
 }
 
 #[derive(Debug)]
 enum Form {
-    /// A value for each row, or a list of values, in one leaf of the schema.
+    /// A value a row, or a list of values, in one leaf of the schema.
     Leaf { leaf: usize, kind: Kind },
-    /// Any other column: a part of the schema by itself, whose rows become JSON.
+    /// Anything else: a part of the schema by itself, whose rows become JSON.
     Nested(Box<Type>),
 }
 
-/// The kind of JSON value that a leaf's values become.
+/// The kind of value that the values of a leaf become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
     Boolean,
     Integer,
     /// An integer without a sign.
@@ -42,27 +44,27 @@ enum Kind {
     Json,
     /// Days since 1970.
     Date,
-    /// A time since 1970, in units of this many nanoseconds.
+    /// A time, in so many nanoseconds since 1970.
     Time(i64),
     /// Every value is null.
     Nothing,
 }
 
-const ATTRIBUTES: &str = "an attribute is a string, an integer, a float, a boolean, a timestamp, a date, or a list of strings or \
-    of integers. Write the file without the column, or convert it before";
-
 impl Column {
-    /// The columns of a schema, in its order.
+    /// The columns of a schema that are attributes or the payload, in its order: all that are not
+    /// `left_out`.
     ///
     /// # Errors
-    /// Two columns have one name, or a column has a type that no attribute can have. The column
-    /// `payload` may have any type.
+    /// Two have one name, or some have types that no attribute has. `payload` may have any type.
     pub fn all(
         schema: &SchemaDescriptor,
         payload: Option<&str>,
+        left_out: impl Fn(&str) -> bool,
     ) -> Result<Vec<Column>, ParquetError> {
         let mut columns: Vec<Column> = Vec::new();
-        for (at, field) in schema.root_schema().get_fields().iter().enumerate() {
+        let mut unfit = Vec::new();
+        let fields = schema.root_schema().get_fields().iter().enumerate();
+        for (at, field) in fields.filter(|(_, field)| !left_out(field.name())) {
             let name = field.name();
             if columns.iter().any(|column| column.name == name) {
                 return Err(ParquetError::Twice {
@@ -76,14 +78,8 @@ impl Column {
                 }
                 (_, true) => Form::Nested(Box::new(alone(schema, at)?)),
                 (_, false) => {
-                    return Err(ParquetError::Type {
-                        column: name.to_owned(),
-                        found: type_name(field),
-                        expected: match payload {
-                            None => format!("{ATTRIBUTES}, or name it with --payload"),
-                            Some(_) => ATTRIBUTES.to_owned(),
-                        },
-                    });
+                    unfit.push((name.to_owned(), types::name(field)));
+                    continue;
                 }
             };
             columns.push(Column {
@@ -91,7 +87,13 @@ impl Column {
                 form,
             });
         }
-        Ok(columns)
+        match unfit.is_empty() {
+            true => Ok(columns),
+            false => Err(ParquetError::Types {
+                columns: unfit,
+                has_payload: payload.is_some(),
+            }),
+        }
     }
 
     /// Whether its values are times.
@@ -103,46 +105,15 @@ impl Column {
         matches!(kind, Kind::Date | Kind::Time(_))
     }
 
-    /// Whether its values are whole numbers, one a row.
-    pub fn is_whole(&self, schema: &SchemaDescriptor) -> bool {
-        match self.form {
-            Form::Leaf { leaf, kind } => {
-                matches!(kind, Kind::Integer | Kind::Unsigned)
-                    && schema.column(leaf).max_rep_level() == 0
-            }
-            Form::Nested(_) => false,
-        }
-    }
-
-    /// The name of its type.
-    pub fn type_name(&self, schema: &SchemaDescriptor) -> String {
-        let fields = schema.root_schema().get_fields();
-        let found = fields.iter().find(|field| field.name() == self.name);
-        found.map_or_else(String::new, |field| type_name(field))
-    }
-
-    /// Refuses values that are no ids. `first` is the row of the first value.
-    ///
-    /// # Errors
-    /// A value that is null, negative, or 2^64-1.
-    pub fn check_ids(&self, texts: &[String], first: u64) -> Result<(), ParquetError> {
-        let is_id = |text: &String| text.parse::<u64>().is_ok_and(|id| id != u64::MAX);
-        match (first..).zip(texts).find(|(_, text)| !is_id(text)) {
-            None => Ok(()),
-            Some((row, text)) => Err(ParquetError::Value {
-                row,
-                column: self.name.clone(),
-                found: text.clone(),
-                expected: "an id, a whole number from 0 to 18446744073709551614",
-            }),
-        }
-    }
-
-    /// The values of the column in a row group.
+    /// Its values in a row group.
     ///
     /// # Errors
     /// The row group cannot be read.
-    pub fn open<'a>(&'a self, group: &'a dyn RowGroupReader) -> Result<Values<'a>, ParquetError> {
+    pub fn open<'a>(
+        &'a self,
+        group: &'a dyn RowGroupReader,
+        budget: &'a Budget,
+    ) -> Result<Values<'a>, ParquetError> {
         let source = match &self.form {
             Form::Leaf { leaf, kind } => Source::Leaf(Box::new(Leaf {
                 reader: group.get_column_reader(*leaf)?,
@@ -157,40 +128,48 @@ impl Column {
         Ok(Values {
             column: &self.name,
             source,
+            budget,
         })
     }
 }
 
-/// The leaf and the kind of a column with one value for each row, or with a list of values; `None`
-/// for other columns.
-fn leaf_of(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize, Kind)> {
+/// The leaf of a column that is an attribute, and the kind of its values: one value a row, or a
+/// list
+/// of strings or integers.
+pub fn leaf_of(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize, Kind)> {
+    let (leaf, is_list) = leaf_at(schema, at, field)?;
+    let kind = kind_of(&schema.column(leaf))?;
+    let is_item = matches!(
+        kind,
+        Kind::Text | Kind::Integer | Kind::Unsigned | Kind::Nothing
+    );
+    (!is_list || is_item).then_some((leaf, kind))
+}
+
+/// The leaf of a column that is one value a row, or a list of values, and whether it is a list.
+pub fn leaf_at(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize, bool)> {
     let mut leaves =
         (0..schema.num_columns()).filter(|&leaf| schema.get_column_root_idx(leaf) == at);
     let leaf = leaves.next().filter(|_| leaves.next().is_none())?;
     let described = schema.column(leaf);
-    let kind = kind_of(&described)?;
+    let depth = described.path().parts().len();
+    if depth == 1 && described.max_rep_level() == 0 {
+        return Some((leaf, false));
+    }
     let is_list = |field: &Type| {
         field.get_basic_info().converted_type() == ConvertedType::LIST
             || field.get_basic_info().logical_type_ref() == Some(&LogicalType::List)
     };
-    let depth = described.path().parts().len();
-    let of_one = depth == 1 && described.max_rep_level() == 0;
-    // These are lists: `repeated T f`, `f (LIST) { repeated T }` and
-    // `f (LIST) { repeated group { T } }`.
+    // Lists: `repeated T f`, `f (LIST) { repeated T }` and `f (LIST) { repeated group { T } }`.
     let repeated = |field: &Type| field.get_basic_info().repetition() == Repetition::REPEATED;
     let of_many = described.max_rep_level() == 1
-        && matches!(
-            kind,
-            Kind::Text | Kind::Integer | Kind::Unsigned | Kind::Nothing
-        )
-        && match field.is_group() {
-            false => true,
-            true => is_list(field) && depth <= 3 && field.get_fields().iter().all(|f| repeated(f)),
-        };
-    (of_one || of_many).then_some((leaf, kind))
+        && (!field.is_group()
+            || is_list(field) && depth <= 3 && field.get_fields().iter().all(|f| repeated(f)));
+    of_many.then_some((leaf, true))
 }
 
-fn kind_of(leaf: &ColumnDescriptor) -> Option<Kind> {
+/// The kind of value that the values of a leaf become.
+pub fn kind_of(leaf: &ColumnDescriptor) -> Option<Kind> {
     Some(match leaf.logical_type_ref() {
         Some(LogicalType::String | LogicalType::Enum) => Kind::Text,
         Some(LogicalType::Json) => Kind::Json,
@@ -230,7 +209,7 @@ fn kind_of(leaf: &ColumnDescriptor) -> Option<Kind> {
             (ConvertedType::NONE, Physical::BOOLEAN) => Kind::Boolean,
             (ConvertedType::NONE, Physical::INT32 | Physical::INT64) => Kind::Integer,
             (ConvertedType::NONE, Physical::FLOAT | Physical::DOUBLE) => Kind::Float,
-            // A time of Impala, Hive and older versions of Spark.
+            // A time of Impala, Hive and older Sparks.
             (ConvertedType::NONE, Physical::INT96) => Kind::Time(1),
             _ => return None,
         },
@@ -245,67 +224,11 @@ fn alone(schema: &SchemaDescriptor, at: usize) -> Result<Type, ParquetError> {
     Ok(alone.build()?)
 }
 
-/// The name of a type that is refused.
-fn type_name(field: &Type) -> String {
-    let info = field.get_basic_info();
-    let annotated = match info.logical_type_ref() {
-        Some(LogicalType::Decimal(_)) => "decimal",
-        Some(LogicalType::Map) => "map",
-        Some(LogicalType::Json) => "JSON",
-        Some(LogicalType::Bson) => "BSON",
-        Some(LogicalType::Uuid) => "UUID",
-        Some(LogicalType::Time(_)) => "time of day",
-        Some(LogicalType::Variant(_)) => "variant",
-        Some(LogicalType::Geometry(_) | LogicalType::Geography(_)) => "geometry",
-        Some(LogicalType::List) => "list",
-        Some(LogicalType::String | LogicalType::Enum) => "string",
-        Some(LogicalType::Date) => "date",
-        Some(LogicalType::Timestamp(_)) => "timestamp",
-        Some(LogicalType::Float16) => "float",
-        _ => match info.converted_type() {
-            ConvertedType::UTF8 | ConvertedType::ENUM => "string",
-            ConvertedType::DATE => "date",
-            ConvertedType::TIMESTAMP_MILLIS | ConvertedType::TIMESTAMP_MICROS => "timestamp",
-            ConvertedType::DECIMAL => "decimal",
-            ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE => "map",
-            ConvertedType::JSON => "JSON",
-            ConvertedType::BSON => "BSON",
-            ConvertedType::TIME_MILLIS | ConvertedType::TIME_MICROS => "time of day",
-            ConvertedType::INTERVAL => "interval",
-            ConvertedType::LIST => "list",
-            _ if field.is_group() => "struct",
-            _ => match field.get_physical_type() {
-                Physical::BOOLEAN => "boolean",
-                Physical::INT32 | Physical::INT64 => "integer",
-                Physical::INT96 => "timestamp",
-                Physical::FLOAT | Physical::DOUBLE => "float",
-                Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY => "binary",
-            },
-        },
-    };
-    let item = || {
-        let repeated = field.get_fields().first()?;
-        match repeated.is_group() {
-            true => repeated.get_fields().first().map(|item| type_name(item)),
-            false => Some(type_name(repeated)),
-        }
-    };
-    match annotated {
-        "list" => match item() {
-            Some(item) => format!("list of {item}"),
-            None => "list".to_owned(),
-        },
-        name if info.has_repetition() && info.repetition() == Repetition::REPEATED => {
-            format!("list of {name}")
-        }
-        name => name.to_owned(),
-    }
-}
-
 /// The values of a column in a row group, from its first row on.
 pub struct Values<'a> {
     column: &'a str,
     source: Source<'a>,
+    budget: &'a Budget,
 }
 
 enum Source<'a> {
@@ -314,48 +237,43 @@ enum Source<'a> {
 }
 
 impl Values<'_> {
-    /// The values of the next `rows` rows as texts in JSON, each without an end of line. `first` is
-    /// the number of the first of these rows in the file.
+    /// The values of the next so many rows as texts in JSON, each without an end of line. The first
+    /// one is row `first` of the file.
     ///
     /// # Errors
-    /// The rows cannot be read, are too few, or have a value that is refused.
+    /// They cannot be read, are too few, or one of them cannot be a value.
     pub fn next(&mut self, rows: usize, first: u64) -> Result<Vec<String>, ParquetError> {
         let texts = match &mut self.source {
-            Source::Leaf(leaf) => leaf.next(rows)?,
+            Source::Leaf(leaf) => leaf.next(rows, self.budget)?,
             Source::Nested(iter) => {
                 let mut texts = Vec::with_capacity(rows);
                 for row in iter.by_ref().take(rows) {
                     let row = row?;
                     let value = row.get_column_iter().next().map(|(_, field)| field);
-                    texts.push(Ok(
-                        value.map_or_else(null, |field| field.to_json_value().to_string())
-                    ));
+                    let text = value.map_or_else(null, |field| field.to_json_value().to_string());
+                    self.budget.take_text(text.len() as u64)?;
+                    texts.push(Ok(text));
                 }
                 texts
             }
         };
         if texts.len() != rows {
-            return Err(ParquetError::Unreadable {
-                found: format!(
-                    "column {:?} ends at row {}, before the end of its row group",
-                    self.column,
-                    first + texts.len() as u64
-                ),
-            });
+            let row = first + texts.len() as u64;
+            return Err(ParquetError::ended(self.column, row));
         }
         let checked = (first..).zip(texts).map(|(row, text)| {
             text.map_err(|Wrong { found, expected }| ParquetError::Value {
                 row,
                 column: self.column.to_owned(),
                 found,
-                expected,
+                expected: expected.into(),
             })
         });
         checked.collect()
     }
 }
 
-/// A value that is refused, and the values that are accepted.
+/// A value that cannot be one.
 struct Wrong {
     found: String,
     expected: &'static str,
@@ -374,18 +292,18 @@ struct Leaf {
     levels: Levels,
 }
 
-/// The levels of a leaf, which say where its nulls are and where lists begin.
-struct Levels {
-    /// The definition level of a value that is not null.
-    there: i16,
-    /// The least definition level of an item of a list, if the leaf has lists.
-    item: Option<i16>,
-    definition: Vec<i16>,
-    repetition: Vec<i16>,
+/// Which values of a leaf are there, and where lists begin.
+pub struct Levels {
+    /// The definition of a value that is there.
+    pub there: i16,
+    /// The definition that an item of a list has at least, if the leaf has lists.
+    pub item: Option<i16>,
+    pub definition: Vec<i16>,
+    pub repetition: Vec<i16>,
 }
 
 impl Leaf {
-    fn next(&mut self, rows: usize) -> Result<Vec<Text>, ParquetError> {
+    fn next(&mut self, rows: usize, budget: &Budget) -> Result<Vec<Text>, ParquetError> {
         let (levels, kind) = (&mut self.levels, self.kind);
         let values: Vec<Text> = match &mut self.reader {
             ColumnReader::BoolColumnReader(reader) => {
@@ -421,6 +339,9 @@ impl Leaf {
             }
             ColumnReader::ByteArrayColumnReader(reader) => {
                 let values = levels.read(reader, rows)?;
+                // A text of a dictionary may be short there, and the value of many rows.
+                let bytes: u64 = values.iter().map(|value| value.len() as u64).sum();
+                budget.take_text(bytes)?;
                 values
                     .iter()
                     .map(|value| text(kind, value.data()))
@@ -436,7 +357,8 @@ impl Leaf {
 }
 
 impl Levels {
-    fn of(leaf: &ColumnDescriptor) -> Self {
+    /// None yet.
+    pub fn of(leaf: &ColumnDescriptor) -> Self {
         Self {
             there: leaf.max_def_level(),
             item: (leaf.max_rep_level() > 0).then(|| leaf.repeated_ancestor_def_level()),
@@ -445,8 +367,8 @@ impl Levels {
         }
     }
 
-    /// The values of the next `rows` rows, or of the remaining ones if they are fewer.
-    fn read<T: DataType>(
+    /// The values of the next so many rows, or of as many as there are.
+    pub fn read<T: DataType>(
         &mut self,
         reader: &mut ColumnReaderImpl<T>,
         rows: usize,
@@ -459,14 +381,14 @@ impl Levels {
         Ok(values)
     }
 
-    /// A text for each row that the last call of `read` returned.
+    /// A text for each row of those that were read last.
     fn assembled(&self, values: Vec<Text>) -> Vec<Text> {
         if self.there == 0 {
             return values;
         }
         let mut values = values.into_iter();
         let mut value = |definition: i16| match definition == self.there {
-            // The reader returned as many values as the definition levels say.
+            // There are as many as the definitions say.
             true => values.next().unwrap_or_else(|| Ok(null())),
             false => Ok(null()),
         };
@@ -502,10 +424,10 @@ impl Levels {
     }
 }
 
-const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1";
+const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1,";
 const MICROSECONDS: &str = "a time whose microseconds since 1970 are a number of 64 bits";
 
-/// A whole number of 64 bits, as a number or as a time.
+/// A whole number of 64 bits that stands for itself, or for a time.
 fn whole(kind: Kind, value: i64) -> Text {
     const DAY: i64 = 86_400_000_000;
     let (made, unit) = match kind {
@@ -547,7 +469,7 @@ fn impala_time(value: &Int96) -> Text {
     }
 }
 
-/// A number as JSON. A NaN becomes null.
+/// A number as rows of JSON have it: one that is none is no value.
 fn float(value: f64) -> String {
     match stratann::data::json_of(&stratann::Value::Float(value)) {
         Ok(text) => text.get().to_owned(),
@@ -560,7 +482,7 @@ fn half(bytes: &[u8]) -> Text {
     let &[low, high] = bytes else {
         return Err(Wrong {
             found: format!("a float of {} bytes", bytes.len()),
-            expected: "two bytes",
+            expected: "two",
         });
     };
     let bits = u16::from_le_bytes([low, high]);
@@ -580,19 +502,18 @@ fn half(bytes: &[u8]) -> Text {
 fn text(kind: Kind, bytes: &[u8]) -> Text {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err(Wrong {
-            found: "bytes that are no UTF-8 text".to_owned(),
-            expected: "UTF-8 text",
+            found: "bytes that are no text in UTF-8".to_owned(),
+            expected: "UTF-8",
         });
     };
     let made = match kind {
-        // JSON may have ends of lines between its parts, and a line of rows may not. JSON strings
-        // have none.
+        // JSON may have ends of lines between its parts, and a line of rows has none.
         Kind::Json => serde_json::from_str::<&RawValue>(text)
             .map(|json| json.get().replace(['\n', '\r'], " ")),
         _ => serde_json::to_string(text),
     };
     made.map_err(|error| Wrong {
         found: format!("no JSON: {error}"),
-        expected: "a text in JSON, as the type of the column says",
+        expected: "a text in JSON, as the type of the column says,",
     })
 }

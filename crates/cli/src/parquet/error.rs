@@ -1,35 +1,66 @@
 //! Errors of a Parquet file. Each names the file, the place in it, and the remedy.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use stratann_terminal::failure::Failure;
 
-/// A Parquet file that cannot be read, or that has values that an index cannot store.
+use super::budget::Beyond;
+use super::types;
+
+/// A Parquet file that cannot be read, or that holds something that an index has no place for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ParquetError {
-    /// The file is no Parquet file, or is damaged.
+    /// It is no Parquet file, or a damaged one.
     Unreadable {
-        /// The message of the reader.
+        /// The reader's finding.
         found: String,
     },
-    /// A column of a type that an attribute cannot have.
+    /// Columns of types that an attribute cannot have.
+    Types {
+        /// Their names and types.
+        columns: Vec<(String, String)>,
+        /// Whether `--payload` names another column.
+        has_payload: bool,
+    },
+    /// A column of a type that its option is not for.
     Type {
         /// The column.
         column: String,
         /// Its type.
         found: String,
-        /// The types that an attribute can have, and the remedy.
+        /// Types that would do, and how to get there.
         expected: String,
     },
-    /// An option names a column that does not exist.
+    /// An option names a column that is not there.
     Missing {
         /// The option.
         option: &'static str,
-        /// The name in the option.
+        /// The name that it gives.
         column: String,
-        /// The names of the file's columns.
+        /// The names that there are.
         there: Vec<String>,
     },
+    /// Two options name one column.
+    Both {
+        /// The options.
+        options: [&'static str; 2],
+        /// The column.
+        column: String,
+    },
+    /// A file with more or fewer rows than it must have.
+    Rows {
+        /// Its rows.
+        found: u64,
+        /// Rows that it must have.
+        expected: u64,
+        /// Things that are as many.
+        of: &'static str,
+    },
+    /// No row says how many elements a vector has.
+    NoVectors,
+    /// The user wanted the work to stop.
+    Interrupted,
     /// Two columns of one name.
     Twice {
         /// The name.
@@ -37,7 +68,7 @@ pub enum ParquetError {
     },
     /// The file has no column for attributes.
     NoColumns,
-    /// A value that an attribute, a payload or an id cannot have.
+    /// A value that its column cannot have here.
     Value {
         /// Its row, from 0.
         row: u64,
@@ -45,31 +76,39 @@ pub enum ParquetError {
         column: String,
         /// The value.
         found: String,
-        /// The values that are accepted.
-        expected: &'static str,
+        /// Values that would do.
+        expected: Cow<'static, str>,
     },
-    /// Reading the file takes more memory than the process may use.
+    /// Reading it takes more memory than the process may take.
     Memory {
-        /// The needed bytes, about.
+        /// The bytes, about.
         needed: u64,
         /// The cap.
         cap: u64,
     },
-    /// The JSON lines of the file cannot be written.
+    /// The temporary file cannot be written.
     Spool {
         /// The folder of the temporary file.
         folder: String,
-        /// The message of the operating system.
+        /// The answer of the operating system.
         found: String,
     },
 }
 
 impl ParquetError {
+    /// The error of a column that ends before its row group.
+    pub fn ended(column: &str, row: u64) -> Self {
+        Self::Unreadable {
+            found: format!("column {column:?} ends with row {row}, and its row group does not"),
+        }
+    }
+
     /// The failure of a command, which names the file.
     pub fn of(self, file: &str) -> Failure {
         let text = format!("{file}: {self}");
         match self {
-            Self::Missing { .. } => Failure::Wrong(text),
+            Self::Interrupted => stratann::Error::Interrupted.into(),
+            Self::Missing { .. } | Self::Both { .. } | Self::Rows { .. } => Failure::Wrong(text),
             _ => Failure::Failed(text),
         }
     }
@@ -80,9 +119,34 @@ impl fmt::Display for ParquetError {
         match self {
             Self::Unreadable { found } => write!(
                 f,
-                "this is no whole Parquet file; {found}. Fetch it again, or write it again with \
+                "this is no whole Parquet file: {found}; fetch it again, or write it again with \
                  pyarrow.parquet.write_table"
             ),
+            Self::Types {
+                columns,
+                has_payload,
+            } => unfit(f, columns, *has_payload),
+            Self::Both {
+                options: [one, other],
+                column,
+            } => write!(
+                f,
+                "{one} and {other} both name column {column:?}. Take it from one of them"
+            ),
+            Self::Rows {
+                found,
+                expected,
+                of,
+            } => write!(
+                f,
+                "the file has {found} rows; it must have {expected}, as many as there are {of}"
+            ),
+            Self::NoVectors => write!(
+                f,
+                "the file has no rows, which would say how many elements a vector has; for an index \
+                 without vectors use `stratann create`"
+            ),
+            Self::Interrupted => write!(f, "interrupted"),
             Self::Type {
                 column,
                 found,
@@ -94,16 +158,16 @@ impl fmt::Display for ParquetError {
                 there,
             } => write!(
                 f,
-                "{option} names {column:?}, which is no column of the file. Name one of its columns: {}",
+                "{option} names {column:?}, which is no column of the file; it has {}",
                 listed(there)
             ),
             Self::Twice { column } => write!(
                 f,
-                "two columns are named {column:?}; names must differ. Rename one"
+                "two columns are named {column:?}; each needs a name of its own: rename one"
             ),
             Self::NoColumns => write!(
                 f,
-                "the file has no columns. Give a file with a column for each attribute"
+                "the file has no columns for attributes; give one that has some"
             ),
             Self::Value {
                 row,
@@ -112,18 +176,18 @@ impl fmt::Display for ParquetError {
                 expected,
             } => write!(
                 f,
-                "row {row}, column {column:?} is {found}; expected {expected}"
+                "row {row}, column {column:?} is {found}; {expected} expected"
             ),
             Self::Memory { needed, cap } => write!(
                 f,
-                "reading it takes about {needed} bytes, and the cap is {cap}. Raise --memory, or \
+                "reading it takes {needed} bytes or more, and the cap is {cap}; raise --memory, or \
                  write the file with smaller row groups (row_group_size= of \
                  pyarrow.parquet.write_table)"
             ),
             Self::Spool { folder, found } => write!(
                 f,
-                "its rows cannot be written to a temporary file in {folder}; {found}. Make the \
-                 folder writable, with room for the rows as JSON lines"
+                "its rows cannot be written to a temporary file in {folder}: {found}; the folder \
+                 must be writable, and have room for the vectors, and for the attributes as JSON lines"
             ),
         }
     }
@@ -131,13 +195,45 @@ impl fmt::Display for ParquetError {
 
 impl From<::parquet::errors::ParquetError> for ParquetError {
     fn from(error: ::parquet::errors::ParquetError) -> Self {
-        Self::Unreadable {
-            found: error.to_string(),
-        }
+        let error = match error {
+            ::parquet::errors::ParquetError::External(error) => match error.downcast::<Beyond>() {
+                Ok(beyond) => return (*beyond).into(),
+                Err(error) => error.to_string(),
+            },
+            error => error.to_string(),
+        };
+        Self::Unreadable { found: error }
     }
 }
 
-/// The first of these names, and the number of the others.
+/// Columns that are no attributes, each with its reason, and how to leave them out.
+fn unfit(
+    f: &mut fmt::Formatter<'_>,
+    columns: &[(String, String)],
+    has_payload: bool,
+) -> fmt::Result {
+    for (at, (name, kind)) in columns.iter().enumerate() {
+        let before = if at == 0 { "" } else { "; " };
+        let reason = types::reason(kind);
+        write!(f, "{before}column {name:?} is of type {kind}: {reason}")?;
+    }
+    let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+    let names = names.join(",");
+    let quote = match names.contains(|c: char| !c.is_alphanumeric() && !"_-.,".contains(c)) {
+        true => "'",
+        false => "",
+    };
+    write!(
+        f,
+        ". Leave them out with --without {quote}{names}{quote}, or convert them before{}",
+        match has_payload {
+            true => "",
+            false => ", or name one with --payload",
+        }
+    )
+}
+
+/// Some of these names, and how many more there are.
 fn listed(names: &[String]) -> String {
     const SHOWN: usize = 12;
     let shown: Vec<String> = (names.iter().take(SHOWN))

@@ -1,77 +1,136 @@
-//! Attributes in a Parquet file: the command writes its rows as JSON lines to a temporary file, and
-//! reads them from there.
+//! Parquet files: vectors, their ids and attributes. Rows become temporary files, and are read from
+//! there.
 //!
 //! ```text
-//!   FILE.parquet ──> row group by row group, some rows at a time ──> lines of JSON ──> JsonRows
-//!   column.rs  values of each type as JSON
-//!   pages.rs   checks of pages before their column is read
-//!   error.rs   errors
+//!   FILE.parquet ──> row group by row group, some rows at a time ─┬─> elements ──────> Vectors
+//!                                                                 ├─> ids in memory
+//!                                                                 └─> lines of JSON ─> JsonRows
+//!   vectors.rs  ids.rs  column.rs  columns of each kind;   types.rs  names of types
+//!   footer.rs  header.rs  thrift.rs  pages.rs  delta.rs  checks of a file;   budget.rs  its memory
+//!   error.rs  errors
 //! ```
 //!
-//! A build asks for rows in any order. A Parquet file can answer only by reading a whole row group.
-//! The temporary file has no name, so that it is gone when the command ends in any way.
+//! A build asks for rows in any order, and a Parquet file would have to read a whole row group for
+//! each. The temporary files have no names, so nothing of them is left when the command ends in any
+//! way.
 
+mod budget;
 mod column;
+mod delta;
 mod error;
+mod footer;
+mod header;
+mod ids;
 mod pages;
 #[cfg(test)]
 mod tests;
+mod thrift;
+mod types;
+mod vectors;
 
 use std::any::Any;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::schema::types::SchemaDescriptor;
-use stratann::{JsonColumns, JsonRows};
+use stratann::{JsonColumns, JsonRows, Progress};
 use stratann_terminal::failure::Failure;
 
+use self::budget::Budget;
 use self::column::Column;
 use self::error::ParquetError;
+use self::ids::IdColumn;
 use self::pages::Checked;
+use self::vectors::VectorColumn;
 
-/// The first and last bytes of a Parquet file.
+pub use self::vectors::Vectors;
+
+/// How a Parquet file begins, and ends.
 const MAGIC: &[u8; 4] = b"PAR1";
 
-/// Rows of all columns in memory at a time.
+/// Rows of all columns that are in memory at a time.
 const AT_ONCE: usize = 256;
 
-/// Whether a file is read as Parquet: by its name, or by its first bytes.
+/// Whether a file is Parquet by its name.
+pub fn is_named(path: &Path) -> bool {
+    let extension = path.extension();
+    extension.is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"))
+}
+
+/// Whether a file is to be read as Parquet: by its name, or by its first bytes.
 pub fn is_one(path: &Path) -> bool {
-    let named =
-        (path.extension()).is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"));
     let begins = |mut file: File| {
         let mut found = [0; 4];
         file.read_exact(&mut found).is_ok() && &found == MAGIC
     };
-    named || (path.is_file() && File::open(path).is_ok_and(begins))
+    is_named(path) || (path.is_file() && File::open(path).is_ok_and(begins))
 }
 
-/// The rows of a Parquet file. Their temporary file is in `index`, the folder of an index, or in
-/// the nearest folder above it that exists.
+/// The columns that a command wants of a file.
+#[derive(Default)]
+pub struct Wanted<'a> {
+    /// The column of vectors.
+    pub vectors: Option<&'a str>,
+    /// The column of ids, and the option that names it.
+    pub ids: Option<(&'static str, &'a str)>,
+    /// All other columns as attributes, with the options for them.
+    pub attributes: Option<&'a JsonColumns>,
+    /// The rows that the file must have, and the things that are as many.
+    pub rows: Option<(u64, &'static str)>,
+}
+
+/// The columns of a file that were wanted.
+#[derive(Debug, Default)]
+pub struct Contents {
+    pub vectors: Option<Vectors>,
+    pub ids: Option<Vec<u64>>,
+    pub rows: Option<JsonRows>,
+}
+
+/// The index that the rows of a file go to, and the cap on memory.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// The folder of an index. Temporary files are in it, or beside it if it does not exist.
+    pub index: &'a Path,
+    /// The cap of the process.
+    pub memory: Option<u64>,
+    pub progress: &'a dyn Progress,
+}
+
+/// Reads a Parquet file once.
 ///
 /// # Errors
-/// A file that cannot be read, that has values which no row can have, or that takes more than
-/// `memory` bytes to read.
-pub fn rows(
-    path: &Path,
-    columns: &JsonColumns,
-    index: &Path,
-    memory: Option<u64>,
-) -> Result<JsonRows, Failure> {
+/// A file that cannot be read, that has values which no row can have, or that takes more memory to
+/// read than there is. The user wanted the work to stop.
+pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Failure> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
-    let folder = folder_of(index);
-    // A panic becomes an error below, so the hook prints nothing on standard error.
-    let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
-    let lines = lines(file, columns, &folder, memory);
-    panic::set_hook(hook);
-    let (lines, columns) = lines.map_err(|error| error.of(&name))?;
-    Ok(JsonRows::of_file(lines, name, &columns)?)
+    let folder = folder_of(target.index);
+    let read = guarded(|| written(file, &name, wanted, &folder, target));
+    // Also after a panic.
+    target.progress.end();
+    let (mut contents, lines) = read.map_err(|error| error.of(&name))?;
+    if let Some((lines, columns)) = lines {
+        contents.rows = Some(JsonRows::of_file(lines, name, &columns, target.progress)?);
+    }
+    Ok(contents)
+}
+
+/// The columns of a file that may be vectors; none, if it cannot be read.
+pub fn vector_columns(path: &Path) -> Vec<String> {
+    let Ok(file) = File::open(path) else {
+        return Vec::new();
+    };
+    let columns = guarded(|| {
+        let reader = footer::open(file, &Budget::new(None))?;
+        let schema = reader.metadata().file_metadata().schema_descr_ptr();
+        Ok(VectorColumn::candidates(&schema))
+    });
+    columns.unwrap_or_default()
 }
 
 /// The folder of an index, or if it does not exist, the nearest folder above it that does.
@@ -82,89 +141,260 @@ fn folder_of(index: &Path) -> PathBuf {
     there.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// The rows of a file as lines of JSON in a file without a name, and the properties of their
-/// columns that the lines lack.
-fn lines(
-    file: File,
-    columns: &JsonColumns,
-    folder: &Path,
-    memory: Option<u64>,
-) -> Result<(File, JsonColumns), ParquetError> {
-    // The reader panics if a damaged file says that a column begins before the file. It also panics
-    // if values refer to a dictionary that does not exist.
-    panic::catch_unwind(AssertUnwindSafe(|| written(file, columns, folder, memory)))
-        .unwrap_or_else(|panicked| Err(unreadable(panicked.as_ref())))
+/// The outcome of work with the reader, which panics where a damaged file says that a column begins
+/// before the file, or that values stand in a dictionary which is not there. Of a panic there is an
+/// error, and nothing else on standard error.
+fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(work));
+    panic::set_hook(hook);
+    outcome.unwrap_or_else(|panicked| Err(unreadable(panicked.as_ref())))
 }
 
 fn unreadable(panicked: &(dyn Any + Send)) -> ParquetError {
     let text = panicked.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panicked.downcast_ref::<String>().map(String::as_str));
     ParquetError::Unreadable {
-        found: text.unwrap_or("its reader failed").to_owned(),
+        found: text.unwrap_or("its reader gave up").to_owned(),
     }
 }
 
+/// The columns that are read.
+struct Columns {
+    vectors: Option<VectorColumn>,
+    ids: Option<IdColumn>,
+    attributes: Option<(Vec<Column>, JsonColumns)>,
+}
+
+impl Columns {
+    /// The columns of a schema that are wanted.
+    ///
+    /// # Errors
+    /// An option names a column that is not there, or one whose type it is not for.
+    fn of(schema: &SchemaDescriptor, wanted: &Wanted) -> Result<Self, ParquetError> {
+        let fields = schema.root_schema().get_fields();
+        let at = |option: &'static str, name: &str| {
+            let found = fields.iter().position(|field| field.name() == name);
+            found.ok_or_else(|| ParquetError::Missing {
+                option,
+                column: name.to_owned(),
+                there: fields.iter().map(|field| field.name().to_owned()).collect(),
+            })
+        };
+        let mut named: Vec<(&'static str, &str)> = Vec::new();
+        named.extend(wanted.vectors.map(|name| ("--vectors", name)));
+        named.extend(wanted.ids);
+        if let Some(options) = wanted.attributes {
+            let payload = options.payload.as_deref();
+            named.extend(payload.map(|name| ("--payload", name)));
+            named.extend(options.times.iter().map(|name| ("--times", name.as_str())));
+            named.extend(
+                options
+                    .without
+                    .iter()
+                    .map(|name| ("--without", name.as_str())),
+            );
+        }
+        for (nth, &(option, name)) in named.iter().enumerate() {
+            at(option, name)?;
+            if let Some((before, _)) = named[..nth].iter().find(|(_, before)| *before == name) {
+                return Err(ParquetError::Both {
+                    options: [before, option],
+                    column: name.to_owned(),
+                });
+            }
+        }
+        let vectors = match wanted.vectors {
+            Some(name) => Some(VectorColumn::of(schema, at("--vectors", name)?)?),
+            None => None,
+        };
+        let ids = match wanted.ids {
+            Some((option, name)) => Some(IdColumn::of(schema, at(option, name)?, option)?),
+            None => None,
+        };
+        let attributes = match wanted.attributes {
+            Some(options) => {
+                let is_left_out = |name: &str| {
+                    wanted.vectors == Some(name)
+                        || wanted.ids.is_some_and(|(_, id)| id == name)
+                        || options.without.contains(name)
+                };
+                let columns = Column::all(schema, options.payload.as_deref(), is_left_out)?;
+                if columns.is_empty() {
+                    return Err(ParquetError::NoColumns);
+                }
+                let times = columns.iter().filter(|column| column.is_time());
+                let mut options = options.clone();
+                options.id = None;
+                options
+                    .times
+                    .extend(times.map(|column| column.name.clone()));
+                Some((columns, options))
+            }
+            None => None,
+        };
+        Ok(Self {
+            vectors,
+            ids,
+            attributes,
+        })
+    }
+}
+
+/// The lines of attributes, and the options for them.
+type Lines = (File, JsonColumns);
+
 fn written(
     file: File,
-    options: &JsonColumns,
+    name: &str,
+    wanted: &Wanted,
     folder: &Path,
-    memory: Option<u64>,
-) -> Result<(File, JsonColumns), ParquetError> {
-    let reader = SerializedFileReader::new(file)?;
+    target: Target,
+) -> Result<(Contents, Option<Lines>), ParquetError> {
+    let budget = Arc::new(Budget::new(target.memory));
+    let again = Arc::new(
+        file.try_clone()
+            .map_err(parquet::errors::ParquetError::from)?,
+    );
+    let reader = footer::open(file, &budget)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
-    let columns = Column::all(&schema, options.payload.as_deref())?;
-    let options = checked(options, &columns, &schema)?;
-    let needed = memory_of(reader.metadata());
-    if let Some(cap) = memory.filter(|&cap| needed > cap) {
-        return Err(ParquetError::Memory { needed, cap });
+    let mut columns = Columns::of(&schema, wanted)?;
+    let mut rows = 0u64;
+    for group in reader.metadata().row_groups() {
+        let of_group =
+            u64::try_from(group.num_rows()).map_err(parquet::errors::ParquetError::from)?;
+        rows = rows.saturating_add(of_group);
+    }
+    if let Some((expected, of)) = wanted.rows.filter(|&(expected, _)| expected != rows) {
+        return Err(ParquetError::Rows {
+            found: rows,
+            expected,
+            of,
+        });
     }
     let cannot_write = |error: std::io::Error| ParquetError::Spool {
         folder: folder.display().to_string(),
         found: error.to_string(),
     };
-    let lines = tempfile::tempfile_in(folder).map_err(cannot_write)?;
-    let mut lines = BufWriter::with_capacity(1 << 20, lines);
-    let mut row = 0;
-    for group in 0..reader.num_row_groups() {
-        let group = Checked(reader.get_row_group(group)?);
-        let rows = parquet::file::reader::RowGroupReader::metadata(&group).num_rows();
+    let spool = || {
+        let file = tempfile::tempfile_in(folder).map_err(cannot_write)?;
+        Ok::<_, ParquetError>(BufWriter::with_capacity(1 << 20, file))
+    };
+    let mut elements = columns.vectors.is_some().then(spool).transpose()?;
+    let mut lines = columns.attributes.is_some().then(spool).transpose()?;
+    let mut ids = columns.ids.is_some().then(Vec::new);
+    target.progress.begin(&format!("reading {name}"), rows);
+    {
+        let spools = Spools {
+            elements: elements.as_mut(),
+            lines: lines.as_mut(),
+            ids: ids.as_mut(),
+            cannot_write: &cannot_write,
+        };
+        let groups = (0..reader.num_row_groups()).map(|group| {
+            Ok::<_, ParquetError>(Checked {
+                group: reader.get_row_group(group)?,
+                file: Arc::clone(&again),
+                budget: Arc::clone(&budget),
+            })
+        });
+        convert(groups, &mut columns, spools, &budget, target.progress)?;
+    }
+    let whole = |spool: BufWriter<File>| {
+        let file = spool.into_inner();
+        file.map_err(|error| cannot_write(error.into_error()))
+    };
+    let vectors = match (elements, &columns.vectors) {
+        (Some(elements), Some(column)) => Some(column.source(whole(elements)?, name, rows)?),
+        _ => None,
+    };
+    let lines = match (lines, columns.attributes) {
+        (Some(lines), Some((_, options))) => Some((whole(lines)?, options)),
+        _ => None,
+    };
+    let contents = Contents {
+        vectors,
+        ids,
+        rows: None,
+    };
+    Ok((contents, lines))
+}
+
+/// Where the columns go.
+struct Spools<'a> {
+    elements: Option<&'a mut BufWriter<File>>,
+    lines: Option<&'a mut BufWriter<File>>,
+    ids: Option<&'a mut Vec<u64>>,
+    cannot_write: &'a dyn Fn(std::io::Error) -> ParquetError,
+}
+
+/// Reads the columns of all row groups.
+fn convert<'a>(
+    groups: impl Iterator<Item = Result<Checked<'a>, ParquetError>>,
+    columns: &mut Columns,
+    mut to: Spools,
+    budget: &Budget,
+    progress: &dyn Progress,
+) -> Result<(), ParquetError> {
+    let (mut row, mut bytes) = (0, Vec::new());
+    let cannot_write = to.cannot_write;
+    for group in groups {
+        let group = group?;
+        let rows = group.metadata().num_rows();
         let mut left = usize::try_from(rows).map_err(parquet::errors::ParquetError::from)?;
-        let mut values = Vec::with_capacity(columns.len());
-        for column in &columns {
-            values.push(column.open(&group)?);
+        let mut lists = columns
+            .vectors
+            .as_ref()
+            .map(|column| column.open(&group))
+            .transpose()?;
+        let mut ids = columns
+            .ids
+            .as_ref()
+            .map(|column| column.open(&group))
+            .transpose()?;
+        let attributes = columns
+            .attributes
+            .as_ref()
+            .map(|(columns, _)| columns.as_slice());
+        let attributes = attributes.unwrap_or_default();
+        let mut values = Vec::with_capacity(attributes.len());
+        for column in attributes {
+            values.push(column.open(&group, budget)?);
         }
         while left > 0 {
-            let now = left.min(AT_ONCE);
-            let mut texts = Vec::with_capacity(columns.len());
-            for (column, values) in columns.iter().zip(&mut values) {
-                let read = values.next(now, row)?;
-                if options.id.as_ref() == Some(&column.name) {
-                    column.check_ids(&read, row)?;
-                }
-                texts.push(read.into_iter());
+            if progress.interrupted() {
+                return Err(ParquetError::Interrupted);
             }
-            for _ in 0..now {
-                line(&columns, &mut texts, &mut lines).map_err(cannot_write)?;
+            budget.next_batch();
+            let now = left.min(AT_ONCE);
+            // An id of each row stays in memory, and the place of its line.
+            let stay = usize::from(ids.is_some()) + usize::from(to.lines.is_some());
+            budget.take((8 * now * stay) as u64)?;
+            if let (Some(ids), Some(to)) = (&mut ids, &mut to.ids) {
+                ids.next(now, row, to)?;
+            }
+            if let (Some(column), Some(lists), Some(to)) =
+                (&mut columns.vectors, &mut lists, &mut to.elements)
+            {
+                column.next(lists, now, row, &mut bytes)?;
+                to.write_all(&bytes).map_err(cannot_write)?;
+            }
+            if let Some(to) = &mut to.lines {
+                let mut texts = Vec::with_capacity(attributes.len());
+                for values in &mut values {
+                    texts.push(values.next(now, row)?.into_iter());
+                }
+                for _ in 0..now {
+                    line(attributes, &mut texts, to).map_err(cannot_write)?;
+                }
             }
             row += now as u64;
             left -= now;
+            progress.advance(now as u64);
         }
     }
-    let lines = lines.into_inner();
-    let lines = lines.map_err(|error| cannot_write(error.into_error()))?;
-    Ok((lines, options))
-}
-
-/// An estimate of the bytes that reading a file takes. For each column it has a dictionary and two
-/// pages, of the default size of writers.
-fn memory_of(file: &ParquetMetaData) -> u64 {
-    const COLUMN: u64 = 3 << 20;
-    let of_group = |group: &RowGroupMetaData| {
-        let columns = group.columns().iter();
-        let bytes = columns.map(|column| u64::try_from(column.uncompressed_size()).unwrap_or(0));
-        bytes.map(|bytes| bytes.min(COLUMN)).sum()
-    };
-    file.row_groups().iter().map(of_group).max().unwrap_or(0)
+    Ok(())
 }
 
 /// Writes the next row of all columns.
@@ -173,7 +403,8 @@ fn line(
     texts: &mut [std::vec::IntoIter<String>],
     lines: &mut impl Write,
 ) -> std::io::Result<()> {
-    let mut before = "{";
+    lines.write_all(b"{")?;
+    let mut before = "";
     for (column, texts) in columns.iter().zip(texts) {
         lines.write_all(before.as_bytes())?;
         serde_json::to_writer(&mut *lines, &column.name)?;
@@ -182,49 +413,4 @@ fn line(
         before = ",";
     }
     lines.write_all(b"}\n")
-}
-
-/// The options of columns, with the columns added whose types are times.
-///
-/// # Errors
-/// An option names a column that does not exist, or a column of a type that it cannot take.
-fn checked(
-    options: &JsonColumns,
-    columns: &[Column],
-    schema: &SchemaDescriptor,
-) -> Result<JsonColumns, ParquetError> {
-    if columns.is_empty() {
-        return Err(ParquetError::NoColumns);
-    }
-    let named = |option: &'static str, name: &str| {
-        let found = columns.iter().find(|column| column.name == name);
-        found.ok_or_else(|| ParquetError::Missing {
-            option,
-            column: name.to_owned(),
-            there: columns.iter().map(|column| column.name.clone()).collect(),
-        })
-    };
-    for name in &options.times {
-        named("--times", name)?;
-    }
-    if let Some(name) = &options.payload {
-        named("--payload", name)?;
-    }
-    if let Some(name) = &options.id {
-        let column = named("--id", name)?;
-        if !column.is_whole(schema) {
-            return Err(ParquetError::Type {
-                column: name.clone(),
-                found: column.type_name(schema),
-                expected: "ids are whole numbers. Name another column with --id, or give --ids"
-                    .to_owned(),
-            });
-        }
-    }
-    let mut options = options.clone();
-    let times = columns.iter().filter(|column| column.is_time());
-    options
-        .times
-        .extend(times.map(|column| column.name.clone()));
-    Ok(options)
 }

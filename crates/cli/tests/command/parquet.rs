@@ -1,5 +1,5 @@
-//! Attributes in Parquet files: `build --attributes`, `insert --attributes`, `set-attributes`. The
-//! files are from `parquet/write.py`.
+//! Attributes in Parquet files: `build --attributes`, `insert --attributes`, `set-attributes`.
+//! `parquet/write.py` wrote the files.
 
 use std::path::Path;
 
@@ -55,7 +55,7 @@ fn a_parquet_file_gives_what_the_same_rows_in_json_give() {
     .done();
     assert_eq!(rows(&place, "index"), rows(&place, "lines"));
     place.run(&["verify", "index"]).done();
-    // No temporary file is left.
+    // Nothing is left of what it took meanwhile.
     let left = [
         "base.u8bin",
         "index",
@@ -145,7 +145,7 @@ fn attributes_are_set_from_a_file_whose_column_has_the_ids() {
         json!({"id": 10, "attributes": {"note": "x"}}),
     ];
     assert_eq!(get(&["8", "9", "10"]), whole);
-    // With `--keep`, a null removes the attribute that it names.
+    // A null takes away what it names, where the rest is kept.
     place.write("more.jsonl", b"{\"id\": 10, \"price\": 1, \"other\": 2}\n");
     set(&["more.jsonl", "--keep"]).done();
     set(&["set.parquet", "--id", "key", "--keep"]).done();
@@ -159,7 +159,7 @@ fn attributes_are_set_from_a_file_whose_column_has_the_ids() {
     let at = |time: i64| json!({ "at": time });
     assert_eq!(get(&["1"])[0]["attributes"], at(1_709_208_000_123_456));
     assert_eq!(get(&["2"])[0]["attributes"], at(-1));
-    // A text in JSON becomes the payload unchanged, except for its line ends.
+    // A text in JSON is a payload to the letter, but for the ends of its lines.
     place.write("ids", &lines([4, 5]));
     set(&["json.parquet", "--ids", "ids", "--payload", "more"]).done();
     let printed = place
@@ -201,19 +201,31 @@ fn what_is_wrong_with_a_file_is_told_with_its_column_and_type() {
         1,
         &["\"more\" is of type JSON", "--payload"],
     );
-    refused("types.brotli.parquet", 1, &["brotli"]);
-    refused("set.parquet", 2, &["3", "600, one for each vector"]);
+    place.write("three.u8bin", &u8s(3, 16, 3));
+    let brotli = [
+        "build",
+        "three.u8bin",
+        "index",
+        "--attributes",
+        "types.brotli.parquet",
+    ];
+    place.run(&brotli).refused(1, &["brotli"]);
+    refused(
+        "set.parquet",
+        2,
+        &["3", "600, as many as there are vectors"],
+    );
     let words = ["--attributes", "set.parquet", "--payload", "notes"];
     build(&place, "index", &words).refused(2, &["--payload names \"notes\"", "\"note\""]);
     let words = ["--attributes", "set.parquet", "--times", "made"];
     build(&place, "index", &words).refused(2, &["--times names \"made\""]);
 
-    refused("not-there.parquet", 1, &["Check the path"]);
+    refused("not-there.parquet", 1, &["check the path"]);
     place.write("empty.parquet", b"");
     refused(
         "empty.parquet",
         1,
-        &["no whole Parquet file", "Fetch it again"],
+        &["no whole Parquet file", "fetch it again"],
     );
     place.write("lines.parquet", b"{\"a\": 1}\n");
     refused("lines.parquet", 1, &["no whole Parquet file"]);

@@ -35,8 +35,6 @@ pub use none::NoRows;
 pub(crate) use npy::NpyHeader;
 pub(crate) use output::Output;
 pub use rows::{Cleared, JsonColumns, JsonRows, RowSource, RowTable, json_of};
-pub(crate) use source::{
-    Check, check_range, check_stored_rows, extension, extension_error, room_for,
-};
-pub use source::{Matrix, MatrixRef, VectorFile, VectorSource, check_rows};
+pub(crate) use source::{Check, check_stored_rows, extension, extension_error, room_for};
+pub use source::{Matrix, MatrixRef, VectorFile, VectorSource, check_range, check_rows};
 pub use truth::GroundTruth;

@@ -25,6 +25,7 @@ use stratann_layout::attributes::{Row, Value, float_of};
 
 use super::DataError;
 use crate::filter::timestamp;
+use crate::progress::{Progress, Silent, Stage};
 
 /// Attributes and payloads beside vectors: a row for each vector, in the order of the vectors. Any
 /// number of threads may read it.
@@ -102,6 +103,8 @@ pub struct JsonColumns {
     /// The key whose value is the id of the row's vector, and not an attribute. Every line must
     /// have it.
     pub id: Option<String>,
+    /// Keys that are left out.
+    pub without: BTreeSet<String>,
 }
 
 /// Rows of a file of JSON lines. The offsets of lines are in memory, 8 bytes each. A line is read
@@ -128,15 +131,20 @@ impl JsonRows {
         let name = path.as_ref().display().to_string();
         let file = File::open(path);
         let file = file.map_err(|error| DataError::io(&name, "open", error))?;
-        Self::of_file(file, name, columns)
+        Self::of_file(file, name, columns, &Silent)
     }
 
     /// As [`open`](Self::open), but reads an open file from its beginning, for example a file
-    /// without a path. Messages call the file `name`.
+    /// without a path. Messages call the file `name`. `progress` counts bytes.
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
-    pub fn of_file(file: File, name: String, columns: &JsonColumns) -> Result<Self, DataError> {
+    /// As for [`open`](Self::open), and [`DataError::Interrupted`].
+    pub fn of_file(
+        file: File,
+        name: String,
+        columns: &JsonColumns,
+        progress: &dyn Progress,
+    ) -> Result<Self, DataError> {
         let failed = |action: &str, source| DataError::io(&name, action, source);
         let mut rows = Self {
             file,
@@ -152,7 +160,13 @@ impl JsonRows {
         let mut reader = BufReader::new(again);
         let (mut line, mut at) = (Vec::new(), 0u64);
         let mut whole: BTreeMap<String, bool> = BTreeMap::new();
+        let length = rows.file.metadata();
+        let length = length.map_err(|error| failed("read", error))?.len();
+        let _stage = Stage::begin(progress, &format!("reading rows of {name}"), length);
         loop {
+            if progress.interrupted() {
+                return Err(DataError::Interrupted);
+            }
             line.clear();
             let read = reader.read_until(b'\n', &mut line);
             let read = read.map_err(|error| failed("read", error))?;
@@ -174,6 +188,7 @@ impl JsonRows {
             }
             at += read as u64;
             rows.lines.push(at);
+            progress.advance(read as u64);
         }
         Ok(rows)
     }
@@ -206,6 +221,9 @@ impl JsonRows {
         };
         let (mut row, mut cleared) = (Row::default(), Cleared::default());
         for (key, value) in parsed {
+            if self.columns.without.contains(&key) {
+                continue;
+            }
             let shown = value.get();
             if self.columns.payload.as_ref() == Some(&key) {
                 // Verbatim, since the payload is not interpreted.
@@ -380,7 +398,7 @@ mod tests {
         let columns = JsonColumns {
             times: ["at".to_owned()].into(),
             payload: Some("beside".into()),
-            id: None,
+            ..JsonColumns::default()
         };
         let text = concat!(
             "{\"a\": 1, \"b\": 1, \"c\": true, \"d\": \"x\", \"at\": -5, \"beside\": {\"any\": [1, null], \"n\": 12345678901234567890123, \"any\": 2}}\n",

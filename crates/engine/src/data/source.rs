@@ -65,7 +65,10 @@ pub trait VectorSource: Sync {
 }
 
 /// Refuses a read of a part of a row, or of rows that do not exist. Returns the number of rows.
-pub(crate) fn check_range(
+///
+/// # Errors
+/// [`DataError::Size`] and [`DataError::Range`].
+pub fn check_range(
     source: &dyn VectorSource,
     first: usize,
     bytes: usize,

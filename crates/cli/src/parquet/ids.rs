@@ -1,0 +1,120 @@
+//! The column of ids: whole numbers, one a row.
+
+use parquet::column::reader::ColumnReader;
+use parquet::file::reader::RowGroupReader;
+use parquet::schema::types::SchemaDescriptor;
+
+use super::column::{Kind, Levels, kind_of, leaf_at};
+use super::error::ParquetError;
+use super::types;
+
+/// A column of ids.
+#[derive(Debug)]
+pub struct IdColumn {
+    name: String,
+    leaf: usize,
+    is_signed: bool,
+}
+
+impl IdColumn {
+    /// The column of a field of the schema.
+    ///
+    /// # Errors
+    /// Its values are no whole numbers, one a row.
+    pub fn of(schema: &SchemaDescriptor, at: usize, option: &str) -> Result<Self, ParquetError> {
+        let field = &schema.root_schema().get_fields()[at];
+        let leaf = leaf_at(schema, at, field).filter(|&(_, is_list)| !is_list);
+        let kind = leaf.and_then(|(leaf, _)| Some((leaf, kind_of(&schema.column(leaf))?)));
+        let (leaf, is_signed) = match kind {
+            Some((leaf, Kind::Integer)) => (leaf, true),
+            Some((leaf, Kind::Unsigned)) => (leaf, false),
+            _ => {
+                return Err(ParquetError::Type {
+                    column: field.name().to_owned(),
+                    found: types::name(field),
+                    expected: format!("ids are whole numbers: name another column with {option}"),
+                });
+            }
+        };
+        Ok(Self {
+            name: field.name().to_owned(),
+            leaf,
+            is_signed,
+        })
+    }
+
+    /// Its values in a row group.
+    ///
+    /// # Errors
+    /// The row group cannot be read.
+    pub fn open(&self, group: &dyn RowGroupReader) -> Result<Ids<'_>, ParquetError> {
+        Ok(Ids {
+            column: self,
+            reader: group.get_column_reader(self.leaf)?,
+            levels: Levels::of(&group.metadata().schema_descr().column(self.leaf)),
+        })
+    }
+}
+
+/// The ids of a row group, from its first row on.
+pub struct Ids<'a> {
+    column: &'a IdColumn,
+    reader: ColumnReader,
+    levels: Levels,
+}
+
+impl Ids<'_> {
+    /// Adds the ids of so many rows from row `first` on.
+    ///
+    /// # Errors
+    /// They cannot be read, are too few, or one of them is no id.
+    pub fn next(
+        &mut self,
+        rows: usize,
+        first: u64,
+        ids: &mut Vec<u64>,
+    ) -> Result<(), ParquetError> {
+        let (levels, is_signed) = (&mut self.levels, self.column.is_signed);
+        let values: Vec<i128> = match &mut self.reader {
+            ColumnReader::Int32ColumnReader(reader) => {
+                let values = levels.read(reader, rows)?.into_iter();
+                let whole = |value: i32| match is_signed {
+                    true => value.into(),
+                    false => (value as u32).into(),
+                };
+                values.map(whole).collect()
+            }
+            ColumnReader::Int64ColumnReader(reader) => {
+                let values = levels.read(reader, rows)?.into_iter();
+                let whole = |value: i64| match is_signed {
+                    true => value.into(),
+                    false => (value as u64).into(),
+                };
+                values.map(whole).collect()
+            }
+            _ => Vec::new(),
+        };
+        let wrong = |nth: usize, found: String| ParquetError::Value {
+            row: first + nth as u64,
+            column: self.column.name.clone(),
+            found,
+            expected: "an id, a whole number from 0 to 18446744073709551614,".into(),
+        };
+        let there = levels.there;
+        let is_null = |definition: &i16| *definition < there;
+        if let Some(nth) = levels.definition.iter().position(is_null) {
+            return Err(wrong(nth, "null".to_owned()));
+        }
+        if values.len() != rows {
+            return Err(ParquetError::ended(
+                &self.column.name,
+                first + values.len() as u64,
+            ));
+        }
+        for (nth, value) in values.into_iter().enumerate() {
+            let id = u64::try_from(value).ok().filter(|&id| id != u64::MAX);
+            ids.push(id.ok_or_else(|| wrong(nth, value.to_string()))?);
+        }
+        Ok(())
+    }
+}

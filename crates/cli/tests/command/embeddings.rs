@@ -1,0 +1,473 @@
+//! Vectors in Parquet files: `build` and `insert` with `--vectors`, `--ids` and `--attributes` of
+//! one file, and the columns that are left out.
+
+use parquet::file::properties::WriterProperties;
+use serde_json::{Value, json};
+
+use crate::support::{DIM, Place, QUERIES, ROWS, Ran, f32s};
+use crate::written::{Column, Lists, Values, file, list, whole};
+
+/// The elements of a file of floats, row by row.
+fn floats(file: &[u8]) -> Vec<Vec<f32>> {
+    let rows = file[8..].chunks_exact(4 * DIM);
+    let element = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+    rows.map(|row| row.chunks_exact(4).map(element).collect())
+        .collect()
+}
+
+/// The id of a row; some are beyond those with a sign.
+fn id(row: usize) -> u64 {
+    match row % 3 {
+        0 => u64::MAX - 1 - row as u64,
+        _ => 7 * row as u64,
+    }
+}
+
+const ID: &str = "optional int64 id (INTEGER(64,false));";
+const TEXT: &str = "optional binary text (UTF8);";
+
+fn put(place: &Place, name: &str, columns: &[Column]) {
+    let bytes = file(columns, 256, WriterProperties::builder().build());
+    place.write(name, &bytes);
+}
+
+/// A place with `docs.parquet`, and the same in `base.fbin`, `ids` and `docs.jsonl`.
+fn documents() -> Place {
+    let place = Place::new();
+    let base = f32s(ROWS, DIM, 1, None);
+    let queries = f32s(QUERIES, DIM, 2, None);
+    let vectors = Values::Floats(whole(&floats(&base)));
+    let ids = Values::Longs((0..ROWS).map(|row| Some(id(row).cast_signed())).collect());
+    let text = |row: usize| (!row.is_multiple_of(7)).then(|| format!("{{\"row\": {row}}}"));
+    let texts = Values::Texts((0..ROWS).map(text).collect());
+    let years = Values::Integers((0..ROWS).map(|row| Some(1990 + row as i32 % 40)).collect());
+    let embedding = list("embedding", "float element");
+    let columns = [
+        ("optional int32 year;", years),
+        (embedding.as_str(), vectors),
+        (ID, ids),
+        (TEXT, texts),
+    ];
+    put(&place, "docs.parquet", &columns);
+    place.write("base.fbin", &base);
+    place.write("queries.fbin", &queries);
+    let lines = |line: &dyn Fn(usize) -> String| (0..ROWS).map(line).collect::<String>();
+    place.write("ids", lines(&|row| format!("{}\n", id(row))).as_bytes());
+    let row = |row: usize| match text(row) {
+        Some(text) => json!({"year": 1990 + row % 40, "text": text}),
+        None => json!({"year": 1990 + row % 40}),
+    };
+    place.write(
+        "docs.jsonl",
+        lines(&|at| row(at).to_string() + "\n").as_bytes(),
+    );
+    place
+}
+
+fn build(place: &Place, base: &str, index: &str, options: &[&str]) -> Ran {
+    let words = ["build", base, index, "--degree", "16", "--build-list", "32"];
+    place.run(&[&words[..], options].concat())
+}
+
+/// All that an index holds.
+fn contents(place: &Place, index: &str) -> (Vec<Value>, Vec<Value>) {
+    let get = |option: &str| place.run(&["get", index, option]).done().json_lines();
+    (get("--json"), get("--attributes"))
+}
+
+const ALL: [&str; 6] = [
+    "--vectors",
+    "embedding",
+    "--ids",
+    "id",
+    "--attributes",
+    "docs.parquet",
+];
+
+#[test]
+fn one_parquet_file_gives_vectors_ids_and_attributes() {
+    let place = documents();
+    let before = place.names();
+    let separate = ["--ids", "ids", "--attributes", "docs.jsonl"];
+    build(&place, "base.fbin", "lines", &separate).done();
+    build(&place, "docs.parquet", "index", &ALL).done();
+    assert_eq!(contents(&place, "index"), contents(&place, "lines"));
+    place.run(&["verify", "index"]).done();
+
+    let filter = ["--filter", "year >= 2020", "--print", "--json"];
+    let words = [&["search", "index", "queries.fbin"][..], &filter].concat();
+    assert_eq!(place.run(&words).done().stdout.lines().count(), QUERIES);
+    let count = ["count", "index", "--filter", "year >= 2020"];
+    assert_eq!(place.run(&count).done().stdout, format!("{}\n", ROWS / 4));
+
+    // A text that is JSON is a text as a payload too, as every other text is.
+    let payload = [&ALL[..], &["--payload", "text"]].concat();
+    build(&place, "docs.parquet", "texts", &payload).done();
+    let id = id(1).to_string();
+    let printed = place.run(&["get", "texts", &id, "--attributes"]).done();
+    let expected = json!({"id": 7, "attributes": {"year": 1991}, "payload": "{\"row\": 1}"});
+    assert_eq!(printed.json_lines(), [expected]);
+
+    // Attributes from elsewhere, and ids that count.
+    let elsewhere = [
+        "--vectors",
+        "embedding",
+        "--first-id",
+        "5",
+        "--attributes",
+        "docs.jsonl",
+        "--without",
+        "text",
+    ];
+    build(&place, "docs.parquet", "counted", &elsewhere).done();
+    let (vectors, rows) = contents(&place, "counted");
+    assert_eq!(vectors.len(), ROWS);
+    assert_eq!(rows[0], json!({"id": 5, "attributes": {"year": 1990}}));
+    // Nothing is left of what it took meanwhile.
+    let mut left = place.names();
+    left.retain(|name| !["lines", "index", "texts", "counted"].contains(&name.as_str()));
+    assert_eq!(left, before);
+}
+
+#[test]
+fn rows_of_a_parquet_file_are_inserted_and_replaced() {
+    let place = documents();
+    let create = ["create", "index", "--dimension", "16"];
+    place.run(&create).done();
+    let insert = ["insert", "index", "docs.parquet"];
+    place.run(&[&insert[..], &ALL].concat()).done();
+    build(&place, "docs.parquet", "built", &ALL).done();
+    assert_eq!(contents(&place, "index"), contents(&place, "built"));
+    // The same ids once more.
+    place
+        .run(&[&insert[..], &ALL].concat())
+        .refused(2, &["id", "--resume"]);
+    let without = ["--without", "text", "--upsert"];
+    place.run(&[&insert[..], &ALL, &without].concat()).done();
+    let get = |id: u64| {
+        let printed = place.run(&["get", "index", "--attributes", &id.to_string()]);
+        printed.done().json_lines()
+    };
+    assert_eq!(get(id(1)), [json!({"id": 7, "attributes": {"year": 1991}})]);
+    // Ids that count on: an insert is known by its file.
+    place
+        .run(&["create", "counted", "--dimension", "16"])
+        .done();
+    let counted = [
+        "insert",
+        "counted",
+        "docs.parquet",
+        "--vectors",
+        "embedding",
+    ];
+    place.run(&counted).done();
+    let again = place.run(&[&counted[..], &["--resume"]].concat()).done();
+    assert!(again.stdout.contains("600"), "{again:?}");
+    assert_eq!(contents(&place, "counted").0.len(), ROWS);
+}
+
+#[test]
+fn elements_of_every_kind_are_vectors() {
+    let place = Place::new();
+    let numbers: Vec<Vec<i32>> = (0..9).map(|row| vec![row, -row, 3, 100 - row]).collect();
+    let make = |each: &dyn Fn(i32) -> f64| -> Vec<Vec<f64>> {
+        let row = |row: &Vec<i32>| row.iter().map(|&value| each(value)).collect();
+        numbers.iter().map(row).collect()
+    };
+    let doubles = make(&|value| f64::from(value) + 0.1);
+    let unsigned: Vec<Vec<i32>> = numbers
+        .iter()
+        .map(|row| row.iter().map(|v| v & 255).collect())
+        .collect();
+    let halves: Vec<Vec<u16>> = (0..9).map(|row| vec![0x3c00 + row, 0xc000, 0, 1]).collect();
+    let cases = [
+        (
+            "double",
+            "double element",
+            Values::Doubles(whole(&doubles)),
+            "f32",
+        ),
+        (
+            "half",
+            "fixed_len_byte_array(2) element (FLOAT16)",
+            Values::Halves(whole(&halves)),
+            "f16",
+        ),
+        (
+            "signed",
+            "int32 element (INTEGER(8,true))",
+            Values::Bytes(whole(&numbers)),
+            "i8",
+        ),
+        (
+            "unsigned",
+            "int32 element (INTEGER(8,false))",
+            Values::Bytes(whole(&unsigned)),
+            "u8",
+        ),
+    ];
+    for (name, item, values, element) in cases {
+        put(&place, "some.parquet", &[(&list("v", item), values)]);
+        build(&place, "some.parquet", name, &["--vectors", "v"]).done();
+        let stats = place.run(&["stats", name, "--json"]).done().stdout;
+        assert!(stats.contains(&format!("\"{element}\"")), "{name}: {stats}");
+        let printed = place.run(&["get", name, "8", "--json"]).done().json_lines();
+        let expected = match name {
+            "double" => [8.1, -7.9, 3.1, 92.1],
+            "half" => [1.0078125, -2.0, 0.0, 5.9604645e-8],
+            "signed" => [8.0, -8.0, 3.0, 92.0],
+            _ => [8.0, 248.0, 3.0, 92.0],
+        };
+        let found = printed[0]["vector"].as_array().unwrap().iter();
+        let found: Vec<f32> = found.map(|value| value.as_f64().unwrap() as f32).collect();
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+/// A row of a column of lists.
+type Row = Option<Vec<Option<f32>>>;
+
+/// Rows of two elements, but for the one in their middle.
+fn with(row: Row) -> Lists<f32> {
+    let mut rows = whole(&vec![vec![1.0, 2.0]; 700]);
+    rows[400] = row;
+    rows
+}
+
+#[test]
+fn a_row_that_is_no_vector_is_refused_by_its_number() {
+    let place = Place::new();
+    let vectors = list("v", "float element");
+    let ids = |wrong: Option<i64>| {
+        let mut ids: Vec<Option<i64>> = (0..700).map(Some).collect();
+        ids[500] = wrong;
+        Values::Longs(ids)
+    };
+    let cases: [(Row, &[&str]); 5] = [
+        (None, &["row 400, column \"v\" is null"]),
+        (Some(vec![]), &["row 400", "an empty list"]),
+        (
+            Some(vec![Some(1.0), None]),
+            &["row 400", "a list with a null in it"],
+        ),
+        (
+            Some(vec![Some(1.0); 3]),
+            &["row 400", "a list of 3 numbers", "2, as in row 0"],
+        ),
+        (
+            Some(vec![Some(1.0), Some(f32::NAN)]),
+            &["row 400, column 1 is NaN"],
+        ),
+    ];
+    for (row, words) in cases {
+        put(
+            &place,
+            "some.parquet",
+            &[(&vectors, Values::Floats(with(row)))],
+        );
+        let options = ["--vectors", "v"];
+        build(&place, "some.parquet", "index", &options).refused(1, words);
+        assert!(!place.path("index").exists());
+    }
+    let right = Values::Floats(whole(&vec![vec![1.0, 2.0]; 700]));
+    let cases: [(&str, Option<i64>, &[&str]); 4] = [
+        (ID, None, &["row 500, column \"id\" is null"]),
+        (ID, Some(-1), &["row 500", "18446744073709551615", "an id"]),
+        ("optional int64 id;", Some(-2), &["row 500", "-2", "an id"]),
+        (
+            "optional int64 id (TIMESTAMP_MILLIS);",
+            Some(1),
+            &["\"id\" is of type timestamp", "--ids"],
+        ),
+    ];
+    for (kind, wrong, words) in cases {
+        let columns = [(vectors.as_str(), right.clone()), (kind, ids(wrong))];
+        put(&place, "some.parquet", &columns);
+        let options = ["--vectors", "v", "--ids", "id"];
+        build(&place, "some.parquet", "index", &options).refused(1, words);
+    }
+    let wide = list("v", "double element");
+    let values = Values::Doubles(whole(&[vec![1.0, 2.0], vec![1.0, 1e39]]));
+    put(&place, "some.parquet", &[(&wide, values)]);
+    build(&place, "some.parquet", "index", &["--vectors", "v"])
+        .refused(1, &["row 1", "a list with 1e39 in it", "f32"]);
+    put(
+        &place,
+        "some.parquet",
+        &[(&vectors, Values::Floats(Vec::new()))],
+    );
+    build(&place, "some.parquet", "index", &["--vectors", "v"])
+        .refused(1, &["no rows", "stratann create"]);
+}
+
+#[test]
+fn options_that_fit_no_column_are_told_with_those_that_do() {
+    let place = documents();
+    let refused = |options: &[&str], status: i32, words: &[&str]| {
+        build(&place, "docs.parquet", "index", options).refused(status, words);
+    };
+    refused(
+        &[],
+        2,
+        &["docs.parquet is a Parquet file", "--vectors: \"embedding\""],
+    );
+    let there = "it has \"year\", \"embedding\", \"id\", \"text\"";
+    refused(
+        &["--vectors", "vector"],
+        2,
+        &["--vectors names \"vector\"", there],
+    );
+    refused(
+        &["--vectors", "text"],
+        1,
+        &["\"text\" is of type string", "a vector is a list"],
+    );
+    refused(
+        &["--vectors", "embedding", "--ids", "ids"],
+        2,
+        &["--ids names \"ids\"", there],
+    );
+    refused(
+        &["--vectors", "embedding", "--ids", "embedding"],
+        2,
+        &["--vectors and --ids"],
+    );
+    let twice = ["--payload", "text", "--without", "year,text"];
+    refused(
+        &[&ALL[..], &twice].concat(),
+        2,
+        &["--payload and --without both name column \"text\""],
+    );
+    let none = [&ALL[..], &["--without", "texts"]].concat();
+    refused(&none, 2, &["--without names \"texts\"", there]);
+    let all = [&ALL[..], &["--without", "year,text"]].concat();
+    refused(&all, 1, &["no columns for attributes"]);
+    build(&place, "base.fbin", "index", &["--vectors", "embedding"])
+        .refused(1, &["base.fbin", "no whole Parquet file"]);
+    build(&place, "not-there.parquet", "index", &[]).refused(1, &["check the path"]);
+    let insert = ["insert", "index", "docs.parquet"];
+    place.run(&["create", "index", "--dimension", "16"]).done();
+    place.run(&insert).refused(2, &["--vectors: \"embedding\""]);
+}
+
+#[test]
+fn all_columns_that_are_no_attributes_are_named_and_can_be_left_out() {
+    let place = documents();
+    let flags = Values::Booleans(vec![Some(true), None, Some(false)]);
+    let lists = Values::Floats(whole(&[vec![0.5], vec![1.5], vec![2.5]]));
+    let costs = Values::Integers(vec![Some(5), Some(6), Some(7)]);
+    let (first, second) = (list("near", "float element"), list("v w", "float element"));
+    let second = second.replace("v w", "far");
+    let columns = [
+        ("optional boolean flag;", flags),
+        (first.as_str(), lists.clone()),
+        ("optional int32 cost (DECIMAL(9,2));", costs),
+        (second.as_str(), lists),
+    ];
+    put(&place, "some.parquet", &columns);
+    place.write("three.fbin", &f32s(3, DIM, 5, None));
+    let attributes = ["--attributes", "some.parquet"];
+    build(&place, "three.fbin", "index", &attributes).refused(
+        1,
+        &[
+            "column \"near\" is of type list of float: lists have strings or integers alone",
+            "column \"cost\" is of type decimal: no float has its digits exactly",
+            "column \"far\" is of type list of float",
+            "--without near,cost,far",
+            "--payload",
+        ],
+    );
+    let without = ["--without", "near,far,cost"];
+    build(
+        &place,
+        "three.fbin",
+        "index",
+        &[&attributes[..], &without].concat(),
+    )
+    .done();
+    let get = |id: &str| {
+        place
+            .run(&["get", "index", "--attributes", id])
+            .done()
+            .json_lines()
+    };
+    assert_eq!(get("0"), [json!({"id": 0, "attributes": {"flag": true}})]);
+    // The same for changes, of both kinds of files.
+    place.write("keys", b"0 1 2");
+    let set = ["set-attributes", "index", "some.parquet", "--ids", "keys"];
+    place.run(&set).refused(1, &["--without near,cost,far"]);
+    let some = ["--without", "near", "--payload", "cost"];
+    place
+        .run(&[&set[..], &some].concat())
+        .refused(1, &["--without far, or convert"]);
+    place.run(&[&set[..], &without].concat()).done();
+    place.write("some.jsonl", b"{\"id\": 1, \"a\": 1, \"b\": {\"c\": 2}}\n");
+    let set = ["set-attributes", "index", "some.jsonl", "--without", "b"];
+    place.run(&set).done();
+    assert_eq!(get("1"), [json!({"id": 1, "attributes": {"a": 1}})]);
+}
+
+#[test]
+fn ids_without_a_sign_name_the_rows_whose_attributes_change() {
+    let place = documents();
+    build(&place, "docs.parquet", "index", &ALL).done();
+    let ids = [id(0), id(1), id(3)].map(|id| Some(id.cast_signed()));
+    let columns = [
+        (ID, Values::Longs(ids.to_vec())),
+        (
+            "optional int32 year;",
+            Values::Integers(vec![Some(1), Some(2), Some(3)]),
+        ),
+    ];
+    put(&place, "set.parquet", &columns);
+    place
+        .run(&["set-attributes", "index", "set.parquet"])
+        .done();
+    let count = ["count", "index", "--filter", "year < 10"];
+    assert_eq!(place.run(&count).done().stdout, "3\n");
+    let get = ["get", "index", "--attributes", "18446744073709551614"];
+    let expected = json!({"id": u64::MAX - 1, "attributes": {"year": 1}});
+    assert_eq!(place.run(&get).done().json_lines(), [expected]);
+}
+
+/// A file of one column of integers, within so many groups.
+fn nested(groups: usize) -> Vec<u8> {
+    let group = [0x35, 0, 0x18, 1, b'a', 0x15, 2, 0];
+    let leaf = [0x15, 2, 0x25, 0, 0x18, 1, b'a', 0];
+    let mut elements = groups + 1;
+    let mut footer = vec![0x15, 2, 0x19, 0xfc];
+    while elements >= 0x80 {
+        footer.push(elements as u8 | 0x80);
+        elements >>= 7;
+    }
+    footer.push(elements as u8);
+    footer.extend(group.repeat(groups));
+    footer.extend(leaf);
+    footer.extend([0x16, 0, 0x19, 0x0c, 0]);
+    let length = (footer.len() as u32).to_le_bytes();
+    [b"PAR1", &footer[..], &length, b"PAR1"].concat()
+}
+
+#[test]
+fn a_schema_without_a_bottom_ends_in_an_error() {
+    let place = Place::new();
+    let words: [(usize, &[&str]); 3] = [
+        (1, &["0 rows; it must have 600"]),
+        (60, &["column \"a\" is of type struct"]),
+        (
+            200_000,
+            &["no whole Parquet file", "within more than 64 others"],
+        ),
+    ];
+    for (groups, words) in words {
+        place.write("deep.parquet", &nested(groups));
+        let status = if groups == 1 { 2 } else { 1 };
+        build(
+            &place,
+            "base.u8bin",
+            "index",
+            &["--attributes", "deep.parquet"],
+        )
+        .refused(status, words);
+    }
+}
