@@ -84,7 +84,7 @@ def test_a_sample_goes_on_through_changes_and_a_close(two_thousand, small, base,
             assert other.stats()["live_recall"] is None
 
 
-def test_objects_of_one_folder_have_samples_of_their_own(two_thousand, base, queries):
+def test_objects_of_one_folder_have_samples_of_their_own(two_thousand, base, queries, another_process):
     first = stratann.open(two_thousand, watch_recall=20)
     second = stratann.open(two_thousand, watch_recall=20)
     with first:
@@ -93,9 +93,9 @@ def test_objects_of_one_folder_have_samples_of_their_own(two_thousand, base, que
     second.search(queries[:7])
     assert first.stats()["live_recall"]["waiting"] == 0
     assert second.stats()["live_recall"]["waiting"] == 7
-    # The first one opens the folder again, and goes.
+    # The first one opens the folder again, with another thread that measures, and goes.
+    another_process(two_thousand, "index.delete([3]); index.close()")
     first.refresh()
-    first.close()
     del first
     second.search(queries[:20])
     until_measured(second, 1)
