@@ -515,9 +515,24 @@ fn recall_is_measured_by_a_sample_without_a_truth() {
     let place = Place::new();
     place.run(&SMALL_BUILD).done();
     place
-        .run(&["truth", "base.u8bin", "queries.u8bin", "truth.bin"])
+        .run(&[
+            "truth",
+            "base.u8bin",
+            "queries.u8bin",
+            "truth.bin",
+            "-k",
+            "60",
+        ])
         .done();
-    let best_first = ["--strategy", "best-first", "--json", "-L", "10,600"];
+    let best_first = [
+        "--strategy",
+        "best-first",
+        "--json",
+        "-k",
+        "60",
+        "-L",
+        "60,600",
+    ];
     let by_truth = ["search", "index", "queries.u8bin", "--truth", "truth.bin"];
     let by_truth = place.run(&[&by_truth[..], &best_first].concat());
     let by_truth = by_truth.done().json_lines();
@@ -534,7 +549,7 @@ fn recall_is_measured_by_a_sample_without_a_truth() {
     assert!(expected < 1.0, "a short list is to miss some");
     assert_eq!(
         (all["found"].as_f64(), all["k"].as_u64()),
-        (Some(1.0), Some(10))
+        (Some(1.0), Some(60))
     );
     let table = place.run(&[&search[..], &["-L", "600"]].concat()).done();
     let line = "recall@10 at list 600: 1.0000 of 20 queries that were answered exactly; 1.0000 of the one of which least was found";

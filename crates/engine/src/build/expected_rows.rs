@@ -117,7 +117,9 @@ mod tests {
                 ("name".to_owned(), Value::String(format!("name {at}"))),
             ]
             .into(),
-            payload: at.is_multiple_of(3).then(|| format!("\"{}\"", "x".repeat(at % 90))),
+            payload: at
+                .is_multiple_of(3)
+                .then(|| format!("\"{}\"", "x".repeat(at % 90))),
         };
         RowTable::new((0..count).map(row).collect())
     }
