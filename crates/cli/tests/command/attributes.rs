@@ -672,7 +672,7 @@ fn what_is_within_a_distance_and_what_is_like_an_id_is_printed() {
         .refused(2, &["77777"]);
     place
         .run(&["search", "index", "--like", "77777", "--within", "3"])
-        .refused(2, &["--like 77777", "not in the index"]);
+        .refused(2, &["--like 77777", "no vector of the index has this id"]);
     place
         .run(&[
             "search",

@@ -580,7 +580,7 @@ fn what_cannot_be_is_refused() {
                 "--out",
                 "o",
             ],
-            "--list names 2",
+            "--list has 2 values",
         ),
         (
             &[

@@ -117,7 +117,7 @@ fn what_is_of_graphs_is_refused_with_clusters_and_the_reverse() {
         (&["--preset", "stratann"], "--preset stratann"),
     ] {
         let search = ["search", "index", "asked.u8bin"];
-        refused(&[&search[..], option].concat(), &[word, "clusters"]);
+        refused(&[&search[..], option].concat(), &[word, "cluster"]);
     }
     let insert = ["insert", "index", "asked.u8bin", "--update"];
     refused(

@@ -344,7 +344,7 @@ fn options_that_fit_no_column_are_told_with_those_that_do() {
     refused(&all, 1, &["no columns for attributes"]);
     build(&place, "base.fbin", "index", &["--vectors", "embedding"])
         .refused(1, &["base.fbin", "no whole Parquet file"]);
-    build(&place, "not-there.parquet", "index", &[]).refused(1, &["check the path"]);
+    build(&place, "not-there.parquet", "index", &[]).refused(1, &["Check the path"]);
     let insert = ["insert", "index", "docs.parquet"];
     place.run(&["create", "index", "--dimension", "16"]).done();
     place.run(&insert).refused(2, &["--vectors: \"embedding\""]);

@@ -220,7 +220,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_column_and_type() {
     let words = ["--attributes", "set.parquet", "--times", "made"];
     build(&place, "index", &words).refused(2, &["--times names \"made\""]);
 
-    refused("not-there.parquet", 1, &["check the path"]);
+    refused("not-there.parquet", 1, &["Check the path"]);
     place.write("empty.parquet", b"");
     refused(
         "empty.parquet",
