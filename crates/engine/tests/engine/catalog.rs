@@ -239,7 +239,7 @@ fn what_cannot_be_a_catalog_is_refused() {
     refused(
         &place.path("a"),
         &plain,
-        &["an index", "the directory that has it"],
+        &["an index", "its parent directory"],
     );
     refused(&place.path("missing"), &plain, &["missing", "not there"]);
     refused(&place.path("a/MANIFEST"), &plain, &["a file"]);
