@@ -34,14 +34,16 @@ pub(crate) struct Crashed {
 }
 
 /// Crashes during each operation of `work` on `before`. The work calls its second argument whenever
-/// it acknowledges something. Returns the number of operations.
+/// it acknowledges something, which is `all` times if nothing fails. Returns the number of
+/// operations.
 ///
-/// In slow tests, each crash is a run of its own, which meets the failure. By default every eighth
-/// one is. The other machines are recorded states of one run without a failure, since a crash
-/// leaves the same bytes. `shift` moves the modes ([`crashes`]).
+/// In slow tests the work is done anew for each crash, and meets the failure. By default it does so
+/// at every eighth one. The other machines are states of one run that does not fail. `shift` moves
+/// the modes ([`crashes`]).
 pub(crate) fn each_crash(
     before: &SimVolume,
     shift: u64,
+    all: usize,
     work: impl Fn(&SimVolume, &mut dyn FnMut()),
     mut check: impl FnMut(Crashed),
 ) -> u64 {
@@ -50,15 +52,17 @@ pub(crate) fn each_crash(
     whole.record();
     let mut acknowledged = Vec::new();
     work(&whole, &mut || acknowledged.push(whole.operations()));
+    assert_eq!(acknowledged.len(), all);
     let operations = whole.operations() - start;
-    let recorded = whole.recorded();
-    assert_eq!(recorded.len() as u64, operations + 1);
-    // State `at + 1` has the change of operation `at`, if that is a write. It is not durable.
-    for (at, state) in (0..).zip(recorded.into_iter().skip(1)) {
+    let machines = whole.crashed();
+    assert_eq!(machines.len() as u64, operations);
+    for (at, machine) in (0..).zip(machines) {
+        // The operation that crashes was not acknowledged, nor what ends with it.
+        let done = acknowledged.partition_point(|&end| end <= start + at);
         let mut crashed = Crashed {
             at,
-            acknowledged: acknowledged.partition_point(|&end| end <= state.operations()),
-            volume: state,
+            acknowledged: done,
+            volume: machine,
             modes: crashes(at + shift),
         };
         if slow() || at % 8 == 0 {
@@ -66,6 +70,7 @@ pub(crate) fn each_crash(
             crashed.volume.fail_after(at, Failure::Crash);
             crashed.acknowledged = 0;
             work(&crashed.volume, &mut || crashed.acknowledged += 1);
+            assert_eq!(crashed.acknowledged, done, "operation {at}");
         }
         check(crashed);
     }

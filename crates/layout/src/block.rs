@@ -226,8 +226,8 @@ mod tests {
     fn wrong_size_is_refused() {
         let error = check(&[0; 100], 2, "f").unwrap_err();
         assert_eq!(
-            error.to_string().split(';').next().unwrap(),
-            "f: truncated at offset 8192: 4096 bytes expected, 100 found"
+            error.to_string().split(". ").next().unwrap(),
+            "f: truncated at offset 8192; 4096 bytes expected, 100 found"
         );
         check(&[], u64::MAX, "f").unwrap_err();
     }

@@ -487,7 +487,7 @@ mod tests {
             text.contains("writer feature bit 63 at offset 24"),
             "{text}"
         );
-        assert!(text.contains("to write to it"), "{text}");
+        assert!(text.contains("cannot write to the file"), "{text}");
     }
 
     #[test]
@@ -509,7 +509,7 @@ mod tests {
         let text = FileHeader::decode_as(FileKind::Graph, &sample().encode(), "f")
             .unwrap_err()
             .to_string();
-        assert!(text.contains("is codes, graph expected"), "{text}");
+        assert!(text.contains("is codes; graph expected"), "{text}");
     }
 
     #[test]

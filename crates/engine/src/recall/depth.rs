@@ -14,8 +14,6 @@ pub(crate) struct Depth {
     /// Distances, ascending, each with the depth there, which never falls.
     points: [(f32, f32); POINTS],
     count: usize,
-    /// How many of the points were measured. The others extend the curve.
-    measured: usize,
 }
 
 impl Depth {
@@ -23,11 +21,7 @@ impl Depth {
     pub(crate) fn all(count: usize) -> Self {
         let mut points = [(0.0, 0.0); POINTS];
         points[0] = (0.0, count.max(1) as f32);
-        Self {
-            points,
-            count: 1,
-            measured: 1,
-        }
+        Self { points, count: 1 }
     }
 
     /// The depth for a recall target, from a measurement with rows of the index. `lists` are its
@@ -69,7 +63,6 @@ impl Depth {
         let mut depth = Self {
             points: [(0.0, 0.0); POINTS],
             count: 0,
-            measured: 0,
         };
         // If there are more buckets than points, every `step`-th is taken, and always the last. One
         // point stays free for farther queries.
@@ -83,7 +76,6 @@ impl Depth {
             depth.points[depth.count] = (band.distance, deepest);
             depth.count += 1;
         }
-        depth.measured = depth.count;
         depth
     }
 
@@ -105,13 +97,6 @@ impl Depth {
     pub(crate) fn most(&self) -> usize {
         let last = self.points[..self.count].last();
         last.map_or(1, |&(_, depth)| depth.ceil() as usize)
-    }
-
-    /// The mean depth of the measured queries. Buckets have equal numbers of queries.
-    pub(crate) fn typical(&self) -> usize {
-        let measured = &self.points[..self.measured];
-        let sum: f32 = measured.iter().map(|&(_, depth)| depth).sum();
-        (sum / measured.len().max(1) as f32).ceil().max(1.0) as usize
     }
 
     /// The depth of a query whose k-th answer, or nearest head, has this distance.
@@ -218,7 +203,6 @@ mod tests {
         let rising = depth([&[0.95, 1.0, 1.0, 1.0], &[0.9, 0.95, 0.99, 1.0]]);
         let of = [1.0, 2.0, 2.5, 3.0, 9.0].map(|distance| rising.of(distance));
         assert_eq!(of, [10, 20, 25, 30, 30]);
-        assert_eq!((rising.typical(), Depth::all(7).typical()), (15, 7));
         let level = Depth::level(
             &lists,
             &table(&[(1.0, &[0.95; 4]), (2.0, &[0.9, 0.95, 1.0, 1.0])]),

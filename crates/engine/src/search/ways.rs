@@ -176,12 +176,10 @@ pub(super) fn choose(
     way: Option<Way>,
     plan: &mut Plan,
 ) -> Explained {
-    if let Ends::AtDepth(depth) = plan.ends {
-        // Depth by distance was measured among all vectors, and the matches are farther. So each
-        // query takes the same list. The list of the farthest queries would find more than is asked
-        // for: on photo-sift-1m .998 of .95, in twice the reads.
+    if let Ends::AtDepth(_) = plan.ends {
+        // The depth was measured among all vectors. The longest list that it may take finds as much
+        // among some of them.
         plan.ends = Ends::WithItsList;
-        plan.list = plan.list.min(depth.typical());
     }
     // The distance of the nearest head says nothing about the distance of the matches.
     plan.probe_depth = None;

@@ -664,7 +664,7 @@ fn crash_in_calls(
         make_calls(calls, case, volume, folder, acknowledge);
     };
     let mut count = 0;
-    let operations = each_crash(before, shift, work, |crashed| {
+    let operations = each_crash(before, shift, calls.len(), work, |crashed| {
         let (at, done) = (crashed.at, crashed.acknowledged);
         let mut model = first.clone();
         calls[..done].iter().for_each(|call| call.apply(&mut model));

@@ -630,7 +630,7 @@ fn what_is_wrong_with_a_node_is_named() {
             layout,
             &change,
             list,
-            &["node 37 has a list that does not decode", "cut"],
+            &["node 37 has a list that does not decode", "truncated"],
         );
         let change = of(|node| node.list_code = |code| code[0] |= 0x60);
         says(
@@ -828,7 +828,7 @@ fn models_decode_and_are_for_these_vectors() {
     let words = [
         "model 1 of the vectors",
         "F32 vectors of 6 dimensions",
-        "f32, of 5",
+        "f32 vectors of 5",
     ];
     says(Layout::Packed, &change, "directory", &words);
     let change = |part: Part<'_>| {

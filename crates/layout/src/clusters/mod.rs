@@ -226,7 +226,7 @@ mod tests {
         }
         let other = ClusterShape::from_header(&right, FileKind::Postings, "g").unwrap_err();
         assert!(
-            other.to_string().contains("is grouped, postings expected"),
+            other.to_string().contains("is grouped; postings expected"),
             "{other}"
         );
     }

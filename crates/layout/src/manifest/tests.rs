@@ -221,7 +221,7 @@ fn newer_version_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        text.starts_with("a.idx/MANIFEST: unknown format version 5 at offset 18 (4 is the newest"),
+        text.starts_with("a.idx/MANIFEST: unknown format version 5 at offset 18; 4 is the newest"),
         "{text}"
     );
     let mut value = body(&sample());

@@ -1021,7 +1021,7 @@ fn header_round_trip_and_contradictions() {
             .unwrap_err()
             .to_string();
         assert!(
-            text.contains("is graph, packed, adjacency, layered or vectors expected"),
+            text.contains("is graph; packed, adjacency, layered or vectors expected"),
             "{text}"
         );
     }

@@ -126,8 +126,9 @@ struct State {
     /// Bytes of blocks that files have released since the disk is full, and that can be reserved
     /// for others.
     freed: u64,
-    /// With [`record`](SimVolume::record), a copy of the state before each operation.
-    recorded: Option<Vec<State>>,
+    /// With [`record`](SimVolume::record), a copy of the state before each operation, and whether
+    /// the operation is a sync.
+    recorded: Option<Vec<(State, bool)>>,
 }
 
 /// Combines the disks of a machine into one volume.
@@ -192,10 +193,10 @@ impl State {
         }
     }
 
-    /// Records the state, if states are recorded.
-    fn record(&mut self) {
+    /// Records the state before an operation, if states are recorded.
+    fn record(&mut self, is_sync: bool) {
         if let Some(mut recorded) = self.recorded.take() {
-            recorded.push(self.unlocked());
+            recorded.push((self.unlocked(), is_sync));
             self.recorded = Some(recorded);
         }
     }
@@ -223,7 +224,7 @@ impl State {
         space: Option<u64>,
     ) -> Result<Verdict, TierError> {
         self.alive(name)?;
-        self.record();
+        self.record(matches!(operation, Operation::Sync | Operation::SyncNames));
         let number = self.operations;
         // The operation at which the machine crashes is the last one counted.
         self.operations += 1;
@@ -446,22 +447,24 @@ impl SimVolume {
         Self::with(copy, self.join())
     }
 
-    /// From now on the volume records its state before each operation. A crash at any of them can
-    /// then be tried without a second run: [`crash_image`](SimVolume::crash_image) of a recorded
-    /// state.
+    /// From now on the volume records its state before each operation, so that a crash during any
+    /// of them can be tried without a second run ([`crashed`](SimVolume::crashed)).
     pub fn record(&self) {
         self.lock_state().recorded = Some(Vec::new());
     }
 
-    /// Ends the recording. Returns the state before each operation since then, and the last one, as
-    /// independent volumes.
-    pub fn recorded(&self) -> Vec<SimVolume> {
+    /// Ends the recording. Returns the machine after a crash during each operation since then, as
+    /// independent volumes. Such a machine has the change of its operation, not yet durable. A sync
+    /// has made nothing durable.
+    pub fn crashed(&self) -> Vec<SimVolume> {
         let mut state = self.lock_state();
-        state.record();
+        state.record(false);
         let states = state.recorded.take().unwrap_or_default();
-        let volumes = states
-            .into_iter()
-            .map(|state| Self::with(state, self.join()));
+        let operations = states.windows(2).map(|pair| match &pair[0] {
+            (before, true) => before,
+            (_, false) => &pair[1].0,
+        });
+        let volumes = operations.map(|state| Self::with(state.unlocked(), self.join()));
         volumes.collect()
     }
 }

@@ -512,8 +512,9 @@ impl LiveIndex {
     /// As for [`Index::measure_recall`]. [`Error::Restless`] if merges ended again and again, or if
     /// ids were replaced so often that the vectors of the moment are not known any more.
     pub fn measure_recall(&self, progress: &dyn Progress) -> Result<LiveRecall, Error> {
-        let index = self.index();
-        self.measure_recall_by(index.watch()?, progress)
+        // The index of this moment is not kept, since a merge may replace it.
+        let watch = self.index().watch()?.clone();
+        self.measure_recall_by(&watch, progress)
     }
 
     /// As [`measure_recall`](LiveIndex::measure_recall), by a watch that the index need not have
@@ -536,8 +537,8 @@ impl LiveIndex {
     /// # Errors
     /// As for [`Index::measure_recall_in_background`].
     pub fn measure_recall_in_background(self: &Arc<Self>) -> Result<(), Error> {
-        let index = self.index();
-        self.measure_recall_in_background_by(index.watch()?)
+        let watch = self.index().watch()?.clone();
+        self.measure_recall_in_background_by(&watch)
     }
 
     /// The same, by a watch that the index need not have been opened with.
