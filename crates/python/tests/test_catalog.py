@@ -327,7 +327,7 @@ def test_a_change_for_which_there_is_no_room_is_refused(own, small):
     index = catalog["spring"]
     before = catalog.memory_bytes
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"a change of the index .*spring takes alone. Give at least that much"):
+        with pytest.raises(ValueError, match=r"a change of the index .*spring alone. Give at least that much"):
             index.insert(small[:1], ids=[5000])
     assert catalog.memory_bytes == before and len(index) == 667
     assert index.search(small[1], 1, list_size=50)[1][0] == 0

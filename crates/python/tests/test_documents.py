@@ -152,7 +152,7 @@ def test_what_only_a_build_needs_is_left_to_it(documents, tmp_path):
 def test_every_choice_of_a_build_is_one_of_documents(tmp_path):
     """What a store hands on to a build, it checks by a signature that has to have the same choices."""
     checks = {name: field.default for name, field in inspect.signature(stratann._stratann.check_build).parameters.items()}
-    assert set(store._OF_BUILD) | {"metric", "dimension", "memory"} == set(checks)
+    assert set(store._OF_BUILD) | {"metric", "dimension", "memory", "watch_recall"} == set(checks)
     of_build = inspect.signature(stratann.build).parameters
     assert {name: of_build[name].default for name in store._OF_BUILD} == {name: checks[name] for name in store._OF_BUILD}
 

@@ -187,7 +187,7 @@ mod tests {
             assert!(error.len() > 10, "{text}: {error}");
         }
         assert!(parse("12 parsecs").unwrap_err().contains("parsecs"));
-        assert!(parse("0").unwrap_err().contains("leave the option out"));
+        assert!(parse("0").unwrap_err().contains("Leave the option out"));
     }
 
     #[test]
