@@ -70,7 +70,8 @@ pub(crate) fn each_crash(
             crashed.volume.fail_after(at, Failure::Crash);
             crashed.acknowledged = 0;
             work(&crashed.volume, &mut || crashed.acknowledged += 1);
-            assert_eq!(crashed.acknowledged, done, "operation {at}");
+            // More, if a call heeds no failure of its last operations, such as removals.
+            assert!(crashed.acknowledged >= done, "operation {at}");
         }
         check(crashed);
     }
