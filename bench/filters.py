@@ -17,7 +17,7 @@ uses files and indexes again that exist already.
   row's cluster of a hundred.
 - package-text: the tags of a row are the words of its sentence with three letters or more. The
   filter of a query is one or two words of its own sentence. Queries are grouped by the number of
-  matching rows.
+  matching rows. A number from 0 to a million, as for photo-sift, gives broader filters.
 
 Brute force over the matching rows finds the exact answers (`stratann truth` of these rows alone).
 recall@10 counts answers that are as near as the true tenth. If fewer than ten rows match, it is the
@@ -48,6 +48,8 @@ import time
 
 SETS = {"package-text": ("fbin", 4, "cosine"), "photo-sift-100k": ("u8bin", 1, "l2"), "photo-sift-1m": ("u8bin", 1, "l2")}
 SELECTIVITIES = ["0.5", "0.2", "0.1", "0.05", "0.02", "0.01", "0.001", "0.0001", "0.00001"]
+# Selectivities of numbers on package-text, where few words are as broad.
+BROAD = ["1.0", "0.8", "0.5", "0.2"]
 # Shares of the labels of `--typed`.
 SHARES = ["0.5", "0.1", "0.01", "0.001", "0.0001", "0.00001"]
 NUMBERS = 1_000_000
@@ -256,7 +258,7 @@ class Bench:
         """Rows of package-text, and a filter for each query, grouped by the number of matches."""
         words_of = lambda text: sorted(set(re.findall(r"[a-z]{3,}", text.lower())))
         with open(os.path.join(self.data, "package-text.base.tsv"), encoding="utf-8") as file:
-            rows = [{"tags": words_of(line)} for line in file]
+            rows = [{"tags": words_of(line), "number": self.random.randrange(NUMBERS)} for line in file]
         with open(os.path.join(self.data, "package-text.query.txt"), encoding="utf-8") as file:
             sentences = [words_of(line) for line in file]
         rows_of = {}
@@ -275,7 +277,12 @@ class Bench:
             band = next((f"from {least}" for least in ("0.1", "0.01", "0.001", "0.0001") if share >= float(least)), "fewer" if matching else "none")
             if matching:
                 bands.setdefault(band, []).append((text, matching, [query]))
-        return rows, sorted(bands.items(), key=lambda band: -sum(len(part[1]) for part in band[1]) / len(band[1]))
+        broad = []
+        for share in BROAD:
+            below = round(float(share) * NUMBERS)
+            matching = [at for at, row in enumerate(rows) if row["number"] < below]
+            broad.append((f"number below, {share}", [(f"number < {below}", matching, self.asked)]))
+        return rows, broad + sorted(bands.items(), key=lambda band: -sum(len(part[1]) for part in band[1]) / len(band[1]))
 
     def search(self, sums, queries, text, matching, words):
         """Searches, and adds the recall and the costs."""

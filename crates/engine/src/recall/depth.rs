@@ -50,9 +50,14 @@ impl Depth {
     }
 
     /// The depth multiplied by `factor`.
-    pub(crate) fn times(mut self, factor: f64) -> Self {
+    pub(crate) fn times(self, factor: f64) -> Self {
+        self.map(|depth| depth * factor)
+    }
+
+    /// The curve with each depth replaced by `new` of it. `new` must never fall.
+    pub(crate) fn map(mut self, new: impl Fn(f64) -> f64) -> Self {
         for (_, depth) in &mut self.points[..self.count] {
-            *depth *= factor as f32;
+            *depth = new(f64::from(*depth)) as f32;
         }
         self
     }
@@ -97,6 +102,12 @@ impl Depth {
     pub(crate) fn most(&self) -> usize {
         let last = self.points[..self.count].last();
         last.map_or(1, |&(_, depth)| depth.ceil() as usize)
+    }
+
+    /// The mean depth of the curve's points, which stand for about equally many queries each.
+    pub(crate) fn typical(&self) -> f64 {
+        let depths = self.points[..self.count].iter().map(|&(_, depth)| f64::from(depth));
+        depths.sum::<f64>() / self.count.max(1) as f64
     }
 
     /// The depth of a query whose k-th answer, or nearest head, has this distance.

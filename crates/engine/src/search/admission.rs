@@ -76,6 +76,12 @@ impl<'a> Admission<'a> {
         self.among.map(|(nodes, _)| nodes)
     }
 
+    /// Whether there is a filter that `node` does not match.
+    #[inline]
+    pub(crate) fn filters_out(&self, node: u32) -> bool {
+        self.among.is_some_and(|(nodes, _)| !nodes.contains(node))
+    }
+
     /// The same admission without one node.
     pub(crate) fn without(self, left_out: Option<u32>) -> Self {
         Self { left_out, ..self }
@@ -115,6 +121,6 @@ impl<'a> Admission<'a> {
     /// Whether `node` may be an answer, apart from deletes.
     #[inline]
     fn may_be(&self, node: u32) -> bool {
-        self.left_out != Some(node) && self.among.is_none_or(|(nodes, _)| nodes.contains(node))
+        self.left_out != Some(node) && !self.filters_out(node)
     }
 }

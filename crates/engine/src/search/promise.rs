@@ -153,6 +153,24 @@ impl Promise {
         }
     }
 
+    /// Takes the distance by code of an expanded node that does not match the filter. Each node must
+    /// be given once.
+    ///
+    /// The depth for a recall target was measured among all vectors. So the distance of the k-th
+    /// nearest vector decides it, whether that vector matches or not.
+    pub(crate) fn passed(&mut self, estimate: f32) {
+        if self.depth.is_some() {
+            self.met(estimate + self.error.mean());
+        }
+    }
+
+    /// As [`passed`](Self::passed), with the exact distance of the node.
+    pub(crate) fn passed_exactly(&mut self, distance: f32) {
+        if self.depth.is_some() {
+            self.met(distance);
+        }
+    }
+
     /// Learns the error of one node's code: its exact distance minus its estimate.
     #[inline]
     pub(crate) fn learn(&mut self, error: f32) {

@@ -130,7 +130,7 @@ const GROWTH: f64 = -0.45;
 /// The least number of matches in the list for each answer, if the list without a filter is long
 /// enough. With one match for each answer, a walk finds 94 % of the nearest in tests. If the list
 /// is hardly longer than k, k and half of the remainder are enough.
-const LEAST: usize = 2;
+const LEAST: f64 = 2.0;
 
 /// The list size with which builds measure reads.
 const MEASURED: f64 = crate::measure::LIST as f64;
@@ -176,22 +176,25 @@ pub(super) fn choose(
     way: Option<Way>,
     plan: &mut Plan,
 ) -> Explained {
-    if let Ends::AtDepth(_) = plan.ends {
-        // The depth was measured among all vectors. The longest list that it may take finds as much
-        // among some of them.
-        plan.ends = Ends::WithItsList;
-    }
-    // The distance of the nearest head says nothing about the distance of the matches.
-    plan.probe_depth = None;
     let (all, nodes) = (index.nodes().max(1) as f64, matching.nodes.len() as f64);
     let share = (nodes / all).clamp(1.0 / all, 1.0);
     let list = plan.list as f64;
-    let grown = list * share.powf(GROWTH);
+    let grown = |list: f64| list * share.powf(GROWTH);
     let estimates = match index.kind() {
         Kind::Graph(graph) => {
             let k = plan.k as f64;
-            let least = (k + (list - k) / 2.0).clamp(1.0, LEAST as f64 * k);
-            let list = (grown * share).clamp(least.min(list), list).ceil();
+            let adapted = |list: f64| {
+                let least = (k + (list - k) / 2.0).clamp(1.0, LEAST * k);
+                (grown(list) * share).clamp(least.min(list), list).ceil()
+            };
+            // The expected list of a query, and the longest.
+            let (usual, list) = match &mut plan.ends {
+                Ends::AtDepth(depth) => {
+                    *depth = depth.map(adapted);
+                    (depth.typical(), depth.most() as f64)
+                }
+                Ends::WithItsList | Ends::WithoutPromise => (adapted(list), adapted(list)),
+            };
             let walked = (list / share).min(all);
             plan.list = list as usize;
             plan.walked = walked as usize;
@@ -254,15 +257,20 @@ pub(super) fn choose(
             };
             let further = blind / nodes.max(1.0) * further;
             Estimates {
-                within: costs(list) + further,
+                within: costs(usual) + further,
                 before,
             }
         }
         Kind::Clusters(clusters) => {
             let most = f64::from(clusters.clusters());
-            let probes = grown.ceil().min(most);
-            plan.list = probes as usize;
+            let adapted = |probes: f64| grown(probes).ceil().min(most);
+            plan.probe_depth = plan.probe_depth.map(|depth| depth.map(adapted));
+            plan.list = adapted(list) as usize;
             plan.walked = plan.list;
+            let probes = match plan.probe_depth {
+                Some(depth) => depth.typical(),
+                None => adapted(list),
+            };
             let before = match clusters.vectors {
                 // A vector is read with its cluster.
                 Vectors::Replicated => most,

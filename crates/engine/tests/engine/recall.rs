@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use stratann::{
-    BuildOptions, Element, ErrorKind, Index, Layout, LiveIndex, Matrix, Metric, OpenOptions,
-    Preset, Rerank, SearchOptions, SearchResults, Silent, Strategy, Update, WriteOptions,
-    brute_force, build, calibrate, verify,
+    BuildOptions, Element, ErrorKind, Filter, GroundTruth, Index, Layout, LiveIndex, Matrix, Metric,
+    OpenOptions, Preset, Rerank, Row, RowTable, SearchOptions, SearchResults, Silent, Strategy,
+    Update, Value, VectorSource, Way, WriteOptions, brute_force, build, build_with_rows, calibrate,
+    verify,
 };
 
 use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows};
@@ -205,6 +206,74 @@ fn every_layout_of_a_graph_is_asked_for_a_recall() {
         match apart {
             true => assert_eq!(few, many, "{layout}"),
             false => assert!(few < many, "{layout}: {few}, {many}"),
+        }
+    }
+}
+
+/// Rows with a number from 0 to 9.
+fn numbered(count: usize) -> RowTable {
+    let row = |at: usize| Row {
+        attributes: [("number".to_owned(), Value::Integer((at % 10) as i64))].into(),
+        payload: None,
+    };
+    RowTable::new((0..count).map(row).collect())
+}
+
+/// The true answers among the rows whose number is below `below`.
+fn truth_below(below: usize, queries: &Matrix) -> GroundTruth {
+    let base = head(SIFT_BASE, ROWS);
+    let matching: Vec<usize> = (0..ROWS).filter(|at| at % 10 < below).collect();
+    let bytes = matching.iter().flat_map(|&at| base.row(at).to_vec());
+    let some = Matrix::new(bytes.collect(), matching.len(), base.dim(), base.element()).unwrap();
+    let mut truth = brute_force(&some, queries, 10, Metric::L2, 2, &Silent).unwrap();
+    for id in &mut truth.ids {
+        *id = matching[*id as usize] as u64;
+    }
+    truth
+}
+
+#[test]
+fn a_search_with_a_filter_keeps_the_recall_and_ends_as_early() {
+    let root = tempfile::tempdir().unwrap();
+    let base = head(SIFT_BASE, ROWS);
+    let queries = head(SIFT_QUERIES, 100);
+    for layout in [Layout::Layered, Layout::Packed, Layout::Inline] {
+        let path = root.path().join(layout.to_string());
+        let options = options(Some(layout));
+        build_with_rows(&base, &numbered(ROWS), &path, &options, &Silent).unwrap();
+        let index = open(&path);
+        // One read at a time, so that no result depends on the order of completions.
+        let way = SearchOptions {
+            beam: Some(1),
+            way: Some(Way::Within),
+            ..asked(0.95)
+        };
+        let fixed = |list| SearchOptions {
+            recall: None,
+            list,
+            ..way
+        };
+        let plain = SearchOptions { way: None, ..way };
+        let plain = index.search(&queries, &plain).unwrap();
+        let longest = index.longest_list(&way).unwrap();
+        for below in [10, 8, 5] {
+            let filter = Filter::parse(&format!("number < {below}")).unwrap();
+            let found = index.search_filtered(&queries, &way, &filter).unwrap();
+            let truth = truth_below(below, &queries);
+            let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+            let all = index
+                .search_filtered(&queries, &fixed(longest), &filter)
+                .unwrap();
+            let hops = [&plain, &found, &all].map(|found| found.counters.hops);
+            println!("{layout}, {below} of 10: {recall}, {hops:?} nodes");
+            assert!(recall > 0.93, "{layout}, {below} of 10: {recall}");
+            // Every query used to take the longest list.
+            assert!(hops[1] < hops[2], "{layout}, {below} of 10: {hops:?}");
+            if below == 10 {
+                // A filter that all rows match is no filter.
+                assert_eq!(hops[0], hops[1], "{layout}");
+                assert_eq!(plain.distances, found.distances, "{layout}");
+            }
         }
     }
 }

@@ -53,8 +53,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 self.make_up_for(record.id, key);
             }
             if self.frontier.expanded(key) {
-                self.counters.hops += 1;
-                self.ranking.promise.expanded();
+                self.record_expansion(key);
                 self.list.clear();
                 self.list.extend_from_slice(&record.list);
                 return self.expand_list(page, key, &[]);
@@ -148,8 +147,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return Ok(());
         }
         let node = node_of(key);
-        self.counters.hops += 1;
-        self.ranking.promise.expanded();
+        self.record_expansion(key);
         let Setting { pages, timer, .. } = self.setting;
         timer.time(Part::Lists, || pages.list(node, record, &mut self.list))?;
         self.expand_list(page, key, record.codes)

@@ -125,6 +125,24 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
+    /// Records that a candidate was expanded. If it does not match the filter, its distance by code
+    /// shows how far the walk has come.
+    #[inline]
+    pub(super) fn record_expansion(&mut self, key: u64) {
+        self.counters.hops += 1;
+        let Self {
+            frontier, ranking, ..
+        } = self;
+        ranking.promise.expanded();
+        if ranking.promise.is_on() && ranking.admission().filters_out(node_of(key)) {
+            match frontier.note(key) {
+                Some(KeyIs::Estimated) => ranking.promise.passed(distance_of(key)),
+                Some(KeyIs::Exact) => ranking.promise.passed_exactly(distance_of(key)),
+                None => (),
+            }
+        }
+    }
+
     /// Takes the distance of a node on a shared page, where codes are elsewhere. `fresh` says that
     /// the node was new, and entered the list with this distance. Otherwise its key in the list is
     /// known only when the node is expanded.
@@ -133,6 +151,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.distances.push((node, distance));
         } else if self.ranking.admission().admits(id, node) {
             self.ranking.promise.met(distance);
+        } else if self.ranking.admission().filters_out(node) {
+            self.ranking.promise.passed_exactly(distance);
         }
     }
 
