@@ -310,6 +310,9 @@ impl Frontier {
         if self.refused == 0 || count == 0 {
             return place.saturating_add(count).min(self.end);
         }
+        if count >= self.live {
+            return self.end;
+        }
         let entries = self.entries.get(place..self.end).unwrap_or_default();
         let live = entries
             .iter()
@@ -340,14 +343,17 @@ impl Frontier {
     }
 
     /// As [`take_unread`](Self::take_unread), among the nearest `depth` candidates that count.
-    /// Those behind them stay unread.
-    pub(crate) fn take_unread_among(&mut self, depth: usize) -> Option<u64> {
-        // Candidates known to be no answers are skipped, and do not count towards the depth.
+    /// Candidates behind them stay unread. Of the candidates before them that are known to be no
+    /// answer, only the nearest are taken: a share of `through`, and all among the nearest `depth`.
+    pub(crate) fn take_unread_among(&mut self, depth: usize, through: f64) -> Option<u64> {
         let until = self.behind(0, depth);
+        let live = depth.min(self.live);
+        let others = until.saturating_sub(live);
+        let through = (live + (others as f64 * through).ceil() as usize).max(depth);
         while self.cursor < until {
             let (place, entry) = (self.cursor, &mut self.entries[self.cursor]);
             self.cursor += 1;
-            if entry.state == State::Unread {
+            if entry.state == State::Unread && (place < through || !entry.is(REFUSED)) {
                 entry.state = State::Reading;
                 return Some(self.keys[place]);
             }
@@ -566,6 +572,38 @@ mod tests {
         assert_eq!(frontier.note(key(4.0, 3)), Some(KeyIs::Exact));
         assert_eq!(frontier.note(key(6.0, 4)), None);
         assert_eq!(frontier.note(key(7.0, 7)), None);
+    }
+
+    #[test]
+    fn of_candidates_that_are_no_answers_only_the_nearest_are_taken() {
+        // Every fourth candidate may be an answer.
+        let filled = |count: u32| {
+            let mut frontier = Frontier::default();
+            frontier.clear(8, 1, 64);
+            for node in 0..count {
+                let distance = node as f32;
+                frontier.insert_unless(key(distance, node), |node| !node.is_multiple_of(4));
+            }
+            frontier
+        };
+        let taken = |mut frontier: Frontier, depth, through| {
+            let next = || frontier.take_unread_among(depth, through).map(node_of);
+            std::iter::from_fn(next).collect::<Vec<u32>>()
+        };
+        // The fifth that counts is at 16, and 12 of the 17 candidates up to it do not count.
+        assert_eq!(taken(filled(64), 5, 1.0), (0..=16).collect::<Vec<_>>());
+        let half = (0..=10).chain([12, 16]).collect::<Vec<_>>();
+        assert_eq!(taken(filled(64), 5, 0.5), half);
+        // At least as many as without a filter.
+        assert_eq!(taken(filled(64), 5, 0.0), [0, 1, 2, 3, 4, 8, 12, 16]);
+        // Too few count: all candidates are before the end, and half of the others are taken.
+        let few = (0..=12).chain([16]).collect::<Vec<_>>();
+        assert_eq!(taken(filled(19), 8, 0.5), few);
+        // A nearer candidate is taken when it comes.
+        let mut frontier = filled(64);
+        while frontier.take_unread_among(5, 0.5).is_some() {}
+        frontier.insert_unless(key(0.5, 99), |_| true);
+        assert_eq!(frontier.take_unread_among(5, 0.5).map(node_of), Some(99));
     }
 
     #[test]

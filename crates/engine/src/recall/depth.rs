@@ -104,9 +104,12 @@ impl Depth {
         last.map_or(1, |&(_, depth)| depth.ceil() as usize)
     }
 
-    /// The mean depth of the curve's points, which stand for about equally many queries each.
+    /// About the mean depth of all queries: the mean of the curve's points, which stand for about
+    /// equally many queries each.
     pub(crate) fn typical(&self) -> f64 {
-        let depths = self.points[..self.count].iter().map(|&(_, depth)| f64::from(depth));
+        let depths = self.points[..self.count]
+            .iter()
+            .map(|&(_, depth)| f64::from(depth));
         depths.sum::<f64>() / self.count.max(1) as f64
     }
 
@@ -202,6 +205,11 @@ mod tests {
         let most = |least| Depth::new(&[4, 8], &table(&[(1.0, &[1.0, 1.0])]), 0.5, least).most();
         assert_eq!([most(10), most(1)], [10, 4]);
         assert_eq!((Depth::all(7).of(3.0), Depth::all(0).most()), (7, 1));
+        // The points are at 10, 20 and 20, and at 20 for farther queries.
+        assert_eq!((depth.typical(), Depth::all(7).typical()), (17.5, 7.0));
+        let half = depth.times(0.5);
+        let of = [1.0, 1.5, 2.0].map(|distance| half.of(distance));
+        assert_eq!((of, half.most()), ([5, 8, 10], 10));
     }
 
     #[test]

@@ -609,6 +609,7 @@ impl Index {
             parts: options.parts,
             way: Way::Within,
             walked: list,
+            through: 1.0,
             longest: usize::MAX,
         };
         plan.further = further(self, &plan);

@@ -101,6 +101,8 @@ pub(crate) struct Setting<'a, N> {
     /// The number of nodes that a walk is expected to visit. It applies if it is more than the list
     /// size.
     pub(crate) walked: usize,
+    /// The share of the candidates that do not count which a walk expands, the nearest first.
+    pub(crate) through: f64,
     pub(crate) timer: &'a Timer,
 }
 

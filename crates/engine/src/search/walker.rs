@@ -70,6 +70,9 @@ pub(crate) struct Plan {
     /// The number of nodes that a walk is expected to visit: its list, and the nodes around it that
     /// do not match the filter.
     pub(crate) walked: usize,
+    /// The share of the nodes without a match that a walk expands, of all that are nearer than the
+    /// last match of its list. It is 1 without a filter.
+    pub(crate) through: f64,
     /// The longest list for a walk that begins again because it found too few answers.
     pub(crate) longest: usize,
 }
@@ -133,6 +136,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
             hold: plan.hold,
             candidates: plan.candidates,
             walked: plan.walked,
+            through: plan.through,
             timer,
         };
         // A walk that holds its pages needs only their lists.

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use stratann::{
-    BuildOptions, Element, ErrorKind, Filter, GroundTruth, Index, Layout, LiveIndex, Matrix, Metric,
-    OpenOptions, Preset, Rerank, Row, RowTable, SearchOptions, SearchResults, Silent, Strategy,
-    Update, Value, VectorSource, Way, WriteOptions, brute_force, build, build_with_rows, calibrate,
-    verify,
+    BuildOptions, Element, ErrorKind, Filter, GroundTruth, Index, Layout, LiveIndex, Matrix,
+    Metric, OpenOptions, Preset, Rerank, Row, RowTable, SearchOptions, SearchResults, Silent,
+    Strategy, Update, Value, VectorSource, Way, WriteOptions, brute_force, build, build_with_rows,
+    calibrate, verify,
 };
 
 use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows};

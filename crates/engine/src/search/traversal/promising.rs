@@ -14,15 +14,18 @@ use crate::frontier::KeyIs;
 impl<'a, N: NodePages> Traversal<'a, N> {
     /// Takes the nearest candidate that has not been requested, while `on_their_way` reads are in
     /// flight. If the search may stop early, the candidate must have promise. With a recall target,
-    /// it must be within the depth.
+    /// it must be within the depth. If it does not match the filter, it must be among those that the
+    /// walk goes through.
     #[inline]
     pub(crate) fn take(&mut self, on_their_way: usize) -> Option<u64> {
-        if let Some(depth) = self.ranking.promise.depth() {
-            return self.frontier.take_unread_among(depth);
+        if let Some(bounds) = self.ranking.promise.bounds(on_their_way) {
+            return self.frontier.take_unread_within(&bounds);
         }
-        match self.ranking.promise.bounds(on_their_way) {
+        let through = self.setting.through;
+        match self.ranking.promise.depth() {
+            Some(depth) => self.frontier.take_unread_among(depth, through),
+            None if through < 1.0 => self.frontier.take_unread_among(self.length, through),
             None => self.frontier.take_unread(),
-            Some(bounds) => self.frontier.take_unread_within(&bounds),
         }
     }
 

@@ -452,6 +452,7 @@ impl Direct {
                 hold: true,
                 parts: false,
                 way: crate::search::Way::Within,
+                through: 1.0,
                 walked: list,
                 longest: usize::MAX,
             },
