@@ -19,7 +19,7 @@ pub struct CreateArguments {
     #[arg(short, long, value_name = "N", value_parser = at_least_one, visible_alias = "dim")]
     pub dimension: usize,
 
-    /// Element type of the vectors; numpy's names are accepted too
+    /// Element type of the vectors, by the names below or by numpy's names
     #[arg(long, value_name = "TYPE", value_parser = names::element(), default_value = "f32",
           visible_aliases = ["element", "data-type"])]
     pub dtype: Element,
@@ -34,11 +34,13 @@ pub struct CreateArguments {
     #[arg(long)]
     pub overwrite: bool,
 
-    /// Leaves an existing index unchanged, if it has this dimension, element type and metric
+    /// If the index exists and has this dimension, element type and metric, leaves it unchanged
+    /// instead of failing
     #[arg(long, conflicts_with = "overwrite")]
     pub exist_ok: bool,
 
-    /// Prints the report as one JSON object, with there_already true if the index existed
+    /// Prints the report as one JSON object. Its key there_already is true if the index existed
+    /// before
     #[arg(long)]
     pub json: bool,
 }
