@@ -241,7 +241,7 @@ fn several_indexes_are_asked_with_a_filter_as_one() {
 
     let matching = 2 * matching(0..ROWS).len();
     let said = search(&["plain", "index", "again"], FILTER, &["--explain"]).stdout;
-    let first = format!("{matching} vectors match; found by ");
+    let first = format!("{matching} vectors match; filter strategy ");
     assert!(said.contains(&first), "{said}");
     assert!(
         said.contains(" in 3 indexes") || said.contains(" indexes, before in "),
@@ -578,7 +578,7 @@ fn a_search_says_how_it_found_what_matches() {
     let matching = matching(0..ROWS).len();
     assert!(
         said.stdout
-            .contains(&format!("{matching} vectors match; found by ")),
+            .contains(&format!("{matching} vectors match; filter strategy ")),
         "{}",
         said.stdout
     );
