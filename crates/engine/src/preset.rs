@@ -84,10 +84,10 @@ named! {
     pub enum Compression, "compression" {
         /// Uncompressed vectors. Lists are uncompressed in the coupled and inline layouts and
         /// nearly so in csr. In other layouts they are Elias–Fano codes.
-        Raw = "raw", "Vectors uncompressed; lists uncompressed in the layouts coupled, inline and csr, else Elias-Fano codes",
+        Raw = "raw", "Uncompressed vectors; lists too if coupled, else Elias-Fano",
         /// DecoupleVS §3.2: Elias–Fano; XOR with the chunk's base vector where that helps, one
         /// Huffman table a segment.
-        Paper = "paper", "Lists as Elias-Fano codes; vectors Huffman-coded, after XOR with a base vector where that helps (DecoupleVS)",
+        Paper = "paper", "Elias-Fano lists, Huffman-coded vectors, XORed with a base where that helps (DecoupleVS)",
         /// The codec that makes each list shortest, and the one that makes a sample of each segment
         /// shortest.
         Best = "best", "For each list and each segment of vectors, the codec that makes it shortest",
