@@ -617,7 +617,7 @@ mod tests {
         // 29 seconds in six panels, and one dot a run in the legend.
         assert_eq!(picture.matches("<circle").count(), 29 * 6 + 2);
         assert!(picture.contains("diskann &lt;merging&gt;, 32 s, a merge: P50"));
-        assert!(picture.contains("dots: a merge goes on") && picture.contains(">60</text>"));
+        assert!(picture.contains("dots: a merge is running") && picture.contains(">60</text>"));
         assert!(!picture.contains("NaN") && !picture.contains("recall@10"));
     }
 

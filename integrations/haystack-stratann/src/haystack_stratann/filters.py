@@ -1,7 +1,9 @@
 """Translates Haystack's filters to StratANN's. A filter that the index cannot evaluate is refused.
 
-    {"field": "meta.year", "operator": ">=", "value": 2020} a comparison {"operator": "AND",
-    "conditions": [.., ..]} AND, OR; NOT excludes documents that match all conditions
+    {"field": "meta.year", "operator": ">=", "value": 2020}    a comparison
+    {"operator": "AND", "conditions": [.., ..]}                AND, OR, or NOT
+
+NOT matches the documents that do not match all of its conditions.
 
 Texts in ISO 8601 are times for > >= < <=. Such a text equals another text with the same time.
 Without a zone they are UTC.

@@ -6,8 +6,8 @@ FOLDER.building/lock           held (flock) by the process that builds
 FOLDER.building/RUN/catalog/   the future FOLDER: codebook, shards.json, shard-00000, ..
 FOLDER.building/RUN/tries/     the folders of tasks; a task that died leaves its own here, and the
                                next task of its shard removes it
-FOLDER.replaced-RUN the previous catalog, during the exchange; if it is cut off, the next build
-completes it
+FOLDER.replaced-RUN            the previous catalog, during the exchange of catalogs; the next build
+                               completes an exchange that was cut off
 ```
 
 A shard gets into `catalog` by a rename as well. Two tasks may build the same shard, for example
