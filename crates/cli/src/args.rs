@@ -309,7 +309,7 @@ pub struct PlanArguments {
     /// The file of vectors to index
     pub base: PathBuf,
 
-    /// If BASE is a Parquet file: the column of the vectors
+    /// The column of the vectors, if BASE is a Parquet file
     #[arg(long = "vectors", value_name = "COLUMN")]
     pub column: Option<String>,
 
@@ -994,7 +994,7 @@ pub struct TruthArguments {
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub first_id: u64,
 
-    /// A file with the id of each row, as for `build --ids`
+    /// The ids of the rows, as for `build`
     #[arg(long, value_name = "FILE", conflicts_with = "first_id")]
     pub ids: Option<PathBuf>,
 

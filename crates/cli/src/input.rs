@@ -1,4 +1,4 @@
-//! Reads the vectors of a build or an insert, with their ids and attributes, from files.
+//! The vectors of a build or an insert, with their ids and attributes, from the files of a call.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::parquet::{self, Target, Wanted};
 /// Vectors, with their ids and attributes.
 pub struct Input {
     pub vectors: Box<dyn VectorSource>,
-    /// The ids, if the call has any.
+    /// The ids that were given.
     pub ids: Option<Vec<u64>>,
     pub rows: Option<JsonRows>,
 }
@@ -21,23 +21,23 @@ pub struct Input {
 pub struct Files<'a> {
     /// The file of vectors.
     pub vectors: &'a Path,
-    /// The column of vectors, if the file is a Parquet file.
+    /// The column of vectors, of a Parquet file.
     pub column: Option<&'a str>,
-    /// The file of ids, or the name of the column of ids if vectors come from a column.
+    /// The file of ids, or the column of them if there is a column of vectors.
     pub ids: Option<&'a Path>,
     pub rows: &'a RowArguments,
     /// Whether the file of vectors may have no rows.
     pub even_empty: bool,
-    /// The index directory, and the cap on the memory of the process.
+    /// The index, and the cap of the process.
     pub index: &'a Path,
     pub memory: Option<u64>,
 }
 
 impl Files<'_> {
-    /// Opens the files. If one Parquet file has vectors and attributes, it is read once.
+    /// Opens them. A Parquet file is read once, also where it has the attributes too.
     ///
     /// # Errors
-    /// A file cannot be read, or the files do not fit together.
+    /// One of them cannot be read, or they do not fit together.
     pub fn open(&self, progress: &dyn Progress) -> Result<Input, Failure> {
         let target = Target {
             index: self.index,
@@ -52,7 +52,7 @@ impl Files<'_> {
             Some((_, Some(name))) => Some(("--ids", name)),
             Some((ids, None)) => {
                 return Err(Failure::Wrong(format!(
-                    "--ids {} is not UTF-8; with --vectors it names a column. Give the name of a column of {}",
+                    "--ids {} is no name in UTF-8; with --vectors it names a column. Give one of {}",
                     ids.display(),
                     self.vectors.display()
                 )));
@@ -85,8 +85,7 @@ impl Files<'_> {
         })
     }
 
-    /// Opens a file of vectors that is no Parquet file, with separate files of ids and of
-    /// attributes.
+    /// Opens a file of vectors, and one for each other thing.
     fn separate(&self, target: Target) -> Result<Input, Failure> {
         if parquet::is_named(self.vectors) {
             return Err(without_column(self.vectors));
@@ -118,8 +117,8 @@ fn without_column(file: &Path) -> Failure {
         false => format!(": {}", columns.join(" or ")),
     };
     Failure::Wrong(format!(
-        "{} is a Parquet file, and no option names its column of vectors. Name the column with \
-          --vectors{there}",
+        "{} is a Parquet file, and no option says which of its columns has the vectors. Name it with \
+         --vectors{there}",
         file.display()
     ))
 }
@@ -130,10 +129,10 @@ fn same(one: &Path, other: &Path) -> bool {
     one == other || real(one).is_some_and(|one| Some(one) == real(other))
 }
 
-/// Reads the attributes that `set-attributes` sets, and the id of the vector of each row.
+/// The attributes that `set-attributes` sets, and as many ids of their vectors.
 ///
 /// # Errors
-/// A file cannot be read, or the files do not fit together.
+/// A file cannot be read, or they do not fit together.
 pub fn attributes(
     arguments: &SetAttributesArguments,
     progress: &dyn Progress,
@@ -166,7 +165,7 @@ pub fn attributes(
     Ok((of_file(&arguments.rows, contents.rows)?, ids))
 }
 
-/// Opens the attributes of `vectors` vectors, in a file of JSON lines or in a Parquet file.
+/// The attributes of so many vectors, in a file of JSON lines or Parquet.
 fn rows_of(
     file: &Path,
     columns: &JsonColumns,
@@ -184,7 +183,7 @@ fn rows_of(
     of_file(file, parquet::read(file, &wanted, target)?.rows)
 }
 
-/// The rows of a Parquet file, which must have attributes.
+/// The rows of a Parquet file, which were wanted.
 fn of_file(file: &Path, rows: Option<JsonRows>) -> Result<JsonRows, Failure> {
     let none = || Failure::Failed(format!("{}: it has no rows of attributes", file.display()));
     rows.ok_or_else(none)

@@ -368,8 +368,7 @@ fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Pres
     }
 }
 
-/// The failure of a search. If the value that the engine refused came from `--preset`, the message
-/// names that option.
+/// The reason of a refusal. If the refused argument came from --preset, it names that option.
 fn refused(error: Error, arguments: &SearchArguments) -> Failure {
     let (Error::Unfit { what, reason, .. }, Some(preset)) = (&error, arguments.preset) else {
         return error.into();

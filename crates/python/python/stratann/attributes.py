@@ -77,7 +77,7 @@ def several(given: Any, asked: str) -> List[Any]:
     would take its characters for the values.
     """
     if isinstance(given, (str, bytes, bytearray)):
-        raise TypeError(f"{asked}({given!r}) would take each character as a value: pass a list, {asked}([{given!r}])")
+        raise TypeError(f"{asked}({given!r}) would ask for each character: pass a list, {asked}([{given!r}])")
     if not hasattr(given, "__iter__"):
         raise TypeError(f"{asked}({given!r}): pass a list of values, {asked}([{given!r}])")
     return list(given)
