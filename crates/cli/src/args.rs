@@ -223,17 +223,17 @@ pub struct ShapeArguments {
     #[arg(long, value_name = "FILE")]
     pub codebook: Option<PathBuf>,
 
-    /// The order of nodes on storage [default: the preset's]
+    /// The order of nodes on storage [default: set by the preset]
     #[arg(long, value_parser = names::order())]
     pub order: Option<Order>,
 
-    /// The layout of adjacency lists and vectors on storage [default: the preset's; the preset
+    /// The layout of adjacency lists and vectors on storage [default: set by the preset; the preset
     /// stratann chooses a layout by the vectors]
     #[arg(long, value_parser = names::layout())]
     pub layout: Option<Layout>,
 
-    /// The lossless compression of adjacency lists and vectors [default: the preset's; raw in the
-    /// coupled layout]
+    /// The lossless compression of adjacency lists and vectors [default: set by the preset; raw in
+    /// the coupled layout]
     #[arg(long, value_parser = names::compression())]
     pub compression: Option<Compression>,
 
@@ -448,15 +448,15 @@ pub struct SearchArguments {
     pub preset: Option<Preset>,
 
     /// W: the number of nodes that a search reads at once; for a pipelined search, the maximum
-    /// number [default: the preset's]
+    /// number [default: set by the preset]
     #[arg(short = 'W', long, value_name = "W", value_parser = beam, visible_alias = "beam-width")]
     pub beam: Option<usize>,
 
-    /// The search strategy: the order in which a search reads nodes [default: the preset's]
+    /// The search strategy: the order in which a search reads nodes [default: set by the preset]
     #[arg(long, value_parser = names::strategy())]
     pub strategy: Option<Strategy>,
 
-    /// Starts each search at nodes that the navigation graph finds [default: the preset's choice]
+    /// Starts each search at nodes that the navigation graph finds [default: set by the preset]
     #[arg(long, overrides_with = "no_nav")]
     pub nav: bool,
 
@@ -465,8 +465,7 @@ pub struct SearchArguments {
     #[arg(long, overrides_with = "nav")]
     pub no_nav: bool,
 
-    /// When a search reads a page, it uses every candidate on the page [default: the preset's
-    /// choice]
+    /// When a search reads a page, it uses every candidate on the page [default: set by the preset]
     #[arg(long, overrides_with = "no_whole_page")]
     pub whole_page: bool,
 
@@ -485,21 +484,21 @@ pub struct SearchArguments {
     pub in_flight: Option<usize>,
 
     /// B: the number of candidates in a batch of re-ranking, if whole vectors are stored apart from
-    /// adjacency lists [default: the preset's]
+    /// adjacency lists [default: set by the preset]
     #[arg(long, value_name = "B", value_parser = list_size)]
     pub rerank_batch: Option<usize>,
 
     /// Ends re-ranking after a batch if less than this share of the batch entered the results. With
-    /// 0, all candidates are re-ranked [default: the preset's]
+    /// 0, all candidates are re-ranked [default: set by the preset]
     #[arg(long, value_name = "F", value_parser = share)]
     pub benefit: Option<f64>,
 
-    /// The condition that ends re-ranking [default: the preset's]
+    /// The condition that ends re-ranking [default: set by the preset]
     #[arg(long, value_enum)]
     pub rerank: Option<RerankName>,
 
     /// After the walk of the graph, re-ranks this share of the candidate list, and at least k
-    /// candidates, in one batch. With 0, --rerank decides [default: the preset's]
+    /// candidates, in one batch. With 0, --rerank decides [default: set by the preset]
     #[arg(long, value_name = "F", value_parser = share)]
     pub rerank_ratio: Option<f64>,
 
@@ -916,7 +915,8 @@ pub struct WriteArguments {
     /// relocate: immediately; changed records are written together to free slots, as in OdinANN.
     /// accumulate: immediately; changed lists wait in memory, and many are written together.
     /// in-place: immediately; each changed list is written where it is, so memory does not grow.
-    /// rebalance: in groups; the clusters that they join are kept balanced [default: the preset's]
+    /// rebalance: in groups; the clusters that they join are kept balanced [default: set by the
+    /// preset]
     #[arg(long, value_name = "WAY", value_parser = names::update(), hide_possible_values = true)]
     pub update: Option<stratann::Update>,
 

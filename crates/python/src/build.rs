@@ -135,16 +135,16 @@ impl<'py> Vectors<'py> {
 ///     For the preset "distvs", whose codes have two precisions. "nested": the low code is the
 ///     first half of the high code. "separate": the low code is independent, half as long as the
 ///     high code, and takes additional memory. `code_bytes` is the length of the high code. None
-///     takes the preset's, "nested".
+///     takes the preset's value, "nested".
 /// codebook : str or os.PathLike, optional
 ///     A file that `stratann.train` wrote. The build then trains no codebook. Indexes of a
 ///     `Catalog` with the same codebook share one copy in RAM.
 /// order : str, optional
-///     The order of the nodes on storage, "locality" or "input". None takes the preset's.
+///     The order of the nodes on storage, "locality" or "input". None takes the preset's value.
 /// layout : str, optional
-///     The layout of a graph, or of clusters. None takes the preset's. The preset "stratann" takes
-///     "packed" for small vectors. For large vectors it takes "layered", or "decoupled" if two
-///     parts do not pay off for these vectors.
+///     The layout of a graph, or of clusters. None takes the preset's value. The preset "stratann"
+///     takes "packed" for small vectors. For large vectors it takes "layered", or "decoupled" if
+///     two parts do not pay off for these vectors.
 ///     - "coupled": vector and list side by side, uncompressed;
 ///     - "packed": vector and list side by side, compressed;
 ///     - "decoupled": lists and vectors apart, compressed;
@@ -156,7 +156,7 @@ impl<'py> Vectors<'py> {
 ///       cluster the numbers of its members;
 ///     - of clusters, "grouped": each vector once, in the group of one of its clusters.
 /// compression : str, optional
-///     "raw", "paper" (DecoupleVS) or "best"; all are lossless. None takes the preset's. The
+///     "raw", "paper" (DecoupleVS) or "best"; all are lossless. None takes the preset's value. The
 ///     layouts "coupled" and "inline" accept only "raw". The layout "layered" stores vectors in two
 ///     parts with each of the three.
 /// chunk : int or str, optional

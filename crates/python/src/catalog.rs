@@ -48,7 +48,7 @@ use crate::writer::closes;
 ///     part of `memory`.
 /// navigation : bool, optional
 ///     Whether searches will start from navigation graphs, so that `memory` reserves their bytes.
-///     None is the choice of each index's preset.
+///     None takes the value of each index's preset.
 /// place : dict or str, optional
 ///     The tier from which each role of every index is read, as in `open`.
 #[pyclass(frozen, mapping, module = "stratann")]

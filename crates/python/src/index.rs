@@ -155,27 +155,28 @@ impl Index {
     /// beam : int, optional
     ///     W, the number of nodes that are read at once.
     /// strategy : str, optional
-    ///     "best-first", "pipelined" or "press". None takes the preset's.
+    ///     "best-first", "pipelined" or "press". None takes the preset's value.
     /// navigation : bool, optional
     ///     Whether a search starts at nodes that the navigation graph finds. None takes the
-    ///     preset's choice.
+    ///     preset's value.
     /// whole_page : bool, optional
     ///     Whether a search uses all nodes of a page that it has read. None takes the preset's
-    ///     choice.
+    ///     value.
     /// rerank_batch : int, optional
     ///     B, the number of candidates in a batch of re-ranking by exact distance, if whole vectors
-    ///     are stored apart from adjacency lists (layout "decoupled"). None takes the preset's.
+    ///     are stored apart from adjacency lists (layout "decoupled"). None takes the preset's
+    ///     value.
     /// benefit : float, optional
     ///     Re-ranking ends after a batch if less than this share of the batch entered the results.
-    ///     With 0, all candidates are ranked. None takes the preset's.
+    ///     With 0, all candidates are ranked. None takes the preset's value.
     /// rerank : str, optional
     ///     The rule that ends re-ranking. "batches" ends it by `benefit`. "estimate" ranks the
     ///     first k + B candidates, and then only candidates that may still be nearer, by the error
-    ///     of the codes. None takes the preset's.
+    ///     of the codes. None takes the preset's value.
     /// rerank_ratio : float, optional
     ///     The share of the candidate list, and at least `k` candidates, that a search re-ranks in
     ///     one batch once the list is complete. With 0, `rerank` decides instead. None takes the
-    ///     preset's.
+    ///     preset's value.
     /// low_list : float, optional
     ///     With the strategy "press": the maximum length of the candidate list by codes of low
     ///     precision, as a multiple of `list_size`. None is 3; DistVS uses 2.
@@ -203,10 +204,10 @@ impl Index {
     ///     true `k` nearest vectors that searches find. Each query then gets the list size, or the
     ///     number of probes, that this recall takes. These numbers were measured when the index was
     ///     built, or by `stratann.calibrate` with your own queries. `recall` cannot be combined
-    ///     with `probes` or `stop_early`. Its `strategy` must find the same vectors as the
-    ///     preset's: "best-first" and "pipelined" find the same vectors, and "press" finds others.
-    ///     If vectors are stored apart from adjacency lists, as with "distvs" and "decouplevs",
-    ///     `recall` cannot be combined with options of re-ranking.
+    ///     with `probes` or `stop_early`. A `strategy` beside `recall` must find the same vectors
+    ///     as the preset's strategy: "best-first" and "pipelined" find the same vectors, and
+    ///     "press" finds others. If vectors are stored apart from adjacency lists, as with "distvs"
+    ///     and "decouplevs", `recall` cannot be combined with options of re-ranking.
     /// filter : str or stratann.Filter, optional
     ///     A condition that the attributes of results must match: "year >= 2020 and tags contains
     ///     'sea' and not sold == true". If at least `k` vectors match, a search returns `k`
@@ -1339,8 +1340,7 @@ impl Index {
 ///     The size of the cache as a number of nodes, or in percent of the vectors: "1%".
 /// navigation : bool, optional
 ///     Whether searches will start from the navigation graph, so that `memory` reserves its bytes.
-///     None is the preset's choice. Without `memory` the graph is available to every search that
-///     asks for it.
+///     None takes the preset's value. Without `memory`, every search can use the graph.
 /// place : dict or str, optional
 ///     The tier from which each role ("topology", "vectors") is read: {"topology":
 ///     "mapped:/dev/shm/x", "vectors": "dram"}, or the same as

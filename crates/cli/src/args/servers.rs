@@ -360,7 +360,8 @@ pub(super) fn host_and_port(text: &str) -> Result<String, String> {
     }
 }
 
-/// Servers as clients name them. All are in one argument, so that the next argument is no server.
+/// The names of servers, as a client types them. One argument has all of them, so the next argument
+/// is no server.
 #[derive(Clone, Debug)]
 pub struct ServerList(pub Vec<String>);
 

@@ -512,7 +512,7 @@ class _Role:
 
 
 class _Memory(_Role):
-    """The memory server. It also keeps the facts of the cluster."""
+    """The memory server. This actor also stores the facts of the cluster."""
 
     def __init__(self, path: pathlib.Path, port: int, facts: dict[str, Any]) -> None:
         self._facts = facts
