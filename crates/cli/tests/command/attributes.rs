@@ -104,7 +104,7 @@ fn answers_match_a_filter_and_are_the_nearest_that_do() {
     ];
     let table = place.run(&few).done().stdout;
     assert!(
-        table.contains("fewer than 10 answers: the index has too few vectors that match"),
+        table.contains("fewer than 10 results: the index has too few vectors that match"),
         "{table}"
     );
     let found = place
@@ -648,7 +648,7 @@ fn what_is_within_a_distance_and_what_is_like_an_id_is_printed() {
     let none = ["search", "index", "queries.u8bin", "--within", "-1"];
     let table = place.run(&none).done().stdout;
     assert!(
-        table.contains("query 0: a search of a graph or of clusters may miss"),
+        table.contains("query 0: some vectors within the distance may be missing"),
         "{table}"
     );
     let all = [

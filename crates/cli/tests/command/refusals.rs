@@ -508,7 +508,7 @@ fn answers_that_are_not_there_are_counted() {
         place.run(&[&search[..], words].concat()).done()
     };
     let found = search(&["-k", "10"]);
-    let short = "20 of the queries at list 600 have fewer than 10 answers";
+    let short = "20 of the queries at list 600 have fewer than 10 results";
     assert!(found.stdout.contains(short), "{found:?}");
     assert!(!search(&["-k", "5"]).stdout.contains("fewer than"));
     let json = search(&["-k", "5", "--truth", "t.bin", "--json"]).json_lines();
