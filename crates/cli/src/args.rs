@@ -152,7 +152,7 @@ pub struct BuildArguments {
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Replaces an index that exists already
+    /// Replaces the index if it exists already
     #[arg(long)]
     pub overwrite: bool,
 
@@ -189,7 +189,7 @@ pub struct ShapeArguments {
     #[arg(short, long, value_parser = names::preset(), default_value = Preset::default().name)]
     pub preset: Preset,
 
-    /// The measure of distance
+    /// The metric that measures distances
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
@@ -292,11 +292,11 @@ pub struct ShapeArguments {
     #[arg(long, value_name = "FILE", visible_alias = "frequencies")]
     pub query_log: Option<PathBuf>,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Seed of every random choice. Two builds with one thread and the same seed make the same
+    /// The seed of all random choices. Two builds with one thread and the same seed make the same
     /// index
     #[arg(long, default_value_t = 42, value_name = "N")]
     pub seed: u64,
@@ -319,7 +319,7 @@ pub struct PlanArguments {
     #[command(flatten)]
     pub rows: RowArguments,
 
-    /// Prints one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -344,19 +344,19 @@ pub struct TrainArguments {
     #[arg(long, value_parser = names::low_codes())]
     pub low_codes: Option<LowCodes>,
 
-    /// The measure of distance
+    /// The metric that measures distances
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
-    /// Threads; the result does not depend on their number [default: one for each core]
+    /// The number of threads, which does not affect the result [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Seed of every random choice
+    /// The seed of all random choices
     #[arg(long, default_value_t = 42, value_name = "N")]
     pub seed: u64,
 
-    /// Replaces a file that exists already
+    /// Replaces the file if it exists already
     #[arg(long)]
     pub overwrite: bool,
 
@@ -376,7 +376,7 @@ pub struct SearchArguments {
     #[arg(required = true, value_name = "INDEX.. QUERIES")]
     pub files: Vec<PathBuf>,
 
-    /// Neighbours to find for each query
+    /// The number of neighbours to find for each query
     #[arg(short = 'k', long = "k", default_value_t = 10, value_name = "K", value_parser = at_least_one,
           visible_aliases = ["recall-at", "k-neighbors"])]
     pub k: usize,
@@ -473,13 +473,13 @@ pub struct SearchArguments {
     #[arg(long, overrides_with = "whole_page")]
     pub no_whole_page: bool,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Queries in flight on each thread; 1 gives the lowest latency [default: up to 8, depending on
-    /// the number of queries. With 256 or more queries per thread, the command measures which
-    /// number is fastest]
+    /// The number of queries in flight on each thread; 1 gives the lowest latency [default: up to
+    /// 8, depending on the number of queries. With 256 or more queries per thread, the command
+    /// measures which number is fastest]
     #[arg(long, value_name = "N", value_parser = in_flight)]
     pub in_flight: Option<usize>,
 
@@ -808,7 +808,7 @@ pub struct CountArguments {
     #[arg(long, value_name = "TEXT", value_parser = filter)]
     pub filter: Option<Filter>,
 
-    /// Prints one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -879,7 +879,7 @@ pub struct CalibrateArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
@@ -932,7 +932,7 @@ pub struct WriteArguments {
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 }
@@ -998,20 +998,20 @@ pub struct TruthArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "first_id")]
     pub ids: Option<PathBuf>,
 
-    /// Neighbours of each query
+    /// The number of neighbours to find for each query
     #[arg(short = 'k', long = "k", default_value_t = 100, value_name = "K", value_parser = at_least_one,
           visible_aliases = ["recall-at", "k-neighbors"])]
     pub k: usize,
 
-    /// The measure of distance
+    /// The metric that measures distances
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Replaces a file that exists already
+    /// Replaces the file if it exists already
     #[arg(long)]
     pub overwrite: bool,
 }
@@ -1044,7 +1044,7 @@ pub struct VerifyArguments {
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Prints one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -1089,7 +1089,7 @@ pub struct ExportArguments {
     #[arg(long, value_name = "FILE")]
     pub attributes: Option<PathBuf>,
 
-    /// Replaces files that exist already
+    /// Replaces the files if they exist already
     #[arg(long)]
     pub overwrite: bool,
 
@@ -1115,7 +1115,7 @@ pub struct CopiesArguments {
     #[arg(long)]
     pub remove: bool,
 
-    /// Prints one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -1130,7 +1130,7 @@ pub struct RepairArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
@@ -1142,7 +1142,7 @@ pub struct RepairArguments {
     #[arg(long)]
     pub force: bool,
 
-    /// Prints one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -1153,7 +1153,7 @@ pub struct RepairArguments {
     after_help = "Paths in a job are relative to `root` of its section [data]. A relative `root` is relative to the folder of the job file. If STRATANN_DATA is set, it replaces `root`."
 )]
 pub struct BenchArguments {
-    /// The job (TOML, see bench/README.md)
+    /// The file of the job (TOML, see bench/README.md)
     pub job: PathBuf,
 
     /// The folder for the results of a job NAME: NAME.json and NAME.svg
@@ -1181,7 +1181,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub repeat: Option<usize>,
 
-    /// Prints the result as JSON instead of tables
+    /// Prints the results as JSON instead of tables
     #[arg(long)]
     pub json: bool,
 }
@@ -1238,7 +1238,7 @@ pub struct PresetsArguments {
 /// `stratann completions`
 #[derive(Debug, Args)]
 pub struct CompletionsArguments {
-    /// The shell
+    /// The shell whose completion script is printed
     pub shell: clap_complete::Shell,
 }
 

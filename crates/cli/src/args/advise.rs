@@ -34,11 +34,11 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "R", default_value_t = 0.95)]
     pub recall: f64,
 
-    /// Neighbours to find for each query
+    /// The number of neighbours to find for each query
     #[arg(short = 'k', long = "k", default_value_t = 10, value_name = "K", value_parser = at_least_one)]
     pub k: usize,
 
-    /// The measure of distance
+    /// The metric that measures distances
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
@@ -50,7 +50,7 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub space: Option<u64>,
 
-    /// Queries in flight on each thread
+    /// The number of queries in flight on each thread
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
     pub in_flight: usize,
 
@@ -63,7 +63,7 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "FOLDER")]
     pub scratch: Option<PathBuf>,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 

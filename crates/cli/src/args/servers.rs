@@ -81,7 +81,7 @@ pub struct StorageServerArguments {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7702", value_parser = host_and_port)]
     pub listen: String,
 
-    /// Threads that re-rank candidates
+    /// The number of threads that re-rank candidates
     #[arg(short = 'T', long, value_name = "N", default_value_t = 2, value_parser = threads)]
     pub threads: usize,
 
@@ -102,11 +102,11 @@ pub struct StorageServerArguments {
 /// How a compute server searches.
 #[derive(Debug, Args)]
 pub struct ComputeArguments {
-    /// Threads that search [default: one for each core]
+    /// The number of threads that search [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
 
-    /// Queries in flight on each thread (DistVS §4.1)
+    /// The number of queries in flight on each thread (DistVS §4.1)
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = in_flight)]
     pub in_flight: usize,
 
@@ -140,8 +140,8 @@ pub struct ComputeArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub low_memory: Option<u64>,
 
-    /// Connections to the memory server, at most one per thread. Each connection takes one thread
-    /// of the memory server [default: one for every four threads]
+    /// The number of connections to the memory server, at most one per thread. Each connection
+    /// takes one thread of the memory server [default: one for every four threads]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub connections: Option<usize>,
 
@@ -210,7 +210,7 @@ pub struct UpArguments {
     /// The index directory; its preset is distvs
     pub index: PathBuf,
 
-    /// Number of compute servers
+    /// The number of compute servers
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = servers)]
     pub servers: usize,
 
@@ -301,7 +301,7 @@ pub struct ClusterSearchArguments {
     /// The file of query vectors
     pub queries: PathBuf,
 
-    /// Neighbours to find for each query
+    /// The number of neighbours to find for each query
     #[arg(short, long, default_value_t = 10, value_parser = at_least_one)]
     pub k: usize,
 
@@ -333,7 +333,7 @@ pub struct ClusterSearchArguments {
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 
-    /// Queries in flight
+    /// The number of queries in flight
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = in_flight)]
     pub in_flight: usize,
 
