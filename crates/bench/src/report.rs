@@ -248,19 +248,19 @@ pub struct Comparison {
     pub recall: f64,
     /// The run.
     pub run: String,
-    /// Queries a second there.
+    /// Queries a second at this recall.
     pub qps: f64,
-    /// Reads a query there.
+    /// Reads a query at this recall.
     pub reads: Option<f64>,
-    /// Mean latency there, in microseconds.
+    /// Mean latency at this recall, in microseconds.
     pub mean_us: Option<f64>,
     /// Queries a second, relative to the first run that reaches this recall.
     pub against_first: f64,
-    /// The list sizes that the figures were interpolated from.
+    /// The two list sizes between which the figures were interpolated.
     pub from: String,
 }
 
-/// A point of any program, reduced to the figures that all have.
+/// A point of any program, with only the figures that all programs have.
 #[derive(Debug, Clone)]
 pub struct Common {
     /// L.
@@ -292,7 +292,7 @@ pub struct Line {
     pub seconds: Vec<Span>,
 }
 
-/// All runs, ours and others', in one form.
+/// All runs of StratANN and of other programs, in one form.
 pub fn lines(runs: &[RunResult], others: &[Other]) -> Vec<Line> {
     let ours = runs.iter().map(RunResult::line);
     let others = others.iter().map(|other| Line {
@@ -333,8 +333,9 @@ pub fn compare(lines: &[Line], targets: &[f64]) -> Vec<Comparison> {
     all
 }
 
-/// The figures of a line at a recall, if it reaches it, by linear interpolation between the nearest
-/// two points. Below the smallest list there is no extrapolation: its point is taken.
+/// The figures of a line at a recall, if the line reaches this recall. They are interpolated
+/// linearly between the two nearest points. If the recall is below the recall of the smallest list
+/// size, the figures of the smallest list size are returned.
 pub fn at(line: &Line, target: f64) -> Option<Comparison> {
     let mut points: Vec<&Common> = line.points.iter().collect();
     points.sort_by(|a, b| a.recall.total_cmp(&b.recall));

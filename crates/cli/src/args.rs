@@ -376,7 +376,7 @@ pub struct SearchArguments {
     #[arg(required = true, value_name = "INDEX.. QUERIES")]
     pub files: Vec<PathBuf>,
 
-    /// The number of neighbours to find for each query
+    /// Neighbours to find for each query
     #[arg(short = 'k', long = "k", default_value_t = 10, value_name = "K", value_parser = at_least_one,
           visible_aliases = ["recall-at", "k-neighbors"])]
     pub k: usize,
