@@ -287,8 +287,8 @@ pub struct ShapeArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub replicas: Option<usize>,
 
-    /// For the grouped layout: a file of recorded queries. Each vector is then stored with that
-    /// cluster, out of its own ones, that these queries probe most often
+    /// For the grouped layout: a file of recorded queries. Each vector is then stored with the one
+    /// of its clusters that these queries probe most often
     #[arg(long, value_name = "FILE", visible_alias = "frequencies")]
     pub query_log: Option<PathBuf>,
 

@@ -186,7 +186,7 @@ impl<'py> Vectors<'py> {
 ///     is 8.
 /// query_log : str or os.PathLike, optional
 ///     For the layout "grouped": a file of recorded queries. Each vector is then stored in the
-///     group of that cluster, out of its own clusters, that these queries probe most often.
+///     group of the one of its clusters that these queries probe most often.
 /// calibrate : bool
 ///     Whether the build measures which recall each list size reaches, for `Index.search(...,
 ///     recall=...)`. With fewer than 5,000 vectors, the build measures nothing.

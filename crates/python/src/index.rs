@@ -1112,7 +1112,7 @@ impl Index {
     }
 
     /// Ends the changes of this object and makes them durable. A later change opens the index for
-    /// changes again. Searches go on during and after `close`, and see all changes.
+    /// changes again. Searches continue during and after `close`, and see all changes.
     ///
     /// If no other object of the process is changing the folder, `close` waits for changes of other
     /// threads, and merges if a merge is due. Then it releases the folder's lock. Ctrl-C interrupts
@@ -1362,7 +1362,7 @@ impl Index {
 ///     changes the folder, searches of this object are still sampled and measured.
 /// merges : bool
 ///     Whether merges start automatically in the background, from the first change on. Otherwise
-///     only `compact` merges. A merge is due if one of these holds (docs/changes.md has the
+///     only `compact` merges. A merge is due in each of these cases (docs/changes.md has the
 ///     numbers):
 ///     - a tenth of the vectors was deleted or replaced;
 ///     - searches read a tenth more than they would with nothing deleted;

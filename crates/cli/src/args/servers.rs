@@ -45,8 +45,8 @@ pub struct ListenArguments {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
     pub clients: usize,
 
-    /// Serves HTTP at this address: /health tells whether the server can work, and /metrics has its
-    /// counters, for Prometheus
+    /// Serves HTTP at this address: /health reports whether the server can work, and /metrics has
+    /// its counters, for Prometheus
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     pub http: Option<String>,
 
