@@ -885,7 +885,8 @@ impl Index {
 
     /// Forgets inserts that were cut off, so that `insert` with `resume=True` no longer continues
     /// them. The ids of their missing rows become free, and the same vectors may be inserted again.
-    /// Rows that are in the index stay there. No insert may be running.
+    /// Rows that are in the index stay there. No insert that can be resumed may be running in
+    /// another thread.
     ///
     /// Returns
     /// -------
