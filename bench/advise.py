@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""The accuracy of `stratann advise`: whether it names the fastest preset, and its errors.
+"""Measures the accuracy of `stratann advise`: whether it names the fastest preset, and the errors
+of its estimates.
 
     bench/advise.py STRATANN RESULTS.json.. [--recall 0.9] [--data ../shared/data] [--cores 0]
 
 RESULTS are the results of `second-tier.toml`, `second-tier-text.toml` and `second-tier-1m.toml`
-(bench/out/second-tier.json ..). For each of them, and each device of the study (DRAM, NVM, CXL,
-RDMA, SSD), the script asks `stratann advise` for the vectors and queries of the job. It gives one
-thread, and as many queries in flight as the job had. It compares the first candidate with the
-fastest run at that recall, interpolated between the two lists around it, as in the job. A candidate
-counts if the study has its preset, with the same number of neighbours or copies or with others.
+(bench/out/second-tier.json ..). For each result, and each device of the study (DRAM, NVM, CXL,
+RDMA, SSD), the script runs `stratann advise` on the vectors and queries of the job. The call has
+one thread and the job's number of queries in flight. The script compares the first candidate with
+the fastest run at the recall, interpolated between the two list sizes around this recall. A
+candidate counts if the study has its preset, even with another number of neighbours or copies.
 
-A line names the fastest preset by the measurements, the advised one, and measured queries a second
-of both. `near` is an advised preset that is slower, but within the spread of the two measurements.
-Below are all candidates, with expected and measured figures. Needs Python 3.8 and nothing else.
+A line names the fastest measured preset, the advised preset, and the measured queries a second of
+both. `near` means that the advised preset is slower, but within the spread of the two measurements.
+The lines below have all candidates, with expected and measured figures. Needs Python 3.8 and
+nothing else.
 """
 
 import argparse
@@ -62,8 +64,9 @@ def name_of(preset, degree, replicas):
 
 
 def at_recall(job, device, recall):
-    """Queries a second at a recall of each run of the study on a device that reaches it, and its
-    spread as a share."""
+    """For each run of the study on a device that reaches the recall: queries a second at this
+    recall, and their spread as a share.
+    """
     found = {}
     for run in job["runs"]:
         name, _, on = run["name"].rpartition(", ")

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The cost of one query a call from many threads of a host, beside one call for all queries.
+"""Compares many calls of one query each, from many threads, with one call for all queries.
 
     bench/callers.py INDEX QUERIES.(u8bin|i8bin|fbin) [--callers 8] [--list 40] [--rounds 7]
                      [--count 4000]
 
-A server searches with one query a call. Needs the Python package (`pip install .`). The one call
-has as many queries in flight as there are callers. Both ways take turns in one process, on the same
-open index. Each round gives the ratio of their queries a second, and the script prints the median
-of the rounds last. Callers do nothing but call: numpy arrays of one row are made before the clock
-starts. A second table has the same with queries of the callers in batches of 8.
+A server often calls with one query. Needs the Python package (`pip install .`). The single call has
+as many queries in flight as there are calling threads. The two methods take turns in one process,
+on the same open index. Each round has the ratio of their queries a second, and the script prints
+the median of these ratios last. Threads do nothing but call: their numpy arrays of one row are made
+before the clock starts. A second table has the same for calls with 8 queries each.
 """
 
 import argparse

@@ -5,32 +5,33 @@
                               [--deletes N] [--list L] [--in-flight N]
 
 Measures throughput, latency, recall, wrong answers, and the time until servers use a merge. INDEX
-is of the preset distvs, of the first rows of the file ROWS, which has more rows
-(photo-sift-100k, and the rows of photo-sift-1m), all uint8. The script changes a copy of it. It
-starts a memory server that follows merges, a storage server that takes changes, and a compute
-server of one thread. They are processes on this machine, and talk over TCP. For S seconds (120) one
-client asks all queries again and again, with N in flight (8). Another client inserts the next rows
-and deletes the oldest ones, 400 and 200 a second by default. One command has the changes of one
-second. The first window has none.
+has the preset distvs, and was built from the first rows of the file ROWS, which has more rows, all
+uint8 (for example photo-sift-100k, and the rows of photo-sift-1m). The script changes a copy of
+INDEX. It starts a memory server that follows merges, a storage server that accepts changes, and a
+compute server with one thread. They are processes on this machine that communicate over TCP. For S
+seconds (120), one client repeats all queries, with N in flight (8). Another client inserts the next
+rows and deletes the oldest rows, by default 400 and 200 a second. It runs one command per second
+for these changes. The first window has no changes.
 
 A line for each window (10 s) has
 
 - queries answered a second;
-- the median of P50 of the asks that ended in the window, and their largest P99;
+- of the passes over all queries that ended in the window, the median P50 and the largest P99;
 - recall@10;
 - rows that wait for a merge, and merges.
 
-Recall counts only certain rows. Of the ten nearest of all rows that existed at any time of an ask,
-it counts the rows that existed all the time. An answer is wrong in three cases: its row was deleted
-before the ask began, it was never inserted, or it has another distance. After each change the
-script searches for the inserted and deleted rows. "not found" are inserted rows that do not find
-themselves while they wait for a merge. "came back" are answers that were deleted. At the end it
-searches again for every tenth inserted row, and for every tenth deleted one. By then a merge has
-taken most of the inserted rows.
+Recall counts only rows whose state is certain. It takes the ten nearest of all rows that existed at
+any time during a pass, and counts those ten that existed during the whole pass. A result is wrong
+if its row was deleted before the pass began, was never inserted, or has another distance. After
+each change, the script searches for the inserted and the deleted rows. "not found" counts inserted
+rows that do not find themselves while they wait for a merge. "came back" counts deleted rows that
+are found. At the end, the script searches again for every tenth inserted row, and for every tenth
+deleted row. By then, a merge has included most of the inserted rows.
 
-For each merge it prints seconds from the commit (the time of the file MANIFEST) until three events.
-They are: the memory server has the new checkpoint, the compute server has its low codes, and the
-storage server keeps no older checkpoint. Needs Linux, Python 3.8 and nothing else.
+For each merge, the script prints the seconds from the commit (the time of the file MANIFEST) until
+each of three events. The memory server has the new checkpoint, the compute server has the new low
+codes, and the storage server has dropped the older checkpoint. Needs Linux, Python 3.8 and nothing
+else.
 """
 
 import array
@@ -51,7 +52,8 @@ import urllib.request
 from servers import metrics, start
 
 K = 10
-# True neighbours of each query. Of so many, ten are live whichever rows are deleted meanwhile.
+# The number of true neighbours per query. With so many, at least ten are live, whichever rows have
+# been deleted.
 TRUTH = 400
 
 
@@ -128,8 +130,9 @@ def run(known, first, servers, copy, folder, truth, ask, queries, seconds, windo
     asks, over, begun = [], threading.Event(), time.monotonic()
 
     def missed(path, those):
-        """The number of rows of the file that do not find themselves, and the number of all its
-        rows."""
+        """The number of rows of a file that do not find themselves, and the number of rows in the
+        file.
+        """
         if subprocess.run([*ask[:4], path, *ask[4:], "--out", found_self], stdout=subprocess.DEVNULL).returncode:
             said["failed"] += 1
             return 0, 0

@@ -2,7 +2,7 @@
 """Queries per dollar of measured systems, at the prices of DistVS's Table 5.
 
     bench/dollars.py check
-        Tests whether the model gives the paper's own figures.
+        Tests whether the model reproduces the paper's own figures.
     bench/dollars.py measure STRATANN FOLDER SYSTEMS.json [--data ../shared/data]
             [--sets photo-sift-1m,package-text] [--cores 1] [--in-flight 8]
             [--memory-of DISTVS.json[,DISTVS.json ..]]
@@ -10,30 +10,32 @@
     bench/dollars.py table SYSTEMS.json [SYSTEMS.json ..]
         Prints queries per dollar of the systems in these files.
 
-`measure` builds an index in DiskANN's layout. It searches the index as `diskann` does, and as
-`pipeann` does with its navigation graph, at recall@10 .95. One thread has `--in-flight` queries in
-flight. A row has CPU (the median of `--rounds`) and bytes read a query, peak memory of the process,
-and bytes on storage. The memory includes a few thousand queries and their ground truth.
-`--memory-of` takes rows of `servers.py --systems`. Each system is then measured once more, with a
-cache of hot nodes. The cache brings the memory of the five machines to that of the row with the
-same data. `--cores` are the cores to run on, as for `taskset` (default: all).
+`measure` builds an index in DiskANN's layout. It searches the index with the options of `diskann`,
+and with the options of `pipeann` and its navigation graph, at recall@10 .95. One thread has
+`--in-flight` queries in flight. A row has CPU per query (the median of `--rounds`), bytes read per
+query, peak memory of the process, and bytes on storage. The memory includes a few thousand queries
+and their ground truth. `--memory-of` names files of `servers.py --systems`. Each system is then
+measured a second time, with a cache of hot nodes. The size of the cache gives the five machines
+together the memory of the row with the same data. `--cores` are the cores to run on, as for
+`taskset` (default: all).
 
-Any bench may write SYSTEMS.json: `{"machine": .., "systems": [..]}`. A system is
+Any benchmark may write SYSTEMS.json: `{"machine": .., "systems": [..]}`. A system is
 
     {"data": "photo-sift-1m", "system": "diskann", "recall": 0.95, "machines": [
         {"kind": "server", "count": 5, "memory_bytes": .., "disk_bytes": .., "cpu_us": ..,
          "bytes_read": ..}]}
 
-A query takes `cpu_us` and reads `bytes_read` on one machine of each kind. Memory and disk are of
-each machine. Queries a second are the most that the busiest kind of machine can do:
+A query takes `cpu_us` and reads `bytes_read` on one machine of each kind. `memory_bytes` and
+`disk_bytes` are per machine. The busiest kind of machine limits the queries a second:
 
     cores x count / cpu_us                        By CPU alone.
     disk_bytes_per_second x count / bytes_read    By the SSD of the paper's machines, if less.
 
-Queries a dollar are queries a second divided by the price a second of all machines
-(`prices/dollars.toml`). This is a model without memory bandwidth, network, and waiting cores. Sizes
-are of the measured data set, whose memory and disk cost almost nothing beside the cores. So the
-model compares CPU, the more so the smaller the data set. Needs Python 3.11 and nothing else.
+Queries per dollar are queries a second divided by the price per second of all machines
+(`prices/dollars.toml`). The model ignores memory bandwidth, network, and waiting cores. Sizes are
+the sizes of the measured data set. Its memory and disk cost almost nothing compared with the cores,
+so the model mainly compares CPU. The smaller the data set, the more this holds. Needs Python 3.11
+and nothing else.
 """
 
 import argparse
@@ -45,9 +47,10 @@ import sys
 import tomllib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Of each data set: extension of the vectors, metric.
+# For each data set: the extension of the vectors, and the metric.
 DATA = {"photo-sift-100k": ("u8bin", "l2"), "photo-sift-1m": ("u8bin", "l2"), "package-text": ("fbin", "cosine")}
-# Options of searches. Both have the same pages and the same graph, so that one index serves them.
+# Options of searches. Both systems have the same pages and the same graph, so one index serves
+# both.
 SYSTEMS = {"diskann": [], "pipeann": ["--preset", "pipeann", "--nav"]}
 MACHINES = 5
 RECALL = "0.95"
@@ -98,8 +101,9 @@ def queries_a_dollar(price, queries_a_second, a_month):
 
 
 def check(job):
-    """Whether the paper's measurements give its figures, to the last printed digit or half a
-    percent."""
+    """Whether the model computes the paper's figures from the paper's measurements, to the last
+    printed digit or to half a percent.
+    """
     paper, price = job["paper"], job["price"]
     wrong = 0
     for one in paper["sets"]:

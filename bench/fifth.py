@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""An index after inserting a fifth and deleting a fifth of its rows, beside a rebuilt one.
+"""Compares an index after inserting a fifth and deleting a fifth of its rows with a rebuilt index.
 
     bench/fifth.py STRATANN BASE.u8bin QUERIES.u8bin FOLDER [BUILD OPTIONS..] -- PRESET[:UPDATE]..
 
 For each preset the script builds an index of the first four fifths of BASE. It inserts the last
-fifth, in the way UPDATE (default: the preset's; `stratann insert --update`). It deletes a fifth of
-all rows at random, and merges. After each step it prints recall@10 against brute force and reads a
-query at lists of 20, 40 and 80. It also prints bytes on storage (1 MB is 10^6) and peak memory, and
-of the inserts pages written an insert. Fresh builds of all rows, and of the remaining ones, follow.
-Needs Python 3.8 and nothing else. FOLDER takes several times the size of BASE, and its files are
-used again.
+fifth with the insert strategy UPDATE (default: the preset's; `stratann insert --update`). It
+deletes a random fifth of all rows, and merges. After each step it prints recall@10 against brute
+force and reads a query at lists of 20, 40 and 80. It also prints bytes on storage (1 MB is 10^6),
+peak memory, and pages written per insert. Then it measures fresh builds of all rows, and of the
+rows that remain after the deletes. Needs Python 3.8 and nothing else. FOLDER takes several times
+the size of BASE; later runs use its files again.
 """
 
 import json
@@ -40,7 +40,7 @@ def main():
     kept = sorted(set(range(rows)) - set(gone))
 
     def subset(name, numbers):
-        """Writes rows of the base to a separate file."""
+        """Writes some rows of the base to a separate file."""
         out = path(name + suffix)
         if not os.path.exists(out):
             with open(base, "rb") as source, open(out + ".part", "wb") as file:

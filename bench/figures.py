@@ -1,25 +1,28 @@
 #!/usr/bin/env python3
-"""The effect of queries in flight, beam width and number of answers on the servers of DistVS.
+"""Measures the effect of queries in flight, beam width and number of results on the servers of
+DistVS.
 
     bench/figures.py STRATANN INDEX QUERIES TRUTH [--recall R] [--in-flight 1,2,4,8]
                      [--beams 1,2,4,8,16] [--answers 1,10,50,100] [--asks N]
 
-Prints rounds, bytes, distances and CPU a query, as in Figures 13 (b), 14 and 16 of the paper.
-INDEX is of the preset distvs. The script starts a memory server, and compute servers of one
-thread, as processes on this machine that talk over TCP. Compute servers rank candidates
-themselves, as in the paper. One value varies in each table:
+Prints rounds, bytes, distances and CPU a query, as in Figures 13 (b), 14 and 16 of the paper. INDEX
+has the preset distvs. The script starts a memory server, and compute servers with one thread, as
+processes on this machine that communicate over TCP. Compute servers re-rank candidates themselves,
+as in the paper. One value varies in each table:
 
     in flight  Queries in flight on the thread (coroutines), and of the client. The beam width is
-               8, and the list is the one that finds ten answers at the recall (0.95).
-    beam       Most nodes of a round. Eight queries are in flight, with ten answers each.
+               8. The list size is the smallest one with which ten results reach the recall (0.95).
+    beam       The maximum number of nodes in a round. Eight queries are in flight, with ten results
+               each.
     answers    k. Eight queries are in flight, with a beam width of 8.
 
-The last two grow the list until it reaches the recall. The figures are interpolated between the
-two lists around the recall. "Rounds" are exchanges between compute and memory server, and "wire"
-has their bytes in both directions. Low, high and full are distances by low codes, high codes and
-exact vectors. CPU is microseconds a query, user and system, over N asks (4) of all queries.
-Queries a second and milliseconds are from the median ask. They say little if servers and
-client share cores with other programs. Needs Linux, Python 3.8 and nothing else.
+For `beam` and `answers`, the list size grows until it reaches the recall. The figures are
+interpolated between the two list sizes around the recall. "Rounds" are exchanges between compute
+server and memory server, and "wire" has the bytes of these exchanges in both directions. Low, high
+and full are distances by low codes, high codes and exact vectors. CPU is microseconds per query,
+user and system, over N passes (4) over all queries. Queries a second and milliseconds are from the
+median pass. They mean little if servers and client share cores with other programs. Needs Linux,
+Python 3.8 and nothing else.
 """
 
 import json
@@ -70,7 +73,7 @@ def main():
             return measured
 
         def at(measured, beam, k):
-            """The costs at the recall, interpolated between the two lists around it."""
+            """The costs at the recall, interpolated between the two list sizes around it."""
             before = None
             for size in (size for size in LISTS if size >= k):
                 now = measured(size, beam, k)

@@ -1,39 +1,43 @@
 #!/usr/bin/env python3
-"""Filtered searches of StratANN beside programs from PyPI, with the same vectors and filters.
+"""Compares filtered searches of StratANN with programs from PyPI, on the same vectors and filters.
 
     bench/filter_rivals.py DATA FOLDER [SET[,SET..]] [--queries N] [--only NAME[,NAME..]]
                            [--memory SIZE] [--json FILE]
 
-SET is photo-sift-100k (default) or package-text. Rows and filters are the ones of
-`bench/filters.py`. A filter of photo-sift is a number that .5 to .0001 of the rows are below, drawn
-with a seed. A filter of package-text has words of the query's own sentence. These are grouped by
-the number of matching rows. Needs Python 3.9, and `pip install numpy stratann hnswlib usearch
-lancedb qdrant-client faiss-cpu`. A missing package is reported and left out.
+SET is photo-sift-100k (default) or package-text. Rows and filters are the same as in
+`bench/filters.py`. A filter of photo-sift matches rows whose number, drawn with a seed, is below a
+bound; bounds match shares of .5 to .0001 of the rows. A filter of package-text has words of the
+query's own sentence. Queries of package-text are grouped by the number of matching rows. Needs
+Python 3.9, and `pip install numpy stratann hnswlib usearch lancedb qdrant-client faiss-cpu`. A
+missing package is reported and left out.
 
-Each program runs in its own process. It builds its index in FOLDER, or finds one there. Another
-process opens the index and searches it, one query at a time, with one thread if it has such a
-setting. For each line of the tables, the script increases the program's knob until recall@10 is
-.95 by the true answers. The line has the first setting that reaches it, or else the best one.
-StratANN is asked for `recall=0.95` alone, so it is not tuned by true answers. It has two lines,
-without a cap and with `memory=` of SIZE (default 48MB).
+Each program runs in its own process. It builds its index in FOLDER, unless FOLDER has it already.
+Another process opens the index and searches it, one query at a time, with one thread if the program
+has such a setting. For each line of the tables, the script increases the program's knob until
+recall@10 is .95 by the exact results. The line has the first setting that reaches this recall, or
+else the best setting. StratANN gets only `recall=0.95`, so it is not tuned with exact results. It
+has two lines: without a cap, and with `memory=` of SIZE (default 48MB).
 
-- hnswlib: M = 32, ef_construction = 100, 32-bit floats; the knob is `ef`. `filter=` is a Python
-  function, the fastest possible one, which looks into a bytearray. hnswlib raises an error if it
-  finds fewer answers than it is asked for. If fewer than ten rows match, it is asked for fewer. A
-  query that still fails has no answer.
-- usearch: the same parameters (connectivity, expansion_add). Its Python package has no predicate.
-  The script asks for more answers, and drops answers that do not match. The knob is their number.
+- hnswlib: M = 32, ef_construction = 100, 32-bit floats; the knob is `ef`. `filter=` is the fastest
+  possible Python function, which looks into a bytearray. hnswlib raises an error if it finds fewer
+  results than requested. If fewer than ten rows match, the script requests fewer. A query that
+  still fails has no results.
+- usearch: the same parameters (connectivity, expansion_add). Its Python package has no filters. The
+  script requests more results, and drops results that do not match. The knob is the number of
+  requested results.
 - faiss: IVFFlat with 4 sqrt(n) lists and an IDSelectorBitmap; the knob is `nprobe`.
 - LanceDB: on storage, IVF_PQ with its defaults and refine_factor = 10, with a BTREE or LABEL_LIST
-  index of the column. It filters before it searches; the knob is `nprobes`.
-- Qdrant: local mode. It compares all vectors (no knob), and the payload of each point in Python.
+  index of the column. LanceDB filters before it searches; the knob is `nprobes`.
+- Qdrant: local mode. It compares the query with all vectors, and the filter with the payload of
+  each point in Python. It has no knob.
 
-The first three know the matching rows beforehand, as bytes or bits made outside the clock. The
-other ones find them within the clock. Memory is VmRSS after loading, and the peak (VmHWM) of the
-searches. The memory of Python with the imported package, the queries and the filters is subtracted
-from both. recall@10 counts answers that are as near as the true tenth. If fewer than
-ten rows match, it is the share of these. CPU is of the process, with all its threads, for a query.
-"full" is the number of queries with min(10, matching) answers.
+hnswlib, usearch and faiss get the matching rows as bytes or bits that are made before the clock
+starts. LanceDB, Qdrant and StratANN find the matching rows while the clock runs. Memory is VmRSS
+after loading, and the peak (VmHWM) of the searches. The memory of Python with the imported package,
+the queries and the filters is subtracted from both. recall@10 counts results that are as near as
+the true tenth. If fewer than ten rows match, it is the share of the matching rows that were found.
+CPU is the CPU time of the process per query, with all its threads. "full" is the number of queries
+with min(10, matching) results.
 """
 
 import argparse
@@ -48,9 +52,10 @@ import time
 
 K = 10
 TARGET = 0.95
-# The script increases a knob no further if a query takes this long.
+# If a query takes this long, the script does not increase the knob any more.
 SLOW_SECONDS = 0.5
-# Queries that find a setting. Programs that compare all vectors (`few`) are asked no others.
+# The number of queries that find a setting. Programs that compare all vectors (`few`) get only
+# these queries.
 FEW = 20
 SELECTIVITIES = ["0.5", "0.1", "0.01", "0.001", "0.0001"]
 LISTS = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240, 20480, 40960]
@@ -64,8 +69,8 @@ def main():
     parser.add_argument("sets", nargs="?", default="photo-sift-100k")
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--only", default=",".join(SYSTEMS))
-    parser.add_argument("--memory", default="48MB", help="memory cap of the second line of StratANN")
-    parser.add_argument("--json", help="keeps the measurements in this file, so that several calls can measure different programs. The tables also have programs of the file that --only leaves out")
+    parser.add_argument("--memory", default="48MB", help="the memory cap in the second line of StratANN")
+    parser.add_argument("--json", help="stores the measurements in this file, so that several calls can measure different programs. The tables also show programs from this file that --only leaves out")
     if sys.argv[1:2] == ["--one"]:
         return one(json.loads(sys.argv[2]))
     arguments = parser.parse_args()
@@ -110,8 +115,9 @@ def show(job, said):
 
 
 def prepare(arguments, name):
-    """Rows, filters, and for each query the ids as near as the true tenth. They are in a file,
-    since each system is another process."""
+    """Writes rows, filters, and for each query the ids as near as the true tenth to a file. Each
+    system reads them in a process of its own.
+    """
     import numpy
 
     import filters
@@ -168,7 +174,8 @@ def prepare(arguments, name):
 
 
 def measure(job, system):
-    """The measurements of a system, which one process builds and another one searches."""
+    """The measurements of a system. One process builds its index, and another process searches it.
+    """
     path = os.path.join(job["folder"], f"{job['set']}.{SYSTEMS[system].files}")
     said_path = path + ".build.json"
     call = lambda step: json.loads(subprocess.run([sys.executable, os.path.abspath(__file__), "--one", json.dumps({**job, "system": system, "step": step, "path": path})],
@@ -201,7 +208,7 @@ def one(job):
         known = json.load(file)
     queries = vectors(job["queries_path"])
     queries = queries.astype(numpy.float32) if system.floats else numpy.array(queries)
-    # The caller owns the masks, so their memory is allocated before the count begins.
+    # The masks belong to the caller, so their memory is allocated before memory is measured.
     masks = dict(zip(known["masks"], map(bytearray, numpy.load(job["known"] + ".masks.npy")))) if system.masks else {}
     system.prepare()
     before = memory("VmRSS")
@@ -218,8 +225,10 @@ def one(job):
 
 
 def line_of(system, queries, line, masks):
-    """The first setting of the knob that reaches the recall, or the last one tried. A few queries
-    find a setting, and all queries test it. If these need more, the search goes on from there."""
+    """The first setting of the knob that reaches the recall, or the last setting that was tried. A
+    few queries find a setting, and all queries test it. If the recall of all queries is too low,
+    the search continues with the next setting.
+    """
     asked = line["asked"]
     few = asked[:: max(1, len(asked) // FEW)][:FEW]
     for knob in system.knobs:
@@ -235,7 +244,7 @@ def line_of(system, queries, line, masks):
 
 
 def asked_with(system, queries, asked, masks, knob):
-    """The answers and the time of a setting, one query at a time."""
+    """The results and the time with a setting, one query at a time."""
     times, hits, wanted, full, spent = [], 0, 0, 0, 0.0
     for number, one_asked in enumerate(asked):
         near = set(one_asked["near"])
@@ -261,7 +270,9 @@ def asked_with(system, queries, asked, masks, knob):
 
 
 class System:
-    """The name, packages and interface of a program. `knobs` go from fast to exact settings."""
+    """The name, packages and interface of a program. `knobs` lists settings from the fastest to the
+    most exact.
+    """
 
     floats, masks, few = True, True, False
     knobs = [None]
@@ -273,7 +284,7 @@ class System:
         """Imports the packages, so that their memory can be measured."""
 
     def ready(self, mask, value):
-        """The filter in the program's form, made outside the clock."""
+        """Converts a filter to the program's form, before the clock starts."""
         return mask
 
     def said(self, knob):

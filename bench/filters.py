@@ -1,37 +1,39 @@
 #!/usr/bin/env python3
-"""Recall, reads and time of filtered searches, by each plan and by the chosen one.
+"""Measures recall, reads and time of filtered searches, with each filter strategy and with the
+chosen strategy.
 
     bench/filters.py STRATANN DATA FOLDER [SET[,SET..]] [--queries N] [--typed]
                      [--build OPTIONS..] [-- SEARCH OPTIONS..]
 
-Filters match from half of all rows to one in a hundred thousand. SET is a data set in DATA:
+Filters match from half of all rows to one row in a hundred thousand. SET is a data set in DATA:
 photo-sift-100k (default), photo-sift-1m, package-text. The script builds an index in FOLDER, and
-uses files and indexes again that exist already.
+reuses files and indexes that exist already.
 
-- photo-sift: each row has a number from 0 to a million, and labels. It has each label with one of
-  the selectivities, drawn with a seed, independently of its vector. It also has the number of its
-  cluster, by k-means with 20 and with 100 clusters. Queries of all other clusters ask for a
-  cluster, so its rows are far from them.
+- photo-sift: each row has a number from 0 to a million, and labels. Each label has a selectivity,
+  and its rows are drawn with a seed, independently of their vectors. A row also has the number of
+  its cluster, by k-means with 20 and with 100 clusters. A filter on a cluster is used only with
+  queries from other clusters, so matching rows are far from these queries.
 - photo-sift with `--typed` (another index) has three columns: a text, an integer and a time. The
-  text is one of several labels or none, each with a drawn share of the rows. The integer is the
-  row's cluster of a hundred.
+  text is one of several labels, each with a given share of the rows, or no value. The integer is
+  the cluster of the row, out of a hundred.
 - package-text: the tags of a row are the words of its sentence with three letters or more. The
   filter of a query is one or two words of its own sentence. Queries are grouped by the number of
   matching rows. A number from 0 to a million, as for photo-sift, gives broader filters.
 
 Brute force over the matching rows finds the exact answers (`stratann truth` of these rows alone).
-recall@10 counts answers that are as near as the true tenth. If fewer than ten rows match, it is the
-share of these. "short" is the number of queries with fewer answers than possible. A line is a
-search without a filter, a plan (within or before, `--way`), or the choice. Its columns have reads
-of pages and vectors, and kB read. They also have CPU of the process and median latency of a query,
-one at a time on one thread. The cost of finding the matching rows, once for all queries, is not
-included (`--explain` prints it). If less than .02 of the rows match, within answers every tenth
-query only; below .002, every hundredth. Distances are exact everywhere (`--out`).
+recall@10 counts results that are as near as the true tenth. If fewer than ten rows match, it is the
+share of the matching rows that were found. "short" is the number of queries with fewer results than
+possible. A line is a search without a filter, with a given filter strategy (within or before,
+`--way`), or with the chosen strategy. Its columns have reads of pages and vectors, and kB read.
+They also have CPU of the process and median latency per query, with one query at a time on one
+thread. The cost of evaluating the filter, once for all queries, is not included (`--explain` prints
+it). If less than .02 of the rows match, `within` gets only every tenth query; below .002, every
+hundredth. Distances are always exact (`--out`).
 
-Peak is the largest resident memory of a searching process, with its queries, its answers and the
-program. It is the larger one of two values: VmHWM of /proc, read every few milliseconds, and
+Peak is the largest resident memory of a searching process, including queries, results and the
+program. It is the larger of two values: VmHWM of /proc, read every few milliseconds, and
 `peak_rss_bytes` of the command. The last column has reads and CPU divided by the values of the best
-plan. Needs Python 3.8 and nothing else.
+strategy. Needs Python 3.8 and nothing else.
 """
 
 import array
@@ -110,12 +112,12 @@ class Bench:
         self.base_path = os.path.join(data, f"{name}.base.{self.extension}")
         self.base = Vectors(self.base_path, element)
         self.queries = Vectors(os.path.join(data, f"{name}.query.{self.extension}"), element)
-        # Spread over the file, which may be sorted.
+        # The sample is spread over the file, since the file may be sorted.
         self.asked = list(range(0, self.queries.rows, max(1, self.queries.rows // queries)))[:queries]
         self.random = random.Random(17)
         self.typed = typed and name != "package-text"
         self.peak = 0
-        # The inputs of the file of true answers.
+        # The inputs of the file of exact results.
         self.known = None
 
     def path(self, part):
@@ -151,12 +153,12 @@ class Bench:
         plain = Sums()
         self.search(plain, self.asked, None, range(self.base.rows), [])
         self.show("none", self.base.rows, "", plain, None)
-        # Name of a line: filters, each with its rows and its queries.
+        # Maps the name of a line to filters, each with its rows and its queries.
         for what, parts in filters:
             found = {way: Sums() for way, _ in WAYS}
             for at, (text, matching, queries) in enumerate(parts):
                 for way, words in WAYS:
-                    # A walk through a hundred times the matching rows takes long, and is never
+                    # A walk that meets a hundred times the matching rows takes long, and is never
                     # chosen.
                     step = next((step for share, step in RARE if way == "within" and len(matching) < share * self.base.rows), 1)
                     asked = queries[at % step :: step]
@@ -285,7 +287,7 @@ class Bench:
         return rows, broad + sorted(bands.items(), key=lambda band: -sum(len(part[1]) for part in band[1]) / len(band[1]))
 
     def search(self, sums, queries, text, matching, words):
-        """Searches, and adds the recall and the costs."""
+        """Searches, and adds recall and costs to the sums."""
         asked, truth, out = self.path("asked." + self.extension), self.path("truth.bin"), self.path("found.bin")
         self.queries.write(asked, queries)
         k = min(K, len(matching))
@@ -352,7 +354,7 @@ class Sums:
 
 
 def peak_of(process):
-    """The peak memory of a process on Linux so far; 0 if it is unknown."""
+    """The peak memory of a process on Linux up to now; 0 if it is unknown."""
     try:
         with open(f"/proc/{process}/status") as file:
             return next((int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM:")), 0)

@@ -1,32 +1,33 @@
 #!/usr/bin/env python3
-"""Growth of build time, memory, bytes and reads with the number of rows, and its extrapolation.
+"""Measures how build time, memory, bytes and reads grow with the number of rows, and extrapolates.
 
     bench/growth.py STRATANN BASE QUERIES FOLDER ROWS[,ROWS..] [--recall R] [--metric M]
                     [-- BUILD OPTIONS..]
 
-For each number of rows (100000,1000000,10000000 for example) the script makes a file of as many
-rows, and finds the exact answers. It builds an index with `stratann build --resume`. It searches
-the index for recall@10 of R (default .97), with one query in flight on one thread. Then it fits the
-measurements: build time and bytes by a power of the rows, memory by a line, and reads by their
-logarithm. The line has a constant part, for the program itself. The script prints the fits for a
-hundred million and a billion rows, and their errors at the measured numbers. Reads are of the
-smallest list that reaches the recall, which exceeds it by up to a step of the list. Up to 100,000
-rows of 128 dimensions, memory is that of training the codebook, which grows no further. A line
-needs larger numbers.
+For each number of rows (for example 100000,1000000,10000000), the script makes a file with this
+number of rows, and finds the exact results. It builds an index with `stratann build --resume`. It
+searches the index for recall@10 of R (default .97), with one query in flight on one thread. Then it
+fits functions of the number of rows: a power to build time and to bytes, a line to memory, and a
+logarithm to reads. The line has a constant part for the program itself. The script prints the fits
+for a hundred million and a billion rows, and their errors at the measured numbers. Reads are
+measured with the smallest list size that reaches the recall, so the recall may exceed R a little.
+Up to 100,000 rows of 128 dimensions, training the codebook takes the most memory, and this memory
+does not grow further. So the fit of memory needs larger numbers of rows.
 
 The script makes the rows beyond BASE from its rows:
 
-  .u8bin  SIFT descriptors (128 bytes). The picture is turned by quarters and mirrored, which moves
-          the bytes of a descriptor. It is made lighter or darker, which rescales the bytes. Each
-          pass over BASE has a symmetry, and each row in it has one of 16 scales.
-  .fbin   Embeddings: sums of two rows, drawn at random.
+  .u8bin  SIFT descriptors (128 bytes). A picture that is turned by quarters and mirrored has the
+          same descriptor with its bytes in another order. A lighter or darker picture has rescaled
+          bytes. Each pass over BASE applies one symmetry, and one of 16 scales to each row.
+  .fbin   Embeddings: sums of two random rows.
 
-Made rows resemble the rows of BASE, and are not real. The extrapolation to a billion rows holds for
-a billion rows like these.
+Made rows resemble the rows of BASE, but are not real. The extrapolation to a billion rows holds for
+a billion rows like the made ones.
 
 The script skips finished steps, so it can be stopped and run again at any time. The build itself
-continues from its savepoints. A build that was continued has no CPU time, and is left out of that
-fit. FOLDER takes two to three times the size of the rows. Needs Python 3.8 and nothing else.
+continues from its savepoints. A build that was continued has no CPU time, and is left out of the
+fit of CPU time. FOLDER takes two to three times the size of the rows. Needs Python 3.8 and nothing
+else.
 """
 
 import array
@@ -120,7 +121,7 @@ class Step:
 
 
 def once(path, work, ending=""):
-    """Makes a file, unless it exists whole."""
+    """Makes a file, unless the complete file exists."""
     if not os.path.exists(path):
         unfinished = path + ".part" + ending
         work(unfinished)
@@ -133,8 +134,9 @@ def write(path, content):
 
 
 def symmetries():
-    """For a turned or mirrored SIFT descriptor (4 x 4 fields of 8 directions), the source of each
-    of its bytes."""
+    """For each byte of a turned or mirrored SIFT descriptor (4 x 4 fields of 8 directions), the
+    byte of the original descriptor.
+    """
     all_of_them = []
     for mirrored in (False, True):
         for turns in range(4):
@@ -181,7 +183,7 @@ def descriptors(all_rows, there, row_bytes, more):
     scaled = [bytes(min(255, round(value * scale)) for value in range(256)) for scale in SCALES]
     draw, turned = random.Random(1), symmetries()
     for number in range(more):
-        # The symmetry of the first pass is the identity, so that it is the base itself.
+        # The symmetry of the first pass is the identity, so the first rows are the rows of BASE.
         copy, row = 1 + number // there, number % there
         bytes_of_row = all_rows[row * row_bytes : (row + 1) * row_bytes]
         moved = bytes(turned[copy % len(turned)](bytes_of_row))
@@ -199,7 +201,7 @@ def sums(all_rows, there, row_bytes, more):
 
 
 def fit(points, of_x, of_y):
-    """Least squares: `of_y(y) = a + b of_x(x)`."""
+    """Fits `of_y(y) = a + b of_x(x)` by least squares."""
     xs = [of_x(x) for x, _ in points]
     ys = [of_y(y) for _, y in points]
     mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Inserts into a cluster index in place, beside a build of all rows.
+"""Compares inserts into a cluster index with a build of all rows.
 
     bench/in_place.py STRATANN BASE.u8bin QUERIES.u8bin TRUTH.bin FOLDER [--built N] [--]
                       PRESET[:UPDATE] [BUILD OPTIONS..]
 
 Builds an index of the first N rows of BASE (default: three fifths) with the preset. It inserts the
-other rows in the way UPDATE (default: the preset's). It prints CPU seconds, bytes on storage and
-peak memory of each process. It also prints recall@10 at 10, 16, 31 and 61 probes against TRUTH,
-which is the truth over all rows. The same figures of a build of all rows follow. All runs on one
-thread. Needs Python 3.8 and nothing else. FOLDER takes several times the size of BASE, and is
-overwritten.
+other rows with the insert strategy UPDATE (default: the preset's). It prints CPU seconds, bytes on
+storage and peak memory of each process. It also prints recall@10 at 10, 16, 31 and 61 probes
+against TRUTH, the ground truth of all rows. Then it prints the same figures of a build of all rows.
+Every process has one thread. Needs Python 3.8 and nothing else. FOLDER takes several times the size
+of BASE, and is overwritten.
 """
 
 import json

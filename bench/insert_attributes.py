@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""The cost of attributes and a payload in an insert, beside the same rows without them.
+"""Measures the cost of attributes and a payload in inserts, compared with inserts of the same rows
+without them.
 
     `bench/insert_attributes.py BASE.(u8bin|fbin) FOLDER
      [--presets stratann,odinann,diskann,decouplevs] [--rounds 7] [--rows 1000] [--call 100]
      [--built 50000] [--what both,columns,payload] [--metric l2]`
 
-For each preset the script builds two indexes of the first rows of BASE. One has vectors alone. The
-other one also has three columns (one of a hundred texts, an integer and a time) and a payload of
-200 bytes. One process opens copies of both (`durability=100`, without automatic merges). Each round
-inserts the next rows into one copy, and the same rows into the other one. It inserts --call rows a
-call, and the time includes a `flush` of the log. The two take turns to begin. `--what` adds inserts
-with columns or payload alone to the same rounds, into other copies.
+For each preset, the script builds two indexes of the first rows of BASE. The first index has only
+vectors. The second index also has three columns (one of a hundred texts, an integer and a time) and
+a payload of 200 bytes. One process opens copies of both indexes (`durability=100`, without
+automatic merges). Each round inserts the same next rows into both copies. The two copies take turns
+to be the first. A call inserts --call rows, and the time includes a `flush` of the log. `--what`
+adds inserts with only columns or only a payload to the rounds, into further copies.
 
-Ratios are of each round, and the tables have their medians. CPU is of the process, user and system,
-with all its threads. If inserts wait for a merge (diskann, decouplevs), each round then merges
-(`compact`). The merge is measured by itself, and together with the inserts. Values are Python lists
-that exist before the clock starts. Their conversion by the package counts, as for any caller. Needs
-the Python package and numpy. FOLDER keeps the built indexes.
+The tables have the medians of the ratios of all rounds. CPU is user and system time of the process,
+with all its threads. If inserts wait for a merge (diskann, decouplevs), each round ends with a
+merge (`compact`). The merge is measured separately, and together with the inserts. Values are
+Python lists that exist before the clock starts. Their conversion by the package counts, as for any
+caller. Needs the Python package and numpy. FOLDER keeps the built indexes.
 """
 
 import argparse
@@ -38,10 +39,10 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--presets", default="stratann,odinann,diskann,decouplevs")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--rows", type=int, default=1000, help="rows to insert in a round")
-    parser.add_argument("--call", type=int, default=100, help="rows of a call")
+    parser.add_argument("--rows", type=int, default=1000, help="rows to insert in one round")
+    parser.add_argument("--call", type=int, default=100, help="rows in one call")
     parser.add_argument("--built", type=int, default=50_000)
-    parser.add_argument("--what", default="both", help="inserts to compare with plain ones: both, columns, payload")
+    parser.add_argument("--what", default="both", help="inserts to compare with inserts of vectors alone: both, columns, payload")
     parser.add_argument("--metric", default="l2")
     arguments = parser.parse_args()
     os.makedirs(arguments.folder, exist_ok=True)
@@ -82,7 +83,7 @@ def main():
 
 
 def beside(rows):
-    """Columns and a payload of 200 bytes for each row, drawn with a seed."""
+    """Random columns and a payload of 200 bytes for each row, drawn with a seed."""
     drawn = numpy.random.default_rng(17)
     kinds = [f"kind-{number}" for number in range(100)]
     columns = {
@@ -90,7 +91,7 @@ def beside(rows):
         "number": drawn.integers(0, 1_000_000, rows).tolist(),
         "taken": list(numpy.datetime64("2024-01-01T00:00:00", "us") + drawn.integers(0, 10**13, rows).astype("timedelta64[us]")),
     }
-    # 198 letters and their quotes.
+    # 198 letters and two quotes.
     return columns, [drawn.bytes(99).hex() for _ in range(rows)]
 
 
@@ -105,7 +106,7 @@ def given(name, columns, payload, rows):
 
 
 def built(arguments, preset, name, base, columns, payload):
-    """A copy of an index of the first rows."""
+    """Makes a copy of an index of the first rows."""
     kept = os.path.join(arguments.folder, f"{preset}.{name}.{arguments.built}")
     if not os.path.exists(os.path.join(kept, "MANIFEST")):
         rows = slice(arguments.built)
@@ -115,7 +116,7 @@ def built(arguments, preset, name, base, columns, payload):
 
 
 def one_round(arguments, preset, index, name, base, columns, payload, first):
-    """Seconds and CPU of the inserts, and of the merge if there is one."""
+    """Seconds and CPU seconds of the inserts, and of the merge if there is one."""
     calls = [slice(at, min(at + arguments.call, first + arguments.rows)) for at in range(first, first + arguments.rows, arguments.call)]
     ready = [(base[rows], numpy.arange(rows.start, rows.stop, dtype=numpy.uint64), given(name, columns, payload, rows)) for rows in calls]
     began, spent = time.perf_counter(), cpu()

@@ -1,24 +1,26 @@
 #!/usr/bin/env python3
-"""Makes many embeddings out of few real ones, and measures how near they come to real ones.
+"""Makes many embeddings from few real embeddings, and measures how well they resemble real ones.
 
     bench/made_embeddings.py DATA FOLDER [--rows N] [--queries N] [--seed S] [--compare STRATANN]
 
 DATA has package-text.{base,query}.fbin: 40,000 sentence embeddings of 384 floats. FOLDER gets
 made-embeddings.{base.fbin,query.fbin,truth100.bin}: 250,000 rows of unit length, 4,000 queries, and
-the exact answers by the cosine. The draws follow the seed. The last bits of products of matrices
-follow numpy and its number of threads, so compare the printed SHA-256 with that of other files.
+the exact results by the cosine. Random draws depend only on the seed. The last bits of matrix
+products depend on the version of numpy and its number of threads. Before you compare results of two
+machines, compare the printed SHA-256 of their files.
 
-A made row begins at a real row, drawn at random. It moves towards two of the real row's nearest
-rows, and gets noise with the spectrum of the differences between these nearest rows. It also gets
-the difference of a near pair from elsewhere. Each query begins at another real row. No base row
-begins at such a row or moves towards one, and queries move towards such rows alone. They are a
-quarter of all, so their nearest rows are farther. The moves are scaled by that.
+A made row starts at a random real row. It moves towards two of the nearest neighbours of this row,
+and gets noise with the spectrum of the differences between these neighbours. The difference between
+two near rows of another region is added too. Queries start at a quarter of the real rows, and move
+only towards rows of this quarter. Made base rows use only the other rows. The nearest neighbours
+within the quarter are farther away, so the moves of queries are scaled down accordingly.
 
-Two statistics say how near made rows are to real ones, at the same number of rows: the local
-intrinsic dimension (by 100 nearest rows, maximum likelihood), and the distance of the 10th nearest
-row by the median distance. Each is the median over 2,000 rows. Both are printed for all made rows
-too. Rows that stand in clouds around the real rows would show there: both would fall. --compare
-builds the preset `diskann` of both, and prints recall and reads by list size. Needs numpy.
+Two statistics compare made rows with real rows, at the same number of rows. One is the local
+intrinsic dimension (maximum likelihood, 100 nearest rows). The other is the distance of the 10th
+nearest row divided by the median distance. Each is the median over 2,000 rows. Both are also
+printed for all made rows. If made rows formed clouds around the real rows, both statistics would be
+lower there. --compare builds an index of made rows and an index of real rows with the preset
+`diskann`, and prints recall and reads by list size. Needs numpy.
 """
 
 import argparse
@@ -47,7 +49,7 @@ def main():
     parser.add_argument("--rows", type=int, default=250_000)
     parser.add_argument("--queries", type=int, default=4_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--compare", metavar="STRATANN", help="the command, which builds and searches")
+    parser.add_argument("--compare", metavar="STRATANN", help="the `stratann` command, to build and search both indexes")
     arguments = parser.parse_args()
     os.makedirs(arguments.folder, exist_ok=True)
     real = unit(read(os.path.join(arguments.data, "package-text.base.fbin")))
@@ -81,8 +83,9 @@ def main():
 
 
 class Near:
-    """The nearest rows of each of `rows` among themselves, as numbers, and the scale of moves towards
-    them: how much nearer `all_rows` come."""
+    """For each of `rows`, the numbers of its nearest neighbours among `rows`, and the scale of
+    moves towards them. The scale says how much nearer the neighbours among `all_rows` are.
+    """
 
     def __init__(self, rows, all_rows):
         self.numbers, far = truth(rows, rows, NEAR, skip_self=True)
@@ -92,7 +95,7 @@ class Near:
 
 
 def made(rows, near, anchors, random):
-    """A made row for each of `anchors`."""
+    """Makes a row for each of `anchors`."""
     out = numpy.empty((len(anchors), rows.shape[1]), numpy.float32)
     for first in range(0, len(anchors), BLOCK):
         chosen = anchors[first : first + BLOCK]
@@ -115,7 +118,9 @@ def made(rows, near, anchors, random):
 
 
 def truth(base, queries, count, skip_self=False):
-    """The nearest of `base` for each query: numbers, and distances of unit vectors."""
+    """The nearest rows of `base` for each query: their numbers, and their distances as unit
+    vectors.
+    """
     ids = numpy.empty((len(queries), count), numpy.int64)
     distances = numpy.empty((len(queries), count), numpy.float32)
     block = max(1, 40_000_000 // len(base))

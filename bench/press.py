@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Distance computations of PRESS, as in Table 1 of DistVS.
+"""Counts distance computations of PRESS, as in Table 1 of DistVS.
 
     bench/press.py STRATANN DATA FOLDER DATASET [--recall R] [--beams W[,W..]]
                    [--single-beams W[,W..]] [--code-bytes B] [--separate] [--more L,R[:L,R..]]
 
-Prints distances by low codes, by high codes and by exact vectors, of PRESS and of searches with one
-precision. DATASET is photo-sift-100k, photo-sift-1m or package-text, in the folder DATA. The script
-builds three indexes in FOLDER if they are missing, of the same graph (R=64, L=100, one thread):
+Prints the numbers of distances by low codes, by high codes and by exact vectors, for PRESS and for
+searches with codes of one precision. DATASET is photo-sift-100k, photo-sift-1m or package-text, in
+the folder DATA. The script builds three indexes with the same graph (R=64, L=100, one thread) in
+FOLDER if they are missing:
 
 - with nested codes of B bytes (32 of uint8, 96 of float32: C_high = 4 and 16);
-- with separate codes: high ones of the same length, and low ones of half of it (--separate);
-- with codes of half as many bytes, trained by themselves.
+- with separate codes: high codes of the same length, and low codes half as long (--separate);
+- with codes of half as many bytes, trained separately.
 
-It searches them with growing lists, and prints the costs of each method at the recall (0.95),
-interpolated between the two lists around it:
+It searches the indexes with growing list sizes, and prints the costs of each method at the recall
+(0.95), interpolated between the two list sizes around it:
 
     low-only   Best-first search by the short codes, half of the list re-ranked, with each of
                --single-beams (8, 1), from the graph's entry.
@@ -26,13 +27,13 @@ interpolated between the two lists around it:
                separate codes too, and so is high-only.
     --more     PRESS with other numbers: LOW,RATIO for each, as 2,0.2:4,0.15.
 
-"Equiv." is low / C_low + high / C_high + full (the paper's §3.1). Beside it are its ratios to
-high-only and low-only: to the searches from the entry, as in the paper, and to the ones from seeds.
-Rounds are hops divided by the beam width. For PRESS with a beam width of 8 this is 2 too few, since
-its first rounds visit 1, 2 and 4 nodes. "Pulled" is kB of high codes a query that a compute server
-would fetch if it searched by high codes alone (DistVS-H, the paper's Figure 12). CPU is
-microseconds a query of one thread, with eight queries in flight and lists read from storage. Needs
-Python 3.8 and nothing else.
+"Equiv." is low / C_low + high / C_high + full (the paper's §3.1). The columns beside it have its
+ratios to high-only and low-only: to searches from the entry, as in the paper, and to searches from
+seeds. Rounds are hops divided by the beam width. For PRESS with a beam width of 8, this number is 2
+too small, since its first rounds visit 1, 2 and 4 nodes. "Pulled" is the kB of high codes per query
+that a compute server would fetch if it searched only by high codes (DistVS-H, the paper's Figure
+12). CPU is microseconds a query of one thread, with eight queries in flight and lists read from
+storage. Needs Python 3.8 and nothing else.
 """
 
 import json

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Recall and reads of searches with a target recall, beside the best fixed list.
+"""Compares searches with a target recall with searches with the best fixed list size.
 
     bench/recall.py STRATANN DATA FOLDER [SET[,SET..]] [--preset NAME] [-- SEARCH OPTIONS..]
 
-The sets are data sets in DATA (default: package-text,photo-sift-100k). Of each set the script holds
-1,000 rows, drawn at random, out of the build. So calibration has seen neither these rows nor the
-queries of the set. It builds an index of the other rows in FOLDER, of the default preset or of
-another one. For clusters, numbers of probes take the place of lists. It uses an index and truth
-again that exist already. It asks for .90, .95 and .99 of the ten nearest, and prints the recall and
-reads a query. Beside them are the reads of the fixed list with the same recall, interpolated
-between the two list sizes around it. Needs Python 3.8 and nothing else.
+The sets are data sets in DATA (default: package-text,photo-sift-100k). The script leaves 1,000
+random rows of each set out of the build. So calibration has seen neither these rows nor the queries
+of the set. The script builds an index of the other rows in FOLDER, with the default preset or with
+--preset. For clusters, it varies the number of probes instead of the list size. It reuses an index
+and ground truth that exist already. It searches with target recalls of .90, .95 and .99 for the ten
+nearest, and prints the reached recall and the reads per query. Beside them it prints the reads of
+searches with a fixed list size at the same recall, interpolated between the two list sizes around
+it. Needs Python 3.8 and nothing else.
 """
 
 import json
@@ -66,8 +67,9 @@ def main():
 
 
 def split(base, rest, held, element):
-    """Writes drawn rows of `base` to `held`, and the others to `rest`. `held` is written last: if
-    it exists, both are whole."""
+    """Writes random rows of `base` to `held`, and the other rows to `rest`. `held` is written last:
+    if it exists, both files are complete.
+    """
     with open(base, "rb") as file:
         rows, dim = struct.unpack("<II", file.read(8))
         drawn = set(random.Random(1).sample(range(rows), HELD))
@@ -87,13 +89,13 @@ def run(*command):
 
 
 def point(line):
-    """Recall, and reads a query."""
+    """The recall, and the reads per query."""
     said = json.loads(line)
     return said["recall"], said["per_query"]["graph_reads"] + said["per_query"]["vector_reads"]
 
 
 def reads_of(fixed, recall):
-    """Reads of a fixed list with this recall."""
+    """The reads of searches with a fixed list size at this recall."""
     for (less, few), (more, many) in zip(fixed, fixed[1:]):
         if less <= recall <= more and more > less:
             return few + (many - few) * (recall - less) / (more - less)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A memory server of DistVS that is killed and restarted while clients search.
+"""Kills and restarts a memory server of DistVS while clients search.
 
     bench/restart.py STRATANN INDEX QUERIES [--list L] [--in-flight N] [--clients C]
                      [--deadline S] [--down S] [--rounds N]
 
-Measures how long throughput takes to recover, and the answers meanwhile. INDEX is of the preset
-distvs. The script starts a memory server, a storage server and a compute server of one thread as
-processes on this machine, which talk over TCP. Each of C clients (2) asks all queries again and
-again, with N in flight (8). A query may take S seconds (10). In each of --rounds rounds (3) the
+Measures how long throughput takes to recover, and checks the results of all searches. INDEX has the
+preset distvs. The script starts a memory server, a storage server and a compute server with one
+thread, as processes on this machine that communicate over TCP. Each of C clients (2) repeats all
+queries, with N in flight (8). A query may take S seconds (10). In each of --rounds rounds (3) the
 script kills the memory server (SIGKILL), and restarts it on the same port after a pause of --down
 seconds (1). It reads the number of answers from the metrics of the compute server every 50 ms.
 
@@ -15,14 +15,14 @@ For each round the script prints
 
 - queries a second before the kill;
 - seconds from the kill until the new process listens;
-- seconds from then until throughput is back. It is back in the first half second with at least
-  nine tenths of the answers of before.
+- seconds from then until throughput has recovered. It has recovered in the first half second with
+  at least nine tenths of the answers that half a second had before.
 
-Over all rounds it prints two counts. One is of answers that differ from the answers before the
-first kill, by ids and distances to the bit. The other is of asks that ended with an error. If the
-deadline is shorter than the pause, queries fail by the deadline; otherwise none fail. A client
-whose query fails ends its ask of all queries, and begins the next. Needs Linux, Python 3.8 and
-nothing else.
+For all rounds together it prints two counts. The first is the number of passes over all queries
+whose results differ from the results before the first kill, in ids or in any bit of a distance. The
+second is the number of passes that ended with an error. If the deadline is shorter than the pause,
+queries fail by the deadline; otherwise none fail. If a query of a client fails, the client ends its
+pass over all queries, and begins the next pass. Needs Linux, Python 3.8 and nothing else.
 """
 
 import os
@@ -101,7 +101,7 @@ def main():
 
 
 def started(words):
-    """Starts a memory server, and returns it when it listens."""
+    """Starts a memory server, and returns once the server listens."""
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     for line in process.stdout:
         if "listening on" in line:
@@ -110,7 +110,7 @@ def started(words):
 
 
 def asked(ask, path):
-    """The answers of all queries, as bytes; `None` if a query failed."""
+    """The results of all queries, as bytes; `None` if a query failed."""
     ran = subprocess.run([*ask, "--out", path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if ran.returncode != 0:
         asked.why = ran.stderr.strip().splitlines()[-1][:200] if ran.stderr.strip() else f"status {ran.returncode}"
@@ -150,8 +150,8 @@ class Counts:
         return (seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])
 
     def back(self, enough, since):
-        """The start of the first half second, from `since` on, with at least this rate of
-        answers."""
+        """The start of the first half second after `since` that has at least this rate of answers.
+        """
         while time.monotonic() < since + MOST:
             seen = [one for one in self.seen if one[0] >= since]
             for first, last in zip(seen, seen[WINDOW:]):

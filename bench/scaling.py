@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""A model of the throughput of N compute servers of DistVS, from `servers.py --json`.
+"""Models the throughput of N compute servers of DistVS, from the output of `servers.py --json`.
 
     bench/scaling.py FILE.json [--cores 8] [--gbit 100] [--messages 10e6] [--compute 1,2,4,8,16]
                      [--job 1]
 
 The model also names the resource that limits throughput. Each compute server and the memory server
-have --cores cores. Storage ranks on the machines that compute. A query takes
+have --cores cores. The machines of compute servers also re-rank. A query takes
 
-- a core of a compute server for the CPU time of compute and storage;
-- a core of the memory server for the CPU time of the memory server;
-- the network card of the memory server for its bytes (--gbit in each direction) and its writes.
+- a core of a compute server, for the CPU time of compute and storage;
+- a core of the memory server, for the CPU time of the memory server;
+- the network card of the memory server, for the bytes (--gbit in each direction) and the writes.
   With several queries in flight, a write has several messages.
 
-The scarcest resource gives the queries a second:
+The scarcest resource limits the queries a second:
 
     compute   N x cores / (CPU of compute and storage)      It grows with N.
     memory    cores / CPU of memory                         It is constant.
@@ -20,10 +20,11 @@ The scarcest resource gives the queries a second:
     writes    writes a second of a card / writes a query    It is constant.
 
 "from 1" is the rate divided by N times the rate of one server. DistVS's Figure 13 (a) is linear up
-to four. The model has no latency, no contention for memory bandwidth and no skew. It is an upper
-bound by CPU and network. CPU was measured with one compute server. The CPU of two and four on one
-machine is printed beside it, as a check. The last table has the throughput of four compute servers
-for each measured budget of low codes (Figure 17), by CPU alone. Needs Python 3.8 and nothing else.
+to four servers. The model ignores latency, contention for memory bandwidth, and skew. So it is an
+upper bound by CPU and network. CPU was measured with one compute server. As a check, the script
+also prints the CPU with two and four compute servers on one machine. The last table has the
+throughput of four compute servers for each measured budget of low codes (Figure 17), by CPU alone.
+Needs Python 3.8 and nothing else.
 """
 
 import json
@@ -47,8 +48,8 @@ def main():
     middle = lambda rounds, of: statistics.median(one[of] for one in rounds)
     cores, bits, writes = float(options["--cores"]), float(options["--gbit"]) * 1e9, float(options["--messages"])
     memory, compute, storage = (middle(rounds, f"{role}_us") for role in ("memory", "compute", "storage"))
-    # A step is a message each way. Nearly all bytes are lists, from memory to compute. Taking the
-    # bytes of both directions is a safe bound.
+    # A step is one message in each direction. Nearly all bytes are lists, from memory server to
+    # compute server. The bytes of both directions together are a safe bound.
     messages = 2 * middle(rounds, "steps") / middle(rounds, "messages_a_write")
     limits = {"memory": cores / memory * 1e6, "network": bits / 8 / middle(rounds, "wire"), "writes": writes / messages}
     print(f"CPU a query: compute {compute:.0f} µs, storage {storage:.0f}, memory {memory:.0f}; {middle(rounds, 'wire'):.0f} bytes and {messages:.1f} writes between compute and memory")

@@ -1,28 +1,28 @@
 #!/usr/bin/env python3
-"""CPU, writes and bytes a query of DistVS's servers.
+"""Measures CPU, writes and bytes per query of DistVS's servers.
 
     bench/servers.py STRATANN INDEX QUERIES TRUTH [--list L] [--beam W] [--threads T]
                      [--in-flight N] [--repeat N] [--low-memory B[,B..]] [--beside] [--json FILE]
                      [--systems FILE --data NAME]
 
-The jobs are one, two and four compute servers, one that does not batch messages, and one for each
-value of --low-memory: bytes for low codes, or a share of all low codes (`50%`). INDEX is of the
-preset distvs. The script starts a memory server, a storage server and all compute servers as
-processes on this machine, which talk over TCP. A compute server has T threads (1), and a client of
-its own with N queries in flight on each thread (8).
+The jobs have one, two and four compute servers, one compute server that does not batch messages,
+and one compute server for each value of --low-memory. A value is the bytes for low codes, or a
+share of all low codes (`50%`). INDEX has the preset distvs. The script starts a memory server, a
+storage server and all compute servers as processes on this machine that communicate over TCP. A
+compute server has T threads (1), and a client of its own with N queries in flight per thread (8).
 
-In each of --repeat rounds (5), the jobs answer all queries in turn, so that other work of the
-machine slows all jobs alike. The table has the median of CPU microseconds a query: user and system, from
-/proc, of the whole process. Before the measurement, low codes are loaded and all queries are asked
-once.
+In each of --repeat rounds (5), the jobs take turns to answer all queries, so that other work of the
+machine slows all jobs alike. The table has the median of the CPU microseconds per query: user and
+system time of the whole process, from /proc. Before the measurement, the servers load the low codes
+and answer all queries once.
 
-With --beside compute servers rank candidates themselves, as in the paper (§5.1), and no storage
+With --beside, compute servers re-rank candidates themselves, as in the paper (§5.1), and no storage
 server runs. The paper has two queries in flight on each of eight threads.
 
---json keeps all measurements, for `scaling.py`. --systems writes a row for `dollars.py table`: one
-memory server, and four machines that each compute and rank. Memory is the peak resident memory.
-"idle" is the memory of a memory server without an index, which any process takes. Needs Linux,
-Python 3.8 and nothing else.
+--json stores all measurements for `scaling.py`. --systems writes a row for `dollars.py table`: one
+memory server, and four machines that each compute and re-rank. Memory is the peak resident memory.
+"idle" is the memory of a memory server without an index, which is the memory that any such process
+takes. Needs Linux, Python 3.8 and nothing else.
 """
 
 import json
@@ -34,12 +34,12 @@ import sys
 import urllib.request
 
 TICK = os.sysconf("SC_CLK_TCK")
-# How many times a round asks all queries.
+# How many times a round answers all queries.
 ASKS = 4
 
 
 def cpu(process):
-    """Seconds of CPU time that a process has taken."""
+    """Seconds of CPU time that a process has used."""
     with open(f"/proc/{process.pid}/stat") as file:
         fields = file.read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICK
@@ -143,11 +143,11 @@ def low_bytes(index):
 
 
 def measured(memory_server, storage, those, ask):
-    """The costs of all queries that `ask` sends to some compute servers."""
+    """The costs of all queries that `ask` sends to these compute servers."""
     roles = [[memory_server[0]], [storage[0]] if storage else [], [process for process, _, _ in those]]
     look = lambda: ([sum(map(cpu, role)) for role in roles], [metrics(http) for _, _, http in those], metrics(storage[2]) if storage else {})
     before, counted, ranked = look()
-    # A tick of /proc is 10 ms: several thousand queries make it fine enough.
+    # A tick of /proc is 10 ms, which is precise enough for several thousand queries.
     said = [one for _ in range(ASKS) for one in ask()]
     after, now, ranks = look()
     grown = lambda name: sum(b[name] - a[name] for a, b in zip(counted, now))
@@ -194,8 +194,9 @@ def show(found):
 
 
 def systems(options, index, rounds, peaks):
-    """A row for `dollars.py table`. The machines that compute also rank, as in the paper, and their
-    SSDs have the vectors."""
+    """A row for `dollars.py table`. The machines that compute also re-rank, as in the paper, and
+    their SSDs store the vectors.
+    """
     middle = lambda of: statistics.median(of(one) for one in rounds)
     of_vectors = [name for name in os.listdir(index) if name.startswith(("vectors", "chunks"))]
     disk = sum(os.path.getsize(os.path.join(index, name)) for name in of_vectors)

@@ -1,28 +1,30 @@
 #!/usr/bin/env python3
-"""The cost of dividing a collection into independent shards that are all searched.
+"""Measures the cost of dividing a collection into independent shards that are all searched.
 
     bench/shards.py FOLDER [--data ../shared/data] [--sets photo-sift-100k,package-text]
                     [--shards 1,2,4,8,16] [--rounds 3] [--json FILE]
 
-This is DistVS §5.2, "Comparing with distributed Milvus". For each data set the script builds the
-index of each system whole (1 shard), and in 2 to 16 shards that share a codebook. FOLDER keeps the
-indexes for later runs. It searches them with one thread and one query in flight, all in memory, so
-that reads do not matter. At recall@10 .90 and .95 it prints two figures: distances computed (by
-code and exact), and CPU microseconds a query. Both are sums over the shards, and are compared with
-one index. `--sets photo-sift-1m` takes a quarter of an hour to build for each system, and 10 GB.
+This is DistVS §5.2, "Comparing with distributed Milvus". For each data set and each system, the
+script builds one index (1 shard), and 2 to 16 shards that share a codebook. FOLDER keeps the
+indexes for later runs. The script searches with one thread and one query in flight. All data is in
+memory, so that reads do not matter. At recall@10 .90 and .95, it prints two figures: the number of
+distances (by code and exact), and CPU microseconds per query. Both are sums over the shards, and
+are compared with the figures of one index. `--sets photo-sift-1m` takes a quarter of an hour to
+build for each system, and 10 GB.
 
-Each shard is searched with the same list, of 1 to 400 candidates. It is asked for as many answers,
-at most 10. Their answers are merged as in `stratann.ray`. Figures at a recall are interpolated
-between the two lists around it. If the shortest list with ten answers in total exceeds the recall,
-its own figures are printed, with its recall in brackets. CPU is of the searches, the median of the
-rounds. The merge is listed separately, since NumPy does it here.
+All shards are searched with the same list size, from 1 to 400. A shard returns as many results as
+its list size, and at most 10. The results of the shards are merged as in `stratann.ray`. Figures at
+a recall are interpolated between the two list sizes around it. If the smallest list size with ten
+results in total exceeds the recall, the script prints the figures of this list size, with its
+recall in brackets. CPU is the CPU time of the searches, as the median of the rounds. The merge is
+listed separately, since NumPy does it here.
 
 `--assign` chooses the rows of a shard. `contiguous` takes consecutive rows, as
 `stratann.ray.build_shards` does. `dealt` takes every S-th row, so that each shard is a fair sample,
 as with a hash of the id.
 
-The table SYSTEMS has the systems; a new row adds one. "press" is PRESS in one process on one index,
-as the servers of DistVS search it, and on shards. Needs the Python package.
+The table SYSTEMS has the systems; a new row adds a system. "press" is PRESS in one process, on one
+index as the servers of DistVS search it, and on shards. Needs the Python package.
 """
 
 import argparse
@@ -65,7 +67,7 @@ def main():
     parser.add_argument("--assign", choices=["contiguous", "dealt"], default="contiguous")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", help="the file for all points")
-    parser.add_argument("--show", metavar="FILE", help="prints the tables of a file of --json, and measures nothing")
+    parser.add_argument("--show", metavar="FILE", help="prints the tables from a file of --json, and measures nothing")
     arguments = parser.parse_args()
     if arguments.show:
         with open(arguments.show) as file:
@@ -101,7 +103,7 @@ def vectors(folder, data):
 
 
 def built(folder, base, data, system, count, assign):
-    """The folder of the shards of a system, which are built unless they exist."""
+    """The folder of the shards of a system. Missing shards are built."""
     options = {"metric": METRICS[data], **SYSTEMS[system].build}
     name = f"{data}-{system}-{count}" + ("" if count == 1 or assign == "contiguous" else f"-{assign}")
     # The codebook is trained on the collection, so that one index and its shards have the same.
@@ -120,7 +122,7 @@ def built(folder, base, data, system, count, assign):
 
 
 def measured(folder, queries, truth, rounds, **what):
-    """A point for each list, until the recall suffices."""
+    """A point for each list size, until the recall suffices."""
     system = SYSTEMS[what["system"]]
     indexes = [stratann.open(folder / name, **system.open) for name in stratann.Catalog(folder).names()]
     points = []
@@ -158,8 +160,9 @@ def measured(folder, queries, truth, rounds, **what):
 
 
 def at(points, target, key):
-    """A figure at a recall, interpolated between the two lists around it, and its recall. If the
-    first list exceeds the recall, the figure is of the first list."""
+    """A figure at a recall, interpolated between the two list sizes around it, and its recall. If
+    the first list size exceeds the recall, the figure belongs to the first list size.
+    """
     before = None
     for point in sorted(points, key=lambda point: point["list"]):
         if point["recall"] >= target:
@@ -172,7 +175,7 @@ def at(points, target, key):
 
 
 def show(points):
-    """A table for each data set and each way to deal rows out."""
+    """A table for each data set and each value of `--assign`."""
     groups = collections.defaultdict(list)
     for point in points:
         groups[point["data"], point["assign"]].append(point)

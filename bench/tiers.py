@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The cost of a search in each kind of real memory on one machine.
+"""Measures the cost of searches in each kind of real memory on one machine.
 
     bench/tiers.py STRATANN FOLDER [--data ../shared/data] [--cores 1] [--rounds 3] [--json FILE]
 
 The kinds are DRAM, mapped shared memory, and a memory server. The script builds a graph
 (`tiered-graph`, R=32) and clusters (`spann`, `tiered-cluster`) of photo-sift-100k and package-text.
-FOLDER keeps them for later runs, in 700 MB. It searches each with one thread in
+FOLDER keeps the indexes for later runs, in 700 MB. The script searches each index with one thread
+in
 
     DRAM         Copies in the process.                            ROLE=dram
     /dev/shm     Copies in a mapped file.                          ROLE=mapped:/dev/shm/..
@@ -14,21 +15,22 @@ FOLDER keeps them for later runs, in 700 MB. It searches each with one thread in
     UCX shm      The server through UCX, by its shared memory.     ROLE=remote:ucx:127.0.0.1:PORT/..
     UCX tcp      The server through UCX, over its TCP.             .. with UCX_TLS=tcp
 
-The last two need a STRATANN with the feature `ucx`, and the library. The list (for clusters the
-number of probes) is the shortest one with recall@10 .95 in DRAM. Each is measured with eight
-queries in flight, and with the number that the batch finds best. A batch repeats the queries, or
-takes some of them, so that it lasts about a second. Runs take turns, and each figure is the median
-of the rounds. A cell has
+The two kinds with UCX need a STRATANN with the feature `ucx`, and the UCX library. The list size
+(for clusters the number of probes) is the smallest one with recall@10 .95 in DRAM. Each index is
+measured with eight queries in flight, and with the number that the batch finds best. A batch
+repeats the queries, or uses only some of them, so that it lasts about a second. Runs take turns,
+and each figure is the median of the rounds. A cell has
 
 - queries a second with eight in flight;
 - queries a second with the chosen number in flight, and this number in each round;
-- with eight in flight, CPU microseconds a query of the searching process, and of the server if
-  there is one (from /proc, in steps of 10 ms in total).
+- with eight in flight, CPU microseconds per query of the searching process, and of the server if
+  there is one (from /proc, whose total has a resolution of 10 ms).
 
 `--cores` are the cores for both searches and servers (a list as for `taskset`; default: all). With
-one core both share it, so that queries a second are at most 1 over the sum of both CPUs. If the
-server is on another machine, its CPU is not of this core. `--two-threads` measures `spann` on the
-disk of FOLDER instead, with two threads, at 31 and 61 probes. Needs Python 3.8 and nothing else.
+one core, searches and server share it. So queries a second are at most one second divided by the
+sum of both CPU times per query. A server on another machine would not use this core.
+`--two-threads` measures `spann` on the disk of FOLDER instead, with two threads, at 31 and 61
+probes. Needs Python 3.8 and nothing else.
 """
 
 import argparse
@@ -46,7 +48,7 @@ IN_FLIGHT = 8
 RECALL = "0.95"
 # Name, extension of the vectors, and metric of each data set.
 DATA = [("photo-sift-100k", "u8bin", "l2"), ("package-text", "fbin", "cosine")]
-# Name, options of the build, placed role, and queries of a batch for each data set.
+# Name, options of the build, placed role, and for each data set the number of queries in a batch.
 INDEXES = [
     ("tiered-graph", ["--degree", "32", "--build-list", "100"], "topology", [10_000, 4_000]),
     ("spann", [], "vectors", [10_000, 600]),
@@ -60,18 +62,18 @@ def main():
     parser.add_argument("folder", nargs="?")
     here = os.path.dirname(os.path.abspath(__file__))
     parser.add_argument("--data", default=os.environ.get("STRATANN_DATA", os.path.join(here, "../../shared/data")))
-    parser.add_argument("--cores", help="cores for searches and servers, as for taskset")
+    parser.add_argument("--cores", help="the cores for searches and servers, as for taskset")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", help="the file for all figures")
-    parser.add_argument("--show", metavar="FILE", help="prints the table of a file of --json, and measures nothing")
-    parser.add_argument("--two-threads", action="store_true", help="measures spann on the disk of the folder instead")
+    parser.add_argument("--show", metavar="FILE", help="prints the table from a file of --json, and measures nothing")
+    parser.add_argument("--two-threads", action="store_true", help="measures only spann, on the disk of FOLDER, with two threads")
     arguments = parser.parse_args()
     if arguments.show:
         with open(arguments.show) as file:
             return show(json.load(file)["runs"])
     if not arguments.folder:
         parser.error("STRATANN and FOLDER are missing")
-    # If the process is ended, it removes servers and copies too.
+    # If a signal ends the process, it still removes servers and copies.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.makedirs(arguments.folder, exist_ok=True)
     bench = Bench(arguments)
@@ -89,12 +91,14 @@ def machine():
 
 
 def again(body, count):
-    """The bytes, repeated to `count` of them."""
+    """The bytes, repeated up to a length of `count`."""
     return (body * -(-count // len(body)))[:count]
 
 
 def asked(path, out, count):
-    """A file of `count` rows of another one, which repeat if it has fewer."""
+    """Writes a file with `count` rows of another file. If the other file has fewer rows, they
+    repeat.
+    """
     with open(path, "rb") as file:
         rows, width = struct.unpack("<II", file.read(8))
         body = file.read()
@@ -104,7 +108,7 @@ def asked(path, out, count):
 
 
 def asked_truth(path, out, count):
-    """The ground truth of such a file: all ids, then all distances."""
+    """Writes the ground truth of a file that `asked` wrote: all ids, then all distances."""
     with open(path, "rb") as file:
         rows, width = struct.unpack("<II", file.read(8))
         ids, distances = file.read(4 * rows * width), file.read(4 * rows * width)
@@ -132,7 +136,7 @@ class Server:
         return self.line.split("127.0.0.1:", 1)[1].split()[0].strip(",;")
 
     def cpu(self):
-        """CPU seconds of the server so far."""
+        """CPU seconds that the server has used up to now."""
         with open(f"/proc/{self.process.pid}/stat") as file:
             fields = file.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -166,7 +170,7 @@ class Bench:
         return done.stdout
 
     def index(self, data, extension, metric, preset, options):
-        """The index of a preset, which is built unless it exists."""
+        """The index of a preset. A missing index is built."""
         index = self.path(f"{data}-{preset}.idx")
         if not os.path.exists(os.path.join(index, "MANIFEST")):
             base = self.data(f"{data}.base.{extension}")
@@ -183,8 +187,9 @@ class Bench:
         return [json.loads(line) for line in found.splitlines()]
 
     def servers(self, scratch):
-        """The servers that can start. Each has a name, the address of its tier before the name of
-        the index, the server, and the environment of its clients."""
+        """The servers that can start. An entry has a name, the address of the tier (without the
+        name of the index), the server, and the environment of its clients.
+        """
         ring = os.path.join(scratch, "ring")
         serve = [*self.words, "memory-server", "--bytes", "2GiB", "--listen", "127.0.0.1:0"]
         log = lambda name: self.path(f"server-{name}.log")
@@ -223,7 +228,7 @@ class Bench:
         return results
 
     def planned(self, number, shm, servers):
-        """All runs of a data set. Their copies are in place when this returns."""
+        """All runs of a data set. When the function returns, the copies of all runs exist."""
         data, extension, metric = DATA[number]
         queries, truth = self.data(f"{data}.query.{extension}"), self.data(f"{data}.truth100.bin")
         runs = []
@@ -270,7 +275,7 @@ class Bench:
 
 
 class Run:
-    """An index in one memory, and the results of its rounds."""
+    """An index in one kind of memory, and the results of its rounds."""
 
     def __init__(self, data, preset, way, index, queries, truth, rows, width, place, in_flight, server, environment):
         self.data, self.preset, self.way = data, preset, way
@@ -294,7 +299,7 @@ class Run:
 
 
 def show(runs):
-    """Prints the table: an index in each column, a memory in each row."""
+    """Prints the table: an index in each column, a kind of memory in each row."""
     columns = list(dict.fromkeys((run["data"], run["preset"]) for run in runs))
     print("| | " + " | ".join(f"{data}, {preset}" for data, preset in columns) + " |")
     print("|---" * (len(columns) + 1) + "|")
@@ -311,8 +316,9 @@ def show(runs):
 
 
 def cell(runs, way, data, preset):
-    """Queries a second with eight in flight, and with the number that the batch found best; CPU of
-    the former, and of the server."""
+    """Queries a second with eight in flight, and with the number that the batch found best. With
+    eight in flight also the CPU of the search and of the server.
+    """
     of_cell = [run for run in runs if (run["way"], run["data"], run["preset"]) == (way, data, preset)]
     fixed, tuned = sorted(of_cell, key=lambda run: run["in_flight"] is None)
     median = lambda run, key: statistics.median(point[key] for point in run["points"])

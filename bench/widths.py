@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Storage of vectors of several widths beyond their compressed bytes.
+"""Measures the storage of indexes beyond the compressed vectors, for vectors of several widths.
 
     bench/widths.py STRATANN EMBEDDINGS.fbin FOLDER [WIDTH[,WIDTH..]] [--rows N]
                     [-- BUILD OPTIONS..]
 
 For each width (default: 768,1024,1536,3072) the script makes N rows (5,000) of floats. A row is
-made of rows of EMBEDDINGS, drawn at random, put side by side and cut to the width. So its entropy
-is that of real embeddings. The script builds an index, and prints sizes from `stratann stats`: the
-raw vectors, the compressed ones, lists, codes with the codebook, and the whole index. The remaining
-bytes are headers, space at the ends of pages, external ids and the navigation graph, which has raw
-vectors. Needs Python 3.8 and nothing else.
+made of random rows of EMBEDDINGS, put side by side and cut to the width. So it has the entropy of
+real embeddings. The script builds an index, and prints sizes from `stratann stats`: raw vectors,
+compressed vectors, lists, codes with the codebook, and the whole index. The remaining bytes are
+headers, space at the ends of pages, external ids and the navigation graph, which has raw vectors.
+Needs Python 3.8 and nothing else.
 """
 
 import json

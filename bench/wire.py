@@ -1,24 +1,25 @@
 #!/usr/bin/env python3
-"""Bytes that a query of DistVS's servers sends on each connection.
+"""Measures the bytes that the servers of DistVS send for a query, on each connection.
 
     bench/wire.py STRATANN DATA FOLDER [--lists 20,40,60]
                   [--sets photo-sift-100k,photo-sift-384,package-text,photo-sift-1m]
 
 The table also has the bytes at the same recall if compute servers pulled high codes.
 "photo-sift-384" has the vectors of photo-sift-100k with each component three times. It has 384
-dimensions, the same answers, and three times the distances, so that any difference comes from the
-dimensions alone. The script builds each data set with the preset distvs (high codes of 32 bytes,
-for package-text of 96) in FOLDER, unless it exists. It searches through the servers of `cluster
-up` as separate processes: the client, a compute, a memory and a storage server, over TCP.
+dimensions, the same results, and three times the distances. So any difference comes from the
+dimensions alone. The script builds an index of each data set with the preset distvs (high codes of
+32 bytes, for package-text of 96) in FOLDER, unless FOLDER has it. Client, compute server, memory
+server and storage server are separate processes that communicate over TCP.
 
     compute <-> memory     Both directions: the query once for each walk, node numbers, and
                            compressed lists. The query is rounded to a byte for each dimension if
                            its elements have more.
-    compute <-> storage    The exact row once, node numbers, and the answers.
-    client <-> compute     The exact row once, and the answers, counted by the sizes of the frames.
+    compute <-> storage    The exact query once, node numbers, and the answers.
+    client <-> compute     The exact query once, and the results, counted by the sizes of the
+                           frames.
 
 Three baselines search by high codes alone (best-first, to the same recall, from the same seeds).
-Their bytes have no frames, and no node numbers of requests:
+Their bytes include neither frames nor the node numbers of requests:
 
     all                    Each compared high code is pulled: distances times the bytes of a code,
                            without lists.
@@ -26,17 +27,17 @@ Their bytes have no frames, and no node numbers of requests:
                            the memory server (all its bytes without codes, their corrections and
                            centroids).
     popular                DistVS-H of the paper's §5.3. The compute server has the codes of the
-                           half of all nodes with the most incoming links. These take as much
-                           memory as the low codes of DistVS. It pulls the other codes. The table
-                           has this without and with lists.
+                           half of all nodes with the most incoming links. These codes take as much
+                           memory as the low codes of DistVS. The compute server pulls the other
+                           codes. The table has this baseline without and with lists.
 
 A search does not report the nodes that it visits. So the share of codes at the compute server is an
-estimate. It comes from best-first walks with the same list for the first 300 queries, by exact
-vectors in place of high codes. Walks begin at the nearest of 2,048 rows, so that they visit as many
-nodes as the search (853 and 844 on photo-sift-100k with a list of 38). Their graph is an index of
-the preset diskann (FOLDER/NAME-coupled), whose lists can be read from its file. It has the same
-options and another order of inserts. "here" is the share of compared nodes whose codes are at the
-compute server, and "of links" the share of all links to such nodes.
+estimate. It comes from best-first walks with the same list size for the first 300 queries, by exact
+vectors instead of high codes. Walks start at the nearest of 2,048 rows, so that they visit as many
+nodes as the search (853 and 844 on photo-sift-100k with a list size of 38). Their graph is an index
+of the preset diskann (FOLDER/NAME-coupled), whose lists can be read from its file. This index has
+the same options and another order of inserts. "here" is the share of compared nodes whose codes are
+at the compute server, and "of links" is the share of all links to such nodes.
 
 Needs Linux, Python 3.8 and nothing else.
 """
@@ -53,14 +54,14 @@ import sys
 from servers import metrics, start
 
 SETS = {"photo-sift-100k": ("u8bin", "l2", 32, 128), "photo-sift-384": ("u8bin", "l2", 32, 384), "photo-sift-1m": ("u8bin", "l2", 32, 128), "package-text": ("fbin", "cosine", 96, 1536)}
-# Bytes of four parts: a frame's header, a search before the row, an answer's counters and count,
-# and an id with its distance.
+# The bytes of the header of a frame, of a search before its query, of the counters of an answer,
+# and of an id with its distance.
 HEADER, SEARCH, ANSWERS, ANSWER = 32, 12, 76, 12
-# Bytes for each node that correct the sums of nested codes. They are no part of a list.
+# Bytes per node that correct the sums of nested codes. They are no part of a list.
 CORRECTION = 2
-# Lists of a search by high codes alone.
+# List sizes of a search by high codes alone.
 SIZES = (10, 12, 14, 17, 20, 25, 30, 40, 50, 65, 80, 100, 130, 160, 200)
-# Number of queries whose walks estimate the codes at a compute server.
+# The number of queries whose walks estimate the share of codes at a compute server.
 QUERIES = 300
 
 
@@ -84,7 +85,7 @@ def main():
         base, queries = (stretched(data, folder, part) if name == "photo-sift-384" else os.path.join(data, f"{name}.{part}.{ending}") for part in ("base", "query"))
         truth = os.path.join(data, ("photo-sift-100k" if name == "photo-sift-384" else name) + ".truth100.bin")
         index = os.path.join(folder, f"{name}-nested")
-        # Distances are the same, and so is the graph.
+        # The order of distances is the same, and so is the graph.
         like = "photo-sift-100k" if name == "photo-sift-384" else name
         coupled = os.path.join(folder, f"{like}-coupled")
         of_graph = os.path.join(data, f"{like}.base.{ending}")
@@ -139,7 +140,8 @@ def through(program, index, queries, truth, size):
 
 def by_high_codes(program, index, queries, truth, recall):
     """Distances, visited nodes and list size of a search by high codes alone at this recall,
-    interpolated between two lists."""
+    interpolated between two list sizes.
+    """
     before = None
     for size in SIZES:
         search = [program, "search", index, queries, "--truth", truth, "-k", "10", "--threads", "1", "--list", str(size), "--json", "--strategy", "best-first", "--beam", "8", "--rerank-ratio", "0.5", "--no-nav", "--seeds", "64"]
@@ -184,12 +186,12 @@ class Graph:
         self.popular, self.of_links = set(most), sum(links[node] for node in most) / sum(links)
 
     def here(self, size):
-        """The share of popular nodes among the nodes that walks with this list compare."""
+        """The share of popular nodes among the nodes that walks with this list size compare."""
         found = [self.walk(query, size) for query in self.queries]
         return sum(len(seen & self.popular) for seen in found) / sum(map(len, found))
 
     def walk(self, query, size, beam=8):
-        """Nodes that a best-first walk compares."""
+        """The nodes that a best-first walk compares."""
         far = lambda node: math.dist(query, self.unpack(self.vectors[node]))
         start = min(range(0, len(self.lists), len(self.lists) // 2048), key=far)
         seen, visited, pool = {start}, set(), [(far(start), start)]

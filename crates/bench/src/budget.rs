@@ -1,4 +1,5 @@
-//! Runs that differ only in their memory budget: the gain from more memory at equal recall.
+//! Groups of runs that differ only in their memory budget. They show the gain from more memory at
+//! equal recall.
 
 use serde::Serialize;
 use stratann_terminal::size;
@@ -6,10 +7,10 @@ use stratann_terminal::size;
 use crate::job::Search;
 use crate::report::{self, Common, Line, RunResult};
 
-/// Runs that differ only in their budget, at one recall.
+/// The runs of a group at one recall.
 #[derive(Debug, Serialize)]
 pub struct Budget {
-    /// The common name of the runs, without the budget.
+    /// The part of the names that all runs share, without the budget.
     pub name: String,
     /// The recall.
     pub recall: f64,
@@ -24,7 +25,7 @@ pub struct BudgetPoint {
     pub run: String,
     /// The budget in bytes.
     pub budget: u64,
-    /// The most memory of its process at any list size.
+    /// The peak memory of the process of the run, over all list sizes.
     pub peak_rss_bytes: u64,
     /// Reads a query.
     pub reads: Option<f64>,
@@ -32,7 +33,7 @@ pub struct BudgetPoint {
     pub qps: f64,
     /// Mean latency in microseconds.
     pub mean_us: Option<f64>,
-    /// The list sizes that the figures were interpolated from.
+    /// The two list sizes between which the figures were interpolated.
     pub from: String,
 }
 
@@ -71,7 +72,7 @@ fn bytes(search: &Search) -> Option<u64> {
     size::parse(search.memory.as_deref()?).ok()
 }
 
-/// Whether two runs differ in nothing but budget and name.
+/// Whether two runs are equal except for budget and name.
 fn alike(a: &RunResult, b: &RunResult) -> bool {
     let without = |search: &Search| Search {
         memory: None,

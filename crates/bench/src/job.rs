@@ -33,7 +33,7 @@
 //! ([`live::keys`](crate::live::keys)). It needs no truth, since rows come and go, and has no
 //! `[search]`.
 //!
-//! The whole job is checked before anything runs, so that a typing error does not cost an hour.
+//! The whole job is checked before any run begins, so that a typing error does not cost an hour.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -70,7 +70,7 @@ pub struct Job {
     pub search: Search,
     /// Inserts and searches at the same time.
     pub timeline: Option<TimelineKeys>,
-    /// Several ways to insert, one after the other.
+    /// Several insert strategies, one after the other.
     pub breakdown: Option<BreakdownKeys>,
     /// The runs.
     #[serde(default, rename = "run")]
@@ -87,7 +87,7 @@ pub struct Data {
     pub base: PathBuf,
     /// The queries.
     pub queries: PathBuf,
-    /// Their exact neighbours; absent in a job of live updates.
+    /// The exact neighbours of the queries; absent in a job of live updates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truth: Option<PathBuf>,
     /// The metric.
@@ -98,7 +98,7 @@ pub struct Data {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Build {
-    /// R: the most neighbours of a node.
+    /// R: the maximum number of neighbours of a node.
     pub degree: Option<usize>,
     /// L of the build.
     pub build_list: Option<usize>,
@@ -120,18 +120,19 @@ pub struct Build {
     pub navigation: Option<f64>,
     /// Cap on memory, as `2GiB`.
     pub memory: Option<String>,
-    /// The memory of later searches, as `10MB`. A small value may put the codes into the nodes.
+    /// The memory that searches will have, as `10MB`. A small value may put the codes into the
+    /// nodes.
     pub search_memory: Option<String>,
-    /// The most bytes of the index, as `62MB`, from which the degree is derived.
+    /// The maximum size of the index, as `62MB`. The build derives the degree from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub space: Option<String>,
     /// Vectors for each cluster, in a layout of clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_size: Option<usize>,
-    /// The most clusters that a vector is a member of.
+    /// The maximum number of clusters that a vector is a member of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<usize>,
-    /// A file of queries, from which the most-probed clusters are found.
+    /// A file of recorded queries, which show the clusters that are probed most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_log: Option<PathBuf>,
     /// Threads.
@@ -152,17 +153,18 @@ pub struct Search {
     pub beam: Option<usize>,
     /// `best-first`, `pipelined` or `press`.
     pub strategy: Option<String>,
-    /// Start from the navigation graph.
+    /// Whether a search starts at nodes that the navigation graph finds.
     pub nav: Option<bool>,
-    /// Use each page for every candidate in it.
+    /// Whether a search uses every candidate on a page that it reads.
     pub whole_page: Option<bool>,
-    /// End a search when no remaining candidate has promise.
+    /// Whether a search ends when no remaining candidate has promise.
     pub stop_early: Option<bool>,
-    /// The share of the candidate list that is ranked at once.
+    /// The share of the candidate list that is re-ranked in one batch.
     pub rerank_ratio: Option<f64>,
     /// For the strategy press: the length of the list by low codes, as a multiple of the list size.
     pub low_list: Option<f64>,
-    /// For the strategy press: the share of that list that each round scores by high codes.
+    /// For the strategy press: the share of the list by low codes that each round ranks by high
+    /// codes.
     pub refine: Option<f64>,
     /// Threads.
     pub threads: Option<usize>,
@@ -170,11 +172,11 @@ pub struct Search {
     pub in_flight: Option<usize>,
     /// Cap on memory, as `64MB`.
     pub memory: Option<String>,
-    /// Cache of hot lists in bytes, as `16MB`.
+    /// The size of the cache of recently read adjacency lists, as `16MB`.
     pub cache: Option<String>,
-    /// The same cache in entries, or as `1%` of the vectors.
+    /// The size of the same cache in entries, or as `1%` of the vectors.
     pub cache_entries: Option<Entries>,
-    /// Measure the parts of a query's time, which costs some time itself.
+    /// Whether to measure the time of each part of a query. The measurement takes some time itself.
     pub parts: Option<bool>,
     /// `auto`, `uring` or `pread`.
     pub io: Option<String>,
@@ -215,11 +217,11 @@ impl<'de> Deserialize<'de> for Entries {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// Its name in tables and legends.
+    /// The name of the run in tables and legends.
     pub name: String,
     /// Preset; the engine's default if absent.
     pub preset: Option<String>,
-    /// Measured twice, to find the noise.
+    /// Whether to measure the run twice, to find the noise.
     #[serde(default)]
     pub noise: bool,
     /// Build options that differ from the job's.
@@ -228,8 +230,8 @@ pub struct Run {
     /// Search options that differ from the job's.
     #[serde(default)]
     pub search: Search,
-    /// How vectors are inserted: `merge`, `in-place`, `relocate` or `accumulate`; the preset's way
-    /// if absent.
+    /// The insert strategy: `merge`, `in-place`, `relocate` or `accumulate`; the preset's if
+    /// absent.
     pub update: Option<String>,
     /// How a list is pruned when a neighbour joins it: `delta` or `full`.
     pub pruning: Option<String>,
@@ -289,7 +291,7 @@ pub struct PlannedRun {
 pub fn read(path: &Path, data_root: Option<&Path>) -> Result<Plan, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
         ErrorKind::InvalidData => Failure::Wrong(format!(
-            "{} is no text, and so no job. Give a TOML file as in bench/README.md",
+            "{} is no text file, so it is no job. Give a TOML file as in bench/README.md",
             path.display()
         )),
         _ => Failure::file("read the job", path, &error),
@@ -327,7 +329,7 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
     let find = |file: &Path| {
         let path = root.join(file);
         if path.is_file() {
-            // Without `..`, for readers of the result.
+            // The path is shown without `..`, for readers of the result.
             return Ok(path.canonicalize().unwrap_or(path));
         }
         Err(format!(
@@ -346,11 +348,11 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
         ));
     }
     if job.repeat == Some(0) {
-        return Err("repeat = 0 measures nothing. Give at least 1".into());
+        return Err("repeat = 0 would measure nothing. Give at least 1".into());
     }
     let live = job.timeline.is_some() || job.breakdown.is_some();
     if live {
-        // An option without effect is refused, so that no reader takes it for part of the
+        // An option without effect is refused, since a reader could believe that it affected the
         // measurement.
         for (key, given) in [
             ("repeat", job.repeat.is_some()),
@@ -366,7 +368,7 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
         }
     }
     if job.runs.is_empty() {
-        return Err("[[run]] is missing. Give at least one".into());
+        return Err("[[run]] is missing. Give at least one run".into());
     }
     let mut runs = Vec::new();
     for run in &job.runs {
@@ -496,7 +498,7 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
     })
 }
 
-/// Whether a build makes clusters, so that its lists are numbers of probes.
+/// Whether a build makes clusters, so that `lists` are numbers of probes.
 fn clusters_of(build: &Build, preset: &Preset) -> bool {
     let named = build.layout.as_ref().and_then(|name| name.parse().ok());
     let layout: Option<Layout> = named.or(preset.layout);
@@ -504,13 +506,13 @@ fn clusters_of(build: &Build, preset: &Preset) -> bool {
 }
 
 impl PlannedRun {
-    /// Whether its index has clusters, so that its lists are numbers of probes.
+    /// Whether the index of this run has clusters, so that `lists` are numbers of probes.
     pub fn has_clusters(&self) -> bool {
         clusters_of(&self.build, &self.preset)
     }
 }
 
-/// Sets the layout and compression that the job leaves open to the preset's, as the build would.
+/// Sets layout and compression to the preset's if the job does not set them, as the build would.
 fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
     let layout = match &build.layout {
         Some(layout) => Some(
@@ -536,7 +538,7 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
         ));
     }
     build.layout = layout.map(|layout| layout.to_string());
-    // The memory of later searches may select a layout that supports only raw vectors.
+    // `search_memory` may select a layout that supports only raw vectors.
     let open = layout.is_none() && build.search_memory.is_some();
     if !open {
         build.compression = Some(compression.to_string());
@@ -579,7 +581,7 @@ impl Build {
         self.navigation = self.navigation.or(navigation);
         self.memory = self.memory.take().or(memory);
         self.search_memory = self.search_memory.take().or(search_memory);
-        // At most one of the two: the degree or the space, whichever the run sets.
+        // A run that sets the degree does not inherit the job's space, and the reverse.
         if self.degree.is_none() {
             self.space = self.space.take().or(space);
         }
@@ -627,7 +629,7 @@ impl Search {
         self.threads = self.threads.or(threads);
         self.in_flight = self.in_flight.or(in_flight);
         self.memory = self.memory.take().or(memory);
-        // A run that sets either form of the cache does not inherit the job's other form.
+        // A run that sets one form of the cache size does not inherit the job's other form.
         if self.cache.is_none() && self.cache_entries.is_none() {
             self.cache = cache;
             self.cache_entries = cache_entries;

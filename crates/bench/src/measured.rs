@@ -9,7 +9,7 @@ use stratann::{Counters, Explained, Parts, Tried};
 pub struct Measured {
     /// List size L.
     pub list: usize,
-    /// Neighbours asked for.
+    /// k, the number of neighbours that were asked for.
     pub k: usize,
     /// Recall@k with ties counted as hits; null without ground truth.
     pub recall: Option<f64>,
@@ -37,16 +37,17 @@ pub struct Measured {
     pub distance_error: Option<f32>,
     /// The most memory that this process has ever held.
     pub peak_rss_bytes: u64,
-    /// How the filter was evaluated, and the expected reads of each plan. Only with a filter.
+    /// How the filter was evaluated, and the expected reads of each filter strategy. Only with a
+    /// filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Explained>,
-    /// The parts of a query's time. Only if requested.
+    /// The time of each part of a query. Only if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<PartsUs>,
 }
 
-/// The parts of a query's time: means in microseconds. The difference to the latency is spent on
-/// the candidate list, expansion and other work.
+/// The mean time of each part of a query, in microseconds. The remaining part of the latency is
+/// spent on the candidate list, expansion and other work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PartsUs {
     /// Waiting for reads.
@@ -74,7 +75,7 @@ impl PartsUs {
         }
     }
 
-    /// The columns of a table: the parts, and the rest of the mean latency.
+    /// The columns of a table: the parts, and the remaining part of the mean latency.
     pub const COLUMNS: [&str; 6] = [
         "reads",
         "codes",
@@ -93,7 +94,7 @@ impl PartsUs {
             self.vector_decoding,
             self.exact,
         ];
-        // Clocks are read one after the other, so a small rest could be negative.
+        // The clocks are read one after the other, so a small remainder could be negative.
         let rest = (mean_us - parts.iter().sum::<f64>()).max(0.0);
         let [reads, codes, lists, vectors, exact] = parts;
         [reads, codes, lists, vectors, exact, rest].map(|us| format!("{us:.1}"))
@@ -114,7 +115,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// From latencies in any order.
+    /// Computes the figures from latencies in any order.
     pub fn of(latencies_us: &[f32]) -> Latency {
         let mut sorted = latencies_us.to_vec();
         sorted.sort_by(f32::total_cmp);
@@ -177,7 +178,7 @@ pub struct PerQuery {
     pub low_computations: f64,
 }
 
-/// Hides counts of other kinds of indexes or searches.
+/// Hides counts that do not exist for this kind of index or search.
 fn is_none(mean: &f64) -> bool {
     *mean == 0.0
 }
@@ -203,7 +204,7 @@ impl PerQuery {
     }
 }
 
-/// The measurements that `stratann bench` needs besides the documented keys.
+/// The documented measurements, and further ones that `stratann bench` needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Detailed {
     /// The documented part.

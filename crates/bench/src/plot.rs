@@ -17,7 +17,7 @@ const WIDTH: f64 = 1100.0;
 const PANEL: (f64, f64) = (440.0, 360.0);
 const TOP: f64 = 72.0;
 const LEFTS: [f64; 2] = [80.0, 632.0];
-/// The distance from the panels to the part below.
+/// The distance between the panels and the part below them.
 const BELOW: f64 = 64.0;
 const LEGEND_ROW: f64 = 22.0;
 /// Height of a panel over time.
@@ -33,7 +33,7 @@ pub struct Across {
 }
 
 impl Across {
-    /// Recall: a run is a line through its list sizes.
+    /// Recall: the line of a run connects its list sizes.
     pub fn recall(k: usize) -> Across {
         Across {
             name: format!("recall@{k}"),
@@ -43,7 +43,7 @@ impl Across {
         }
     }
 
-    /// Memory: a line goes through runs that differ in their budgets.
+    /// Memory: a line connects runs that differ only in their budgets.
     pub fn memory() -> Across {
         Across {
             name: "memory budget in MB".into(),
@@ -66,7 +66,8 @@ struct Axis {
 }
 
 impl Axis {
-    /// From 0 upwards, or logarithmic if the values differ by more than a linear axis can show.
+    /// An axis from 0 upwards. If a linear axis cannot show the range of the values, the axis is
+    /// logarithmic.
     fn of(values: impl Iterator<Item = f64> + Clone) -> Axis {
         let largest = values.clone().fold(0.0, f64::max);
         let least = values.filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
@@ -92,7 +93,7 @@ impl Axis {
         }
     }
 
-    /// An axis for recall, from a little below the least value to 1.
+    /// An axis for recall, from a little below the smallest value to 1.
     fn of_recall(values: impl Iterator<Item = f64>) -> Axis {
         let least = values.fold(1.0, f64::min);
         let step = nice_step(((1.0 - least) / 6.0).max(0.001));
@@ -138,7 +139,7 @@ impl Axis {
     }
 }
 
-/// The least number of the form 1, 2 or 5 times a power of ten that is not smaller.
+/// Rounds a number up to 1, 2 or 5 times a power of ten.
 fn nice_step(rough: f64) -> f64 {
     let power = 10f64.powf(rough.log10().floor());
     let digit = [1.0, 2.0, 5.0]
@@ -148,7 +149,7 @@ fn nice_step(rough: f64) -> f64 {
     digit * power
 }
 
-/// The largest number of the form 1, 2 or 5 times a power of ten that is not larger.
+/// Rounds a number down to 1, 2 or 5 times a power of ten.
 fn round_down(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let digit = [5.0, 2.0]
@@ -181,7 +182,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// The whole picture. If seconds were measured, it is over time.
+/// The whole picture. For live updates, its horizontal axis is time.
 pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> String {
     let timed: Vec<&Line> = lines.iter().filter(|l| !l.seconds.is_empty()).collect();
     if !timed.is_empty() {
@@ -193,7 +194,7 @@ pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> Stri
         &mut out,
         LEFTS[0],
         across,
-        "reads a query (less is better)",
+        "reads a query (fewer is better)",
         lines,
         |p| p.reads,
     );
@@ -217,7 +218,7 @@ pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> Stri
     out
 }
 
-/// The figure of a panel over time.
+/// The figure that a panel shows over time.
 type OfSecond = fn(&Span) -> Option<f64>;
 
 /// Six panels over the seconds of a job of live updates, with dots during merges.
@@ -274,7 +275,7 @@ fn over_time(title: &str, subtitle: &str, lines: &[&Line]) -> String {
     for (i, line) in lines.iter().enumerate() {
         let merges = line.seconds.iter().any(|second| second.merging);
         let note = if merges {
-            " (dots: a merge goes on)"
+            " (dots: a merge is running)"
         } else {
             ""
         };
@@ -330,7 +331,7 @@ fn legend(out: &mut String, top: f64, i: usize, line: &Line, note: &str) {
     );
 }
 
-/// The stroke of a line. Other programs are dashed.
+/// The stroke of a line. Lines of other programs are dashed.
 fn stroke(i: usize, line: &Line) -> String {
     let dash = if line.other {
         " stroke-dasharray=\"6 4\""
@@ -390,7 +391,7 @@ impl Frame<'_> {
         self.top + (1.0 - self.vertical.place(value)) * self.height
     }
 
-    /// Ticks, names and the frame itself.
+    /// Draws the ticks, the names of the axes and the frame.
     fn draw(&self, out: &mut String) {
         let Self {
             left,
@@ -616,7 +617,7 @@ mod tests {
         // 29 seconds in six panels, and one dot a run in the legend.
         assert_eq!(picture.matches("<circle").count(), 29 * 6 + 2);
         assert!(picture.contains("diskann &lt;merging&gt;, 32 s, a merge: P50"));
-        assert!(picture.contains("dots: a merge goes on") && picture.contains(">60</text>"));
+        assert!(picture.contains("dots: a merge is running") && picture.contains(">60</text>"));
         assert!(!picture.contains("NaN") && !picture.contains("recall@10"));
     }
 

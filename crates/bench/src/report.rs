@@ -30,19 +30,19 @@ pub struct Report {
     pub data: Data,
     /// Repeats of each measurement. Every figure is the median of them.
     pub repeat: usize,
-    /// Our runs.
+    /// The runs of StratANN.
     pub runs: Vec<RunResult>,
     /// Names of runs whose memory budget was refused.
     pub refused: Vec<String>,
-    /// The storage sizes of the indexes, if they differ.
+    /// The storage sizes of the indexes, if the runs search several indexes.
     pub space: Vec<Space>,
     /// Runs under several memory budgets, at the same recall.
     pub budgets: Vec<Budget>,
     /// Differences between two series of the same run.
     pub noise: Vec<Noise>,
-    /// Other programs.
+    /// The results of other programs.
     pub others: Vec<Other>,
-    /// All runs at equal recall.
+    /// Comparisons of all runs at equal recall.
     pub comparisons: Vec<Comparison>,
 }
 
@@ -51,7 +51,7 @@ pub struct Report {
 pub struct IndexFacts {
     /// Its folder in the cache.
     pub key: String,
-    /// Whether it was in the cache already.
+    /// Whether the index was in the cache already.
     pub reused: bool,
     /// The report of its build.
     pub report: Value,
@@ -59,7 +59,7 @@ pub struct IndexFacts {
     pub stats: Value,
 }
 
-/// One run of ours.
+/// One run of StratANN.
 #[derive(Debug, Serialize)]
 pub struct RunResult {
     /// Its name.
@@ -79,7 +79,7 @@ pub struct RunResult {
     /// The measurements of a job of live updates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<Live>,
-    /// The result of a child process, for its parent.
+    /// The result of a step that this child process ran for its parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<Found>,
 }
@@ -117,7 +117,7 @@ pub struct Point {
 }
 
 impl RunResult {
-    /// The run in the form that all programs share.
+    /// The run in the form that is the same for all programs.
     pub fn line(&self) -> Line {
         let points = self.points.iter().map(|p| Common {
             list: p.list,
@@ -176,7 +176,7 @@ impl Noise {
     }
 }
 
-/// The results of another program, in a form that a few lines of any language can write.
+/// The results of another program. A few lines of code in any language can write this form.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Other {
     /// Its name in tables and legends.
@@ -188,10 +188,10 @@ pub struct Other {
     pub facts: serde_json::Map<String, Value>,
 }
 
-/// One setting of another program. Figures that it does not measure are absent.
+/// One setting of another program. Figures that the program does not measure are absent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OtherPoint {
-    /// L, ef, or the program's equivalent.
+    /// The list size: L, ef, or the program's equivalent.
     pub list: usize,
     /// Recall@k.
     pub recall: f64,
@@ -207,7 +207,7 @@ pub struct OtherPoint {
     pub memory: Option<u64>,
 }
 
-/// Reads one or several results of other programs from a file.
+/// Reads the results of one or several other programs from a file.
 pub fn read_others(path: &Path) -> Result<Vec<Other>, Failure> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -248,19 +248,19 @@ pub struct Comparison {
     pub recall: f64,
     /// The run.
     pub run: String,
-    /// Queries a second there.
+    /// Queries a second at this recall.
     pub qps: f64,
-    /// Reads a query there.
+    /// Reads a query at this recall.
     pub reads: Option<f64>,
-    /// Mean latency there, in microseconds.
+    /// Mean latency at this recall, in microseconds.
     pub mean_us: Option<f64>,
     /// Queries a second, relative to the first run that reaches this recall.
     pub against_first: f64,
-    /// The list sizes that the figures were interpolated from.
+    /// The two list sizes between which the figures were interpolated.
     pub from: String,
 }
 
-/// A point of any program, reduced to the figures that all have.
+/// A point of any program, with only the figures that all programs have.
 #[derive(Debug, Clone)]
 pub struct Common {
     /// L.
@@ -292,7 +292,7 @@ pub struct Line {
     pub seconds: Vec<Span>,
 }
 
-/// All runs, ours and others', in one form.
+/// All runs of StratANN and of other programs, in one form.
 pub fn lines(runs: &[RunResult], others: &[Other]) -> Vec<Line> {
     let ours = runs.iter().map(RunResult::line);
     let others = others.iter().map(|other| Line {
@@ -333,8 +333,9 @@ pub fn compare(lines: &[Line], targets: &[f64]) -> Vec<Comparison> {
     all
 }
 
-/// The figures of a line at a recall, if it reaches it, by linear interpolation between the nearest
-/// two points. Below the smallest list there is no extrapolation: its point is taken.
+/// The figures of a line at a recall, if the line reaches this recall. They are interpolated
+/// linearly between the two nearest points. If the recall is below the recall of the smallest list
+/// size, the figures of the smallest list size are returned.
 pub fn at(line: &Line, target: f64) -> Option<Comparison> {
     let mut points: Vec<&Common> = line.points.iter().collect();
     points.sort_by(|a, b| a.recall.total_cmp(&b.recall));

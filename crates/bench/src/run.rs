@@ -1,9 +1,9 @@
 //! Runs a job. Every build and every search is a child process of the program that contains this
-//! crate. [`build_words`] and [`search_words`] make its options. So peak memory is that of a user's
-//! process, and no run warms or fragments the heap of the next.
+//! crate. [`build_words`] and [`search_words`] make its options. So peak memory is the peak memory
+//! of a user's process, and no run affects the heap of the next run.
 //!
-//! Searches take turns: all runs once, then all again. A slow minute of the machine then affects
-//! all of them.
+//! Searches take turns: each turn measures every run once. So a slow minute of the machine affects
+//! all runs alike.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,22 +20,22 @@ use crate::live::truth::FirstRows;
 use crate::measured::{Detailed, Latency, PartsUs, PerQuery};
 use crate::report::{IndexFacts, Noise, Point, RunResult};
 
-/// Where indexes are kept, and the verbosity.
+/// The folder of indexes, and the verbosity.
 #[derive(Debug)]
 pub struct Setting {
     /// Folder of built indexes.
     pub cache: PathBuf,
-    /// Whether to build also the indexes that are in the cache.
+    /// Whether to rebuild indexes that are in the cache already.
     pub rebuild: bool,
-    /// Whether to print nothing while it works.
+    /// Whether to print no progress.
     pub quiet: bool,
 }
 
-/// The note beside an index in the cache.
+/// The note that the cache stores beside an index.
 #[derive(Debug, Serialize, Deserialize)]
 struct Remembered {
-    /// All facts that the index depends on. They are compared as a whole, so that equal hashes do
-    /// no harm.
+    /// All facts on which the index depends. The cache compares the complete text, so a collision
+    /// of hashes is harmless.
     made_from: String,
     /// The report of the build.
     report: Value,
@@ -43,7 +43,7 @@ struct Remembered {
 
 /// The measurements of one run.
 struct Series {
-    /// Its position in the job.
+    /// The position of the run in the job.
     run: usize,
     /// For each turn, the measurements of each list size.
     turns: Vec<Vec<Detailed>>,
@@ -56,7 +56,7 @@ pub struct Outcome {
     pub runs: Vec<RunResult>,
     /// Differences between two series of the same run.
     pub noise: Vec<Noise>,
-    /// Names of the runs whose memory budget was refused, which is a result too.
+    /// Names of the runs whose memory budget was refused. A refusal is a result too.
     pub refused: Vec<String>,
 }
 
@@ -153,8 +153,8 @@ pub(super) fn index(
     earlier: &[(PathBuf, IndexFacts)],
 ) -> Result<(PathBuf, IndexFacts), Failure> {
     let made_from = made_from(plan, run)?;
-    // The name begins with the vectors' and depends only on `made_from`, so that jobs share
-    // indexes.
+    // The name begins with the name of the vectors and depends only on `made_from`, so that jobs
+    // share indexes.
     let vectors = plan.base.file_stem().unwrap_or_default().to_string_lossy();
     let key = format!("{vectors}-{:016x}", fnv(made_from.as_bytes()));
     if let Some(known) = earlier.iter().find(|(_, facts)| facts.key == key) {
@@ -250,9 +250,9 @@ fn remembered(note: &Path) -> Option<Remembered> {
     serde_json::from_slice(&std::fs::read(note).ok()?).ok()
 }
 
-/// All facts that an index depends on. A preset affects the index only through order, layout and
-/// compression, which are build options here. Live updates, and the searches beside them, take
-/// their options from the preset of the index, so for these the preset is a fact too.
+/// All facts on which an index depends. A preset affects the index only through order, layout and
+/// compression, which are build options here. But live updates and their searches take options from
+/// the preset of the index. For live updates, the preset is a fact too.
 fn made_from(plan: &Plan, run: &PlannedRun) -> Result<String, Failure> {
     let read = |error| Failure::file("read", &plan.base, &error);
     let base = plan.base.canonicalize().map_err(read)?;
@@ -285,12 +285,12 @@ fn fnv(bytes: &[u8]) -> u64 {
 
 fn option<T: ToString>(words: &mut Vec<String>, name: &str, value: Option<T>) {
     if let Some(value) = value {
-        // A single word, so that a value cannot be taken for an option.
+        // Option and value are one word, so that a value is never parsed as an option.
         words.push(format!("{name}={}", value.to_string()));
     }
 }
 
-/// The options of `stratann build` with this meaning.
+/// The options of `stratann build` for a run.
 pub fn build_words(build: &Build) -> Vec<String> {
     let mut words = Vec::new();
     option(&mut words, "--degree", build.degree);
@@ -383,13 +383,13 @@ pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Fai
     })
 }
 
-/// Runs this program with other arguments, and returns its output. Its errors go to our standard
-/// error.
+/// Runs this program with other arguments, and returns its output. Its errors go to the standard
+/// error of this process.
 fn child(arguments: &[&std::ffi::OsStr], setting: &Setting) -> Result<String, Failure> {
     child_told(arguments, None, setting)
 }
 
-/// The same, with an environment variable.
+/// As `run`, with an environment variable.
 pub(super) fn child_told(
     arguments: &[&std::ffi::OsStr],
     told: Option<(&str, String)>,

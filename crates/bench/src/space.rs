@@ -1,5 +1,5 @@
-//! The storage sizes of indexes, side by side: components, bits for an edge, and the saving against
-//! the coupled layout.
+//! The storage sizes of indexes, side by side: the parts, bits per edge, and the space saved
+//! compared with the coupled layout.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -33,7 +33,7 @@ const FACTS: [&str; 9] = [
     "graph_and_vectors",
 ];
 
-/// Each index of a job once; none if all runs search the same one.
+/// Each index of a job once; nothing if all runs search the same index.
 pub fn space(runs: &[RunResult]) -> Vec<Space> {
     let mut all: Vec<Space> = Vec::new();
     for run in runs {
@@ -55,7 +55,7 @@ pub fn space(runs: &[RunResult]) -> Vec<Space> {
     all
 }
 
-/// The table; empty if there is nothing to compare.
+/// The table; an empty text if there are no two indexes to compare.
 pub fn render(all: &[Space]) -> String {
     if all.is_empty() {
         return String::new();

@@ -95,7 +95,7 @@ pub fn render(report: &Report) -> String {
     }
     out += &budgets(&report.budgets);
     for run in &report.refused {
-        out += &format!("\nrefused: \"{run}\", whose memory budget is too small");
+        out += &format!("\nrefused: \"{run}\", since its memory budget is too small");
     }
     for noise in &report.noise {
         out += &format!(
@@ -108,7 +108,7 @@ pub fn render(report: &Report) -> String {
         );
     }
     out += &format!(
-        "\n{} the median of {} repeats, which took turns; spread = fastest - slowest of them; CPU of a query, kernel included\n",
+        "\n{} the median of {} repeats, which took turns; spread = fastest - slowest repeat; CPU of a query includes the kernel\n",
         if report.others.is_empty() {
             "each figure is"
         } else {
@@ -219,7 +219,7 @@ fn parts(runs: &[RunResult], recall: &str) -> String {
     }
     match any {
         true => format!(
-            "\n{}in microseconds, with the cost of reading the clock; reads: the wait for them\n",
+            "\n{}in microseconds, including the cost of reading the clock; reads: the wait for reads\n",
             table.render()
         ),
         false => String::new(),

@@ -53,7 +53,7 @@ pub enum Command {
     Build(BuildArguments),
     /// Creates an index without vectors; `stratann insert` adds them
     Create(CreateArguments),
-    /// Estimates the memory and storage that a build will need, before it begins
+    /// Estimates the memory and storage that a build will need, and builds nothing
     Plan(PlanArguments),
     /// Trains a codebook that several indexes can share
     Train(TrainArguments),
@@ -63,48 +63,48 @@ pub enum Command {
     Truth(TruthArguments),
     /// Inserts vectors into an index
     Insert(InsertArguments),
-    /// Deletes vectors from an index: by their ids, or all that match a filter
+    /// Deletes vectors from an index, by their ids or by a filter
     Delete(DeleteArguments),
-    /// Replaces the attributes of vectors in an index, by their ids: all attributes of a vector, or
-    /// some
+    /// Replaces all or some attributes of vectors in an index, by the ids of the vectors
     SetAttributes(SetAttributesArguments),
-    /// Prints or writes vectors by their ids, or lists the ids in an index
+    /// Prints vectors of an index, writes them to a file, or lists their ids
     Get(GetArguments),
     /// Counts the vectors in an index, or the vectors that match a filter
     Count(CountArguments),
     /// Merges inserts and deletes into a new checkpoint, and frees the space of deleted vectors
     Compact(CompactArguments),
-    /// Measures the recall of each list size, for `search --recall`: with your queries, or with
-    /// vectors of the index and vectors made of them
+    /// Measures which recall each list size reaches, for `search --recall`
     Calibrate(CalibrateArguments),
-    /// Prints the settings of an index and the size of its parts, or lists the indexes in a
+    /// Prints the settings of an index and the sizes of its parts, or lists the indexes in a
     /// directory
     Stats(StatsArguments),
     /// Reads every byte of an index and reports damage
     Verify(VerifyArguments),
-    /// Rebuilds a damaged index from the vectors in it that can be read, and reports the loss
+    /// Rebuilds a damaged index from its readable vectors, and reports which vectors were lost
     Repair(RepairArguments),
-    /// Copies an index in its state at one moment, while other processes may search and change it
+    /// Makes a consistent copy of an index, while other processes may search and change the index
     Snapshot(SnapshotArguments),
     /// Writes all vectors of an index to a file, and their ids and attributes to files beside it
     Export(ExportArguments),
-    /// Runs a benchmark job: builds, searches, tables, JSON and a plot
+    /// Runs a benchmark job: builds and searches indexes, and makes tables, JSON and a plot
     Bench(BenchArguments),
-    /// Tries presets on a sample, and recommends one for a device, with the costs to expect
+    /// Tries presets on a sample of vectors, recommends one for a device, and estimates its costs
     Advise(AdviseArguments),
-    /// Lists the copies of indexes at a place, and removes the copies that are not in use
+    /// Lists the copies of index files on a tier, and with `--remove` removes copies that no
+    /// process uses
     Copies(CopiesArguments),
-    /// Serves memory of this machine to searches in other processes, on any machine
-    /// (`--place topology=remote:..`), or the lists and high codes of an index to compute servers
+    /// Serves memory of this machine to searches in other processes, here or elsewhere. With an
+    /// index, serves its lists and high codes to compute servers
     MemoryServer(MemoryServerArguments),
     /// Serves the exact vectors of an index to compute servers, which re-rank with them
     StorageServer(StorageServerArguments),
-    /// Answers queries of clients, with the help of a memory server and a storage server
+    /// Answers queries of clients; needs a memory server and a storage server
     ComputeServer(ComputeServerArguments),
-    /// Runs all servers of an index on this machine, and searches through compute servers
+    /// Runs all servers of an index on this machine; or searches or changes an index through
+    /// compute servers
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Lists the presets and the choices of each
+    /// Lists the presets, with the layout, search strategy and other settings of each
     Presets(PresetsArguments),
     /// Prints a completion script for a shell
     Completions(CompletionsArguments),
@@ -131,18 +131,18 @@ pub struct BuildArguments {
     #[command(flatten)]
     pub shape: ShapeArguments,
 
-    /// Id of the first row; later rows count on. Indexes that are searched together should share no
-    /// id
+    /// The id of the first row; each later row has the next number. Indexes that are searched
+    /// together should have different ids
     #[arg(long, default_value_t = 0, value_name = "ID")]
     pub first_id: u64,
 
-    /// The id of each row; with --vectors the column of the ids [default: row numbers, from
-    /// --first-id on]
+    /// A file with the id of each row; with --vectors, the Parquet column of the ids [default: the
+    /// row numbers, counted from --first-id]
     #[arg(long, value_name = "FILE|COLUMN", conflicts_with = "first_id")]
     pub ids: Option<PathBuf>,
 
-    /// The column of the vectors, if BASE is a Parquet file: lists of floats of 16, 32 or 64
-    /// bits, or of integers of 8 bits
+    /// If BASE is a Parquet file: the column of the vectors. It has lists of floats of 16, 32 or 64
+    /// bits, or of 8-bit integers
     #[arg(long = "vectors", value_name = "COLUMN")]
     pub column: Option<String>,
 
@@ -152,22 +152,22 @@ pub struct BuildArguments {
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Replaces an index that exists already
+    /// Replaces the index if it exists already
     #[arg(long)]
     pub overwrite: bool,
 
-    /// Does not measure the recall of each list size. `search --recall` then needs
-    /// `stratann calibrate` first
+    /// Skips the measurement of the recall that each list size reaches. `search --recall` needs it;
+    /// `stratann calibrate` can make it later
     #[arg(long)]
     pub no_calibrate: bool,
 
-    /// Keeps savepoints. If a build of the same vectors and options was killed or interrupted,
-    /// continues from its last savepoint
+    /// Writes savepoints during the build. If an earlier build of the same vectors with the same
+    /// options was killed or interrupted, continues from its last savepoint
     #[arg(long)]
     pub resume: bool,
 
-    /// With --resume: the least seconds of work between two savepoints of the graph; 0 writes as
-    /// many savepoints as possible
+    /// With --resume: the minimum time between two savepoints of the graph, in seconds. With 0, the
+    /// build writes savepoints as often as possible
     #[arg(
         long,
         value_name = "SECONDS",
@@ -184,73 +184,76 @@ pub struct BuildArguments {
 /// The shape of an index, for `stratann build`, `stratann create` and `stratann plan`.
 #[derive(Debug, Args)]
 pub struct ShapeArguments {
-    /// Order, layout and search defaults (see `stratann presets`)
+    /// The preset, which sets order, layout, compression and the defaults of searches (see
+    /// `stratann presets`)
     #[arg(short, long, value_parser = names::preset(), default_value = Preset::default().name)]
     pub preset: Preset,
 
-    /// The measure of distance
+    /// The metric that measures distances
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
-    /// Most neighbours of a node: R [default: 64; with --search-memory the number that fills the
-    /// blocks]
+    /// R: the maximum number of neighbours of a node [default: 64. If --search-memory puts the
+    /// codes into the nodes: as many as fit in a node's storage blocks]
     #[arg(short = 'R', long, value_name = "R", value_parser = at_least_one,
           visible_aliases = ["max-degree", "graph-degree"])]
     pub degree: Option<usize>,
 
-    /// Candidates kept while the build searches for the neighbours of a node: L of the build
+    /// L of the build: the number of candidates that the build keeps while it searches for a node's
+    /// neighbours
     #[arg(short = 'L', long, default_value_t = 100, value_name = "L", value_parser = list_size,
           visible_aliases = ["complexity", "lbuild"])]
     pub build_list: usize,
 
-    /// Pruning: a value above 1 keeps longer edges, so that searches take fewer hops
+    /// The pruning factor. A larger value keeps more long edges, so that searches take fewer hops
     #[arg(long, default_value_t = 1.2, value_name = "A")]
     pub alpha: f32,
 
-    /// Bytes of the compressed code of a vector [default: a quarter of the dimension]
+    /// Bytes of the product-quantised code of a vector [default: a quarter of the dimension]
     #[arg(long, value_name = "B", value_parser = at_least_one, visible_aliases = ["pq-bytes", "num-pq-chunks"])]
     pub code_bytes: Option<usize>,
 
-    /// The kind of low codes, in a preset with codes of two precisions. --code-bytes is then the
-    /// length of the high codes [default: nested]
+    /// With a preset that has codes of two precisions (distvs): the kind of the low-precision
+    /// codes. --code-bytes then sets the length of the high-precision codes [default: nested]
     #[arg(long, value_parser = names::low_codes())]
     pub low_codes: Option<LowCodes>,
 
-    /// A codebook of `stratann train`, in place of training one for this index. Indexes with the
+    /// A codebook file from `stratann train`; the build then trains no codebook. Indexes with the
     /// same codebook share it in memory
     #[arg(long, value_name = "FILE")]
     pub codebook: Option<PathBuf>,
 
-    /// Order of nodes on storage [default: the preset's]
+    /// The order of nodes on storage [default: set by the preset]
     #[arg(long, value_parser = names::order())]
     pub order: Option<Order>,
 
-    /// Layout of lists and vectors on storage [default: the preset's; with the preset stratann it
-    /// depends on the vectors]
+    /// The layout of adjacency lists and vectors on storage [default: set by the preset; the preset
+    /// stratann chooses a layout by the vectors]
     #[arg(long, value_parser = names::layout())]
     pub layout: Option<Layout>,
 
-    /// Lossless compression of lists and vectors [default: the preset's; raw in the coupled layout]
+    /// The lossless compression of adjacency lists and vectors [default: set by the preset; raw in
+    /// the coupled layout]
     #[arg(long, value_parser = names::compression())]
     pub compression: Option<Compression>,
 
-    /// Uncompressed bytes of a chunk of vectors: C of the decoupled layout
+    /// C of the decoupled layout: the size of a chunk of vectors before compression
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "4MiB",
           visible_alias = "chunk-size")]
     pub chunk: u64,
 
-    /// Chooses the chunk size by the memory for chunks, as a share of the uncompressed vectors, for
-    /// example 0.001
+    /// Chooses the smallest chunk size whose chunk table takes at most this share of the size of
+    /// the uncompressed vectors in memory, for example 0.001
     #[arg(long, value_name = "BETA", conflicts_with = "chunk")]
     pub chunk_overhead: Option<f64>,
 
-    /// Uncompressed bytes of a segment of vectors; a segment is compressed as a whole
+    /// The size of a segment of vectors before compression; each segment has one trained codec
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "512MiB",
           visible_alias = "segment-size")]
     pub segment: u64,
 
-    /// Share of the vectors that are sampled into the navigation graph, where `search --nav`
-    /// starts; 0 builds none
+    /// The share of the vectors in the navigation graph, which gives `search --nav` its entry
+    /// points. With 0, the build makes no navigation graph
     #[arg(
         long,
         default_value_t = 0.01,
@@ -263,36 +266,38 @@ pub struct ShapeArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Memory that searches will have. If it cannot hold all codes, the preset stratann stores
-    /// codes in the nodes on storage. For large vectors it decides whether each is stored in two
-    /// parts
+    /// The memory that searches will have. If it is too small for all codes, the preset stratann
+    /// stores the codes in the nodes on storage. For large vectors, the memory also decides whether
+    /// each vector is stored whole or in two parts
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub search_memory: Option<u64>,
 
-    /// Most bytes of the index on storage. The degree is the largest of 16 to 96 with which the
-    /// index is expected to fit
+    /// The maximum size of the index on storage. The build chooses the largest degree from 16 to 96
+    /// with which it expects the index to fit
     #[arg(long, value_name = "BYTES", value_parser = size::parse, conflicts_with = "degree")]
     pub space: Option<u64>,
 
-    /// Approximate number of vectors for each cluster, in a layout of clusters [default: 12 if
-    /// replicated, else 32]
+    /// In a layout of clusters: the approximate number of vectors per cluster [default: 12 if each
+    /// vector is stored in all of its clusters, else 32]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub cluster_size: Option<usize>,
 
-    /// Most clusters that a vector belongs to, in a layout of clusters [default: 8]
+    /// In a layout of clusters: the maximum number of clusters that a vector belongs to [default:
+    /// 8]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub replicas: Option<usize>,
 
-    /// A file of queries as users ask them, for the grouped layout. It groups each vector with the
-    /// cluster that these queries probe most
+    /// For the grouped layout: a file of recorded queries. Each vector is then stored with the one
+    /// of its clusters that these queries probe most often
     #[arg(long, value_name = "FILE", visible_alias = "frequencies")]
     pub query_log: Option<PathBuf>,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Seed of every random choice. One thread and the same seed give the same index
+    /// The seed of all random choices. Two builds with one thread and the same seed make the same
+    /// index
     #[arg(long, default_value_t = 42, value_name = "N")]
     pub seed: u64,
 }
@@ -314,7 +319,7 @@ pub struct PlanArguments {
     #[command(flatten)]
     pub rows: RowArguments,
 
-    /// Prints one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -323,35 +328,35 @@ pub struct PlanArguments {
 #[derive(Debug, Args)]
 #[command(after_help = FILES)]
 pub struct TrainArguments {
-    /// The file of vectors to train on. The command takes an even sample of up to 100,000 rows, or
-    /// a smaller one if they have more than 128 dimensions
+    /// The file of vectors to train on. Training uses a sample of up to 100,000 rows, spread evenly
+    /// over the file; fewer rows if vectors have more than 128 dimensions
     pub base: PathBuf,
 
-    /// The file to write, for `stratann build --codebook`
+    /// The codebook file to write, for `stratann build --codebook`
     pub codebook: PathBuf,
 
-    /// Bytes of the compressed code of a vector [default: a quarter of the dimension]
+    /// Bytes of the product-quantised code of a vector [default: a quarter of the dimension]
     #[arg(long, value_name = "B", value_parser = at_least_one, visible_aliases = ["pq-bytes", "num-pq-chunks"])]
     pub code_bytes: Option<usize>,
 
-    /// The kind of low codes, for a preset with codes of two precisions (distvs). --code-bytes is
-    /// then the length of the high codes
+    /// For a preset that has codes of two precisions (distvs): the kind of the low-precision codes.
+    /// --code-bytes then sets the length of the high-precision codes
     #[arg(long, value_parser = names::low_codes())]
     pub low_codes: Option<LowCodes>,
 
-    /// The measure of distance
+    /// The metric that measures distances
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
-    /// Threads; the result does not depend on their number [default: one for each core]
+    /// The number of threads, which does not affect the result [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Seed of every random choice
+    /// The seed of all random choices
     #[arg(long, default_value_t = 42, value_name = "N")]
     pub seed: u64,
 
-    /// Replaces a file that exists already
+    /// Replaces the file if it exists already
     #[arg(long)]
     pub overwrite: bool,
 
@@ -365,8 +370,8 @@ pub struct TrainArguments {
 #[command(after_help = files_and_sizes())]
 #[command(override_usage = "stratann search [OPTIONS] <INDEX>... <QUERIES>")]
 pub struct SearchArguments {
-    /// The index directory, then the file of query vectors. Several indexes of one space, or
-    /// directories of such indexes, are searched as one
+    /// The index directory, then the file of query vectors. Several indexes, or directories of
+    /// indexes, are searched as one index. They need the same dimension, element type and metric
     // A single list, since two lists could not be distinguished with options between their words.
     #[arg(required = true, value_name = "INDEX.. QUERIES")]
     pub files: Vec<PathBuf>,
@@ -376,54 +381,55 @@ pub struct SearchArguments {
           visible_aliases = ["recall-at", "k-neighbors"])]
     pub k: usize,
 
-    /// Candidates kept during a search: L. Several values, for example 20,40,60, are measured in
-    /// turn. In a cluster index this is the number of clusters to probe [default: 100, or k if
-    /// larger]
+    /// L: the number of candidates that a search keeps; in a cluster index, the number of clusters
+    /// to probe. Several values, for example 20,40,60, are measured one after the other [default:
+    /// 100, or k if k is larger]
     #[arg(short = 'L', long, value_name = "L,..", value_delimiter = ',', value_parser = list_size,
           visible_aliases = ["search-list", "list-size"])]
     pub list: Vec<usize>,
 
-    /// Number of clusters to probe in a cluster index: one value or several. A value may be below k
-    /// [default: the list size, if given; else 32, or k if larger]
+    /// In a cluster index: the number of clusters to probe, which may be below k. Several values,
+    /// for example 8,16, are measured one after the other [default: the value of --list if given;
+    /// else 32, or k if k is larger]
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = list_size, conflicts_with = "list")]
     pub probes: Vec<usize>,
 
-    /// The share of the true nearest to find, above 0 and up to 1. Each query takes as many
-    /// candidates as it needs, by the measurements of the build or of `stratann calibrate`. With
-    /// --truth the recall is measured too
+    /// The recall to reach, above 0 and up to 1: the share of the true nearest neighbours that
+    /// searches find. The measurements of the build or of `stratann calibrate` give the list size
+    /// of each query. With --truth, the recall is also measured
     #[arg(long, value_name = "F", conflicts_with_all = ["list", "probes"])]
     pub recall: Option<f64>,
 
-    /// Finds the smallest list size, or number of probes, with which these queries reach --recall;
-    /// needs --truth
+    /// Finds the smallest list size with which these queries reach --recall, or in a cluster index
+    /// the smallest number of probes. Needs --truth
     #[arg(long, requires_all = ["recall", "truth"])]
     pub find_list: bool,
 
-    /// Condition on the attributes of answers, as "year >= 2020 and tags contains 'sea'". If one of
-    /// several indexes lacks a column that others have, its vectors have no value there. A --truth
-    /// must contain matching vectors only
+    /// A condition that the attributes of results must match, such as "year >= 2020 and tags
+    /// contains 'sea'". If one of several indexes lacks a column, its vectors have no value in that
+    /// column. The file of --truth must contain only matching vectors
     #[arg(long, value_name = "TEXT", value_parser = filter)]
     pub filter: Option<Filter>,
 
-    /// Finds all vectors within this distance of each query, by exact distances, in place of the k
-    /// nearest. Prints them as --print does, in parts
+    /// Finds all vectors within this exact distance of each query, instead of the k nearest. Prints
+    /// them as --print does, but many results of a query make several tables or lines
     #[arg(long, value_name = "DISTANCE", allow_negative_numbers = true,
           conflicts_with_all = ["k", "recall", "truth", "out", "explain", "parts"])]
     pub within: Option<f32>,
 
-    /// Finds the vectors nearest to vectors of the index, given by their ids, in place of a file of
-    /// queries. The given vectors are no answers. Prints answers as --print does
+    /// Uses the vectors with these ids as queries, instead of a file of queries. The results
+    /// exclude these vectors. Prints results as --print does
     #[arg(long, value_name = "ID,..", value_delimiter = ',', value_parser = ids::one,
           conflicts_with_all = ["truth", "out", "explain", "parts", "find_list"])]
     pub like: Vec<u64>,
 
-    /// Prints which plan found the matching vectors, its cost, and the expected reads of each plan.
-    /// --json has this without the option
+    /// Prints which filter strategy the search used, its cost, and the expected reads of each
+    /// filter strategy. --json includes this without --explain
     #[arg(long, requires = "filter")]
     pub explain: bool,
 
-    /// The plan for finding matching vectors, in place of the one with the least expected cost. For
-    /// comparisons, as in bench/filters.py
+    /// Uses this filter strategy instead of the one with the least expected cost. For comparisons,
+    /// as in bench/filters.py
     #[arg(long, hide = true, requires = "filter", value_parser = names::way())]
     pub way: Option<Way>,
 
@@ -431,81 +437,84 @@ pub struct SearchArguments {
     #[arg(long, value_name = "FILE", visible_aliases = ["groundtruth", "gt-file"])]
     pub truth: Option<PathBuf>,
 
-    /// Measures recall without --truth. Compares this many of the queries with all vectors, after
-    /// each list size. For one index only
+    /// Measures recall without --truth. After the searches with each list size, compares this many
+    /// of the queries with all vectors by brute force. For one index only
     #[arg(long, value_name = "N", value_parser = watched, conflicts_with_all = ["within", "like", "find_list", "print"])]
     pub watch_recall: Option<usize>,
 
-    /// Takes the search defaults from this preset [default: the preset of the build]
+    /// Takes the defaults of search options from this preset [default: the preset with which the
+    /// index was built]
     #[arg(short, long, value_parser = names::preset())]
     pub preset: Option<Preset>,
 
-    /// Nodes read at once: W; a pipelined search reads at most this number [default: the preset's]
+    /// W: the number of nodes that a search reads at once; for a pipelined search, the maximum
+    /// number [default: set by the preset]
     #[arg(short = 'W', long, value_name = "W", value_parser = beam, visible_alias = "beam-width")]
     pub beam: Option<usize>,
 
-    /// Search strategy: the order of reads [default: the preset's]
+    /// The search strategy: the order in which a search reads nodes [default: set by the preset]
     #[arg(long, value_parser = names::strategy())]
     pub strategy: Option<Strategy>,
 
-    /// Starts from the navigation graph [default: the preset's]
+    /// Starts each search at nodes that the navigation graph finds [default: set by the preset]
     #[arg(long, overrides_with = "no_nav")]
     pub nav: bool,
 
-    /// Starts from the graph's entry point
+    /// Does not use the navigation graph. A search starts at the graph's entry point, or where
+    /// --seeds leads it
     #[arg(long, overrides_with = "nav")]
     pub no_nav: bool,
 
-    /// Uses every candidate on a page that was read [default: the preset's]
+    /// When a search reads a page, it uses every candidate on the page [default: set by the preset]
     #[arg(long, overrides_with = "no_whole_page")]
     pub whole_page: bool,
 
-    /// Uses only the node for which a page was read
+    /// When a search reads a page for a node, it uses only this node
     #[arg(long, overrides_with = "whole_page")]
     pub no_whole_page: bool,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Queries in flight on each thread; 1 gives each query the least latency [default: up to 8, by
-    /// the number of queries; with 256 queries or more for each thread, the number that measures
-    /// best]
+    /// The number of queries in flight on each thread; 1 gives the lowest latency [default: up to
+    /// 8, depending on the number of queries. With 256 or more queries per thread, the command
+    /// measures which number is fastest]
     #[arg(long, value_name = "N", value_parser = in_flight)]
     pub in_flight: Option<usize>,
 
-    /// Candidates to rank at once, if whole vectors are stored apart from lists: B [default: the
-    /// preset's]
+    /// B: the number of candidates in a batch of re-ranking, if whole vectors are stored apart from
+    /// adjacency lists [default: set by the preset]
     #[arg(long, value_name = "B", value_parser = list_size)]
     pub rerank_batch: Option<usize>,
 
-    /// Ends re-ranking when a smaller share of a batch than this became answers; 0 ranks all
-    /// candidates [default: the preset's]
+    /// Ends re-ranking after a batch if less than this share of the batch entered the results. With
+    /// 0, all candidates are re-ranked [default: set by the preset]
     #[arg(long, value_name = "F", value_parser = share)]
     pub benefit: Option<f64>,
 
-    /// The condition that ends re-ranking [default: the preset's]
+    /// The condition that ends re-ranking [default: set by the preset]
     #[arg(long, value_enum)]
     pub rerank: Option<RerankName>,
 
-    /// Ranks this share of the candidate list, and at least k, at once when the walk has ended; 0
-    /// uses --rerank [default: the preset's]
+    /// After the walk of the graph, re-ranks this share of the candidate list, and at least k
+    /// candidates, in one batch. With 0, --rerank decides [default: set by the preset]
     #[arg(long, value_name = "F", value_parser = share)]
     pub rerank_ratio: Option<f64>,
 
-    /// With the strategy press: the longest list of candidates by low codes, as a multiple of
-    /// --list; 2 in DistVS [default: 3]
+    /// With the strategy press: the maximum length of the candidate list by low codes, as a
+    /// multiple of --list. DistVS uses 2 [default: 3]
     #[arg(long, value_name = "F")]
     pub low_list: Option<f64>,
 
-    /// With the strategy press: the share of the list of --low-list that each round ranks by high
-    /// codes; 0.3 in DistVS [default: 0.2]
+    /// With the strategy press: the share of the candidate list by low codes that each round ranks
+    /// by high codes. DistVS uses 0.3 [default: 0.2]
     #[arg(long, value_name = "F")]
     pub refine: Option<f64>,
 
-    /// Without --nav: nodes that are compared first by their codes (by low codes, if there are two
-    /// kinds). The search begins near the nearest of them. With 0 it begins at the graph's entry
-    /// node, as in DistVS [default: 64 with the strategy press, else 0]
+    /// Without --nav: the number of nodes whose codes a search compares first (low codes, if there
+    /// are two kinds). The search starts near the nearest of these nodes. With 0, it starts at the
+    /// graph's entry node, as in DistVS [default: 64 with the strategy press, else 0]
     #[arg(long)]
     pub seeds: Option<usize>,
 
@@ -513,47 +522,47 @@ pub struct SearchArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Bytes of a cache of recently read lists and of the vectors beside them, for each index
-    /// [default: none]
+    /// The size of each index's cache of recently read adjacency lists and the vectors stored
+    /// beside them [default: no cache]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub cache: Option<u64>,
 
-    /// The same cache in entries, or in percent of the vectors, for example 1%
+    /// The size of the cache of --cache in entries, or in percent of the vectors, for example 1%
     #[arg(long, value_name = "N", conflicts_with = "cache")]
     pub cache_entries: Option<CacheEntries>,
 
-    /// How pages are read: by io_uring, or by pread on a pool of threads if io_uring is refused
+    /// The interface for reading pages
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoName,
 
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Writes the ids and distances of answers in the ground-truth format, or the ids alone as
-    /// .npy. Distances are exact, as with --exact
+    /// Writes the ids and distances of results to this file in the ground-truth format. A .npy file
+    /// gets only the ids. Distances are exact, as with --exact
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 
-    /// Replaces the file of --out
+    /// Replaces the file of --out if it exists
     #[arg(long, requires = "out")]
     pub overwrite: bool,
 
-    /// Prints the ids and distances of answers in place of measurements: a table, or with --json a
-    /// line of JSON for each query. Distances are exact, as with --exact
+    /// Prints the ids and distances of results instead of measurements: as a table, or with --json
+    /// as one JSON line per query. Distances are exact, as with --exact
     #[arg(long)]
     pub print: bool,
 
-    /// Makes all distances exact in the layered layout too, which reads the trailing parts of all
-    /// answers
+    /// In the layered layout: makes all distances of results exact. For this, a search reads the
+    /// trailing parts of all results
     #[arg(long)]
     pub exact: bool,
 
-    /// Ends a search when no remaining candidate is expected to matter, by the error of the codes.
-    /// With the same list it reads less and finds a little less
+    /// Ends a search when no remaining candidate is likely to become a result, by the error of the
+    /// codes. At the same list size, this saves reads and lowers recall a little
     #[arg(long)]
     pub stop_early: bool,
 
-    /// Measures the time of each part of a query, which slows it slightly
+    /// Measures the time of each part of a query. The measurement slows queries slightly
     #[arg(long)]
     pub parts: bool,
 
@@ -561,13 +570,13 @@ pub struct SearchArguments {
     #[arg(long)]
     pub json: bool,
 
-    /// With --json: prints more keys than documented. `stratann bench` reads them.
+    /// With --json: prints additional, undocumented keys, which `stratann bench` reads
     #[arg(long, hide = true, requires = "json")]
     pub measure: bool,
 }
 
 impl SearchArguments {
-    /// The index directories, or directories that hold indexes.
+    /// The index directories, or directories of indexes.
     pub fn indexes(&self) -> &[PathBuf] {
         if !self.like.is_empty() {
             return &self.files;
@@ -599,7 +608,7 @@ fn choice(yes: bool, no: bool) -> Option<bool> {
     }
 }
 
-const IDS: &str = "A file of ids has one id a line, or several with spaces or commas between them. - is the standard input.";
+const IDS: &str = "A file of ids has ids with spaces, commas or line ends between them, or is a .npy array of integers. The name - means the standard input.";
 
 /// `stratann insert`
 #[derive(Debug, Args)]
@@ -611,32 +620,34 @@ pub struct InsertArguments {
     /// The file of vectors to insert
     pub vectors: PathBuf,
 
-    /// The id of each vector; with --vectors the column of the ids [default: ids count on from the
-    /// largest that the index ever had]
+    /// A file with the id of each vector; with --vectors, the Parquet column of the ids [default:
+    /// the numbers after the largest id that the index ever had]
     #[arg(long, value_name = "FILE|COLUMN")]
     pub ids: Option<PathBuf>,
 
-    /// The column of the vectors, if VECTORS is a Parquet file: lists of floats of 16, 32 or 64
-    /// bits, or of integers of 8 bits
+    /// If VECTORS is a Parquet file: the column of the vectors. It has lists of floats of 16, 32 or
+    /// 64 bits, or of 8-bit integers
     #[arg(long = "vectors", value_name = "COLUMN")]
     pub column: Option<String>,
 
-    /// Replaces vectors whose ids are in the index. Without this option, such an id is an error
+    /// If an id is in the index already, replaces its vector. Without this option, such an id is an
+    /// error
     #[arg(long, requires = "ids")]
     pub upsert: bool,
 
-    /// Continues an insert of the same rows that was cut off: inserts the rows that are not in the
-    /// index. Give it the same options
+    /// Continues an earlier insert of the same rows that was cut off: inserts the rows that are not
+    /// in the index yet. Give the same options as before
     #[arg(long, conflicts_with = "upsert")]
     pub resume: bool,
 
-    /// Inserts all rows, even if an insert of the same rows was cut off. That insert is forgotten
+    /// Inserts all rows, even if an earlier insert of the same rows was cut off. The index forgets
+    /// the earlier insert
     #[arg(long, conflicts_with_all = ["upsert", "resume", "ids"])]
     pub no_resume: bool,
 
-    /// Inserts nothing, and forgets an insert of VECTORS that was cut off. Rows that are in the
-    /// index stay. VECTORS is the file, which need not exist any more, or the name that `verify`
-    /// prints
+    /// Inserts nothing. The index forgets that an insert of VECTORS was cut off, and keeps the rows
+    /// of that insert. VECTORS is the path of the file, which may be gone, or the name that
+    /// `verify` prints
     #[arg(long, conflicts_with_all = ["upsert", "resume", "no_resume", "ids", "compact"])]
     pub forget: bool,
 
@@ -646,7 +657,7 @@ pub struct InsertArguments {
     #[command(flatten)]
     pub write: WriteArguments,
 
-    /// Merges the vectors into a new checkpoint at the end, as `stratann compact` does
+    /// After the insert, merges all changes into a new checkpoint, as `stratann compact` does
     #[arg(long)]
     pub compact: bool,
 
@@ -662,8 +673,8 @@ pub struct DeleteArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// Ids of the vectors to delete, as for `get`, or one file of ids. If a file is named like an
-    /// id, give a path: ./5
+    /// Ids of the vectors to delete, or one file of ids. If the name of the file is a number, write
+    /// it as a path: ./5
     #[arg(value_name = "ID|FILE")]
     pub id: Vec<PathBuf>,
 
@@ -671,15 +682,15 @@ pub struct DeleteArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub ids: Option<PathBuf>,
 
-    /// Deletes the vectors that match, in place of ids: "year < 2020 and sold == true".
-    /// `stratann count --filter` counts them beforehand
+    /// Deletes the vectors whose attributes match this condition, such as "year < 2020 and sold ==
+    /// true". To count them first, use `stratann count --filter`
     #[arg(long, value_name = "TEXT", value_parser = filter, conflicts_with_all = ["id", "ids"])]
     pub filter: Option<Filter>,
 
     #[command(flatten)]
     pub write: WriteArguments,
 
-    /// Merges the changes into a new checkpoint at the end, as `stratann compact` does
+    /// After the changes, merges all changes into a new checkpoint, as `stratann compact` does
     #[arg(long)]
     pub compact: bool,
 
@@ -695,42 +706,42 @@ pub struct SetAttributesArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// The new attributes: a file of JSON lines with an object for each vector, or a Parquet file,
-    /// as for `build --attributes`, with ids. Without `--keep`, attributes and payload that a row
-    /// does not repeat are removed
+    /// A file of the new attributes, with the ids of their vectors: JSON lines with one object per
+    /// vector, or Parquet, as for `build --attributes`. Without `--keep`, a row also removes the
+    /// attributes and the payload that it does not name
     #[arg(value_name = "FILE")]
     pub rows: PathBuf,
 
-    /// The key of the objects, or the column, that holds the id
+    /// The JSON key, or the Parquet column, of the id
     #[arg(long, value_name = "KEY", default_value = "id")]
     pub id: String,
 
-    /// The ids of the lines or rows, in order. No key or column is then taken as the id
+    /// A file with the id of each line or row, in order. The rows then need no key or column of ids
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub ids: Option<PathBuf>,
 
-    /// Keeps attributes that a line does not name, and the payload if a line has none. A null
-    /// removes the attribute that it names
+    /// Keeps the attributes that a row does not name, and the payload if the row has none. A null
+    /// value removes its attribute
     #[arg(long)]
     pub keep: bool,
 
-    /// The key of the objects, or the column, that holds the payload: any JSON
+    /// The JSON key, or the Parquet column, of the payload, which may be any JSON
     #[arg(long, value_name = "KEY")]
     pub payload: Option<String>,
 
-    /// Keys of the objects, or columns, that hold times: ISO 8601, or microseconds since 1970.
+    /// The JSON keys, or Parquet columns, of times: ISO 8601, or microseconds since 1970.
     /// Timestamps and dates of a Parquet file are times without this option
     #[arg(long, value_name = "KEY,..", value_delimiter = ',')]
     pub times: Vec<String>,
 
-    /// Keys of those objects, or columns, that are left out
+    /// The JSON keys, or Parquet columns, to leave out
     #[arg(long, value_name = "KEY,..", value_delimiter = ',')]
     pub without: Vec<String>,
 
     #[command(flatten)]
     pub write: WriteArguments,
 
-    /// Merges the changes into a new checkpoint at the end, as `stratann compact` does
+    /// After the changes, merges all changes into a new checkpoint, as `stratann compact` does
     #[arg(long)]
     pub compact: bool,
 
@@ -741,12 +752,12 @@ pub struct SetAttributesArguments {
 
 /// `stratann get`
 #[derive(Debug, Args)]
-#[command(after_help = format!("{IDS}\nIf another process changes the index meanwhile, the output shows the index as it was when the command began.\n{SIZES}"))]
+#[command(after_help = format!("{IDS}\nIf another process changes the index during the command, the output shows the index as it was when the command began.\n{SIZES}"))]
 pub struct GetArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// Ids of the vectors to return [default: all, in the order of their ids]
+    /// Ids of the vectors to return [default: all vectors, by ascending id]
     #[arg(value_name = "ID", value_parser = ids::one)]
     pub id: Vec<u64>,
 
@@ -754,26 +765,26 @@ pub struct GetArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     pub ids: Option<PathBuf>,
 
-    /// Returns the vectors whose attributes match, in the order of their ids, as "year >= 2020 and
-    /// tags contains 'sea'"
+    /// Returns the vectors whose attributes match this condition, by ascending id, such as "year >=
+    /// 2020 and tags contains 'sea'"
     #[arg(long, value_name = "TEXT", value_parser = filter, conflicts_with_all = ["id", "ids"])]
     pub filter: Option<Filter>,
 
-    /// Prints the ids alone, one a line, as in a file of ids
+    /// Prints only the ids, one per line. Other commands read this output as a file of ids
     #[arg(long, conflicts_with_all = ["out", "json"])]
     pub list: bool,
 
-    /// Prints a line of JSON for each vector: its id, attributes and payload in place of its
+    /// Prints one JSON line per vector, with its id, attributes and payload, but without its
     /// elements
     #[arg(long, conflicts_with_all = ["out", "json", "list"])]
     pub attributes: bool,
 
-    /// Writes the vectors to a file in the same order: .fbin .u8bin .i8bin .hbin, by their element
-    /// type
+    /// Writes the vectors to this file instead of printing them. Its extension is .fbin, .u8bin,
+    /// .i8bin or .hbin, by the element type
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 
-    /// Replaces the file of --out
+    /// Replaces the file of --out if it exists
     #[arg(long, requires = "out")]
     pub overwrite: bool,
 
@@ -781,7 +792,7 @@ pub struct GetArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Prints a line of JSON for each vector: its id and all of its elements
+    /// Prints one JSON line per vector, with its id and all of its elements
     #[arg(long)]
     pub json: bool,
 }
@@ -792,12 +803,12 @@ pub struct CountArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// Condition on attributes, as "year >= 2020 and tags contains 'sea'" [default: all vectors are
-    /// counted]
+    /// Counts only vectors whose attributes match this condition, such as "year >= 2020 and tags
+    /// contains 'sea'" [default: counts all vectors]
     #[arg(long, value_name = "TEXT", value_parser = filter)]
     pub filter: Option<Filter>,
 
-    /// Prints one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -805,18 +816,18 @@ pub struct CountArguments {
 /// Attributes and payloads of the vectors of a file.
 #[derive(Debug, Args)]
 pub struct RowArguments {
-    /// Attributes of the vectors, for filters: a Parquet file, or a file of JSON lines with an
-    /// object for each vector. Values are booleans, numbers, strings, and lists of strings or of
-    /// whole numbers; in Parquet also timestamps and dates
+    /// A file of the vectors' attributes, for filters: Parquet, or JSON lines with one object per
+    /// vector. Values are booleans, numbers, strings, and lists of strings or of whole numbers; in
+    /// Parquet also timestamps and dates
     #[arg(long, value_name = "FILE")]
     pub attributes: Option<PathBuf>,
 
-    /// The key of the objects, or the column, that holds the payload: any JSON. `get --attributes`
-    /// returns it, and filters cannot read it
+    /// The JSON key, or the Parquet column, of the payload, which may be any JSON. `get
+    /// --attributes` prints payloads; filters cannot use them
     #[arg(long, value_name = "KEY", requires = "attributes")]
     pub payload: Option<String>,
 
-    /// Keys of the objects, or columns, that hold times: ISO 8601, or microseconds since 1970.
+    /// The JSON keys, or Parquet columns, of times: ISO 8601, or microseconds since 1970.
     /// Timestamps and dates of a Parquet file are times without this option
     #[arg(
         long,
@@ -826,7 +837,7 @@ pub struct RowArguments {
     )]
     pub times: Vec<String>,
 
-    /// Keys of those objects, or columns, that are left out
+    /// The JSON keys, or Parquet columns, to leave out
     #[arg(
         long,
         value_name = "KEY,..",
@@ -859,16 +870,16 @@ pub struct CalibrateArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// A file of queries like future ones; up to 10,000 of them are searched [default: vectors of
-    /// the index, each as if it were absent. In most graph indexes also vectors made of them: a
-    /// vector plus .2, .35 or .5 of the difference of two others]
+    /// A file of queries that resemble future ones. The command searches up to 10,000 of them
+    /// [default: vectors of the index, each searched as if it were absent. Most graph indexes also
+    /// use made queries: a vector plus 0.2, 0.35 or 0.5 times the difference of two other vectors]
     pub queries: Option<PathBuf>,
 
     /// Cap on the memory of the index during the measurement
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
@@ -895,31 +906,33 @@ pub struct CompactArguments {
 /// The common options of commands that change an index.
 #[derive(Debug, Args)]
 pub struct WriteArguments {
-    /// When a change is durable: always (each batch of rows before the next), at the end, or at
-    /// most this many milliseconds later
+    /// When changes become durable. always: each batch of rows before the next one. end: when the
+    /// command ends. A number of milliseconds, such as 100ms: at most this long after a change
     #[arg(long, value_name = "WHEN", default_value = "end", value_parser = durability)]
     pub durability: stratann::Durability,
 
-    /// How new vectors are inserted. merge: they wait in memory for `compact`. relocate: at once,
-    /// as in OdinANN. accumulate: at once, but changed lists wait until their page has enough
-    /// changes. in-place: at once, each list in its page, for tiny memory. rebalance: in groups
-    /// into clusters, which stay balanced [default: the preset's]
+    /// When and how new vectors join the index on storage. merge: with the next `stratann compact`.
+    /// relocate: immediately; changed records are written together to free slots, as in OdinANN.
+    /// accumulate: immediately; changed lists wait in memory, and many are written together.
+    /// in-place: immediately; each changed list is written where it is, so memory does not grow.
+    /// rebalance: in groups; the clusters that they join are kept balanced [default: set by the
+    /// preset]
     #[arg(long, value_name = "WAY", value_parser = names::update(), hide_possible_values = true)]
     pub update: Option<stratann::Update>,
 
-    /// L of the search that finds the neighbours of a new vector [default: the degree; 32 more if
-    /// each read serves one node]
+    /// L of the search that finds the neighbours of a new vector [default: the degree; plus 32 if a
+    /// search uses only one node of each page that it reads]
     #[arg(long, value_name = "L", value_parser = list_size)]
     pub insert_list: Option<usize>,
 
-    /// Cap on the memory of the process; a merge takes up to 64 MiB more
+    /// Cap on the memory of the process. A merge may use up to 64 MiB above the cap
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 }
@@ -927,18 +940,19 @@ pub struct WriteArguments {
 /// The places from which searches read an index.
 #[derive(Debug, Args)]
 pub struct PlaceArguments {
-    /// Reads a role (topology, vectors) from a tier: ssd, ssd:/folder, mapped:/folder (as
-    /// mapped:/dev/shm/x), dram, or remote:host:port/name (a `stratann memory-server`). remote-tls:
-    /// uses TLS, remote:shm:/path/name a ring in shared memory, and remote:ucx:host:port/name UCX.
-    /// For experiments: ssd-model, rdma-model, cxl-model, nvm-model. Give several with commas, or
-    /// repeat the option. Missing copies are made and compared, and the index stays whole without
-    /// them
+    /// Reads the files of a role (topology or vectors) from copies on another tier: ssd,
+    /// ssd:/folder, mapped:/folder (for example mapped:/dev/shm/x), dram, or remote:host:port/name
+    /// (a `stratann memory-server`). remote-tls:host:port/name uses TLS, remote:shm:/path/name a
+    /// ring in shared memory, and remote:ucx:host:port/name UCX. ssd-model, rdma-model, cxl-model
+    /// and nvm-model simulate devices, for experiments. To place both roles, put a comma between
+    /// them, or repeat the option. The command makes missing copies, and compares them with the
+    /// index, which stays complete without them
     #[arg(long = "place", value_name = "ROLE=TIER,..")]
     pub place: Vec<Places>,
 }
 
 impl PlaceArguments {
-    /// The places of all options together.
+    /// The places of all `--place` options together.
     pub fn all(&self) -> Result<Places, Failure> {
         let mut all = Places::default();
         for places in &self.place {
@@ -976,7 +990,7 @@ pub struct TruthArguments {
     /// .bin, with ids of 64 bits), .npy (ids of 64 bits)
     pub out: PathBuf,
 
-    /// The id of the first row; later rows count on
+    /// The id of the first row; each later row has the next number
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub first_id: u64,
 
@@ -984,20 +998,20 @@ pub struct TruthArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "first_id")]
     pub ids: Option<PathBuf>,
 
-    /// Neighbours of each query
+    /// The number of neighbours to find for each query
     #[arg(short = 'k', long = "k", default_value_t = 100, value_name = "K", value_parser = at_least_one,
           visible_aliases = ["recall-at", "k-neighbors"])]
     pub k: usize,
 
-    /// The measure of distance
+    /// The metric that measures distances
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Replaces a file that exists already
+    /// Replaces the file if it exists already
     #[arg(long)]
     pub overwrite: bool,
 }
@@ -1005,7 +1019,7 @@ pub struct TruthArguments {
 /// `stratann stats`
 #[derive(Debug, Args)]
 pub struct StatsArguments {
-    /// The index directory, or a directory of indexes, which are listed
+    /// The index directory. For a directory of indexes, the command lists them
     pub index: PathBuf,
 
     /// Shows how a search would divide this memory budget
@@ -1015,7 +1029,7 @@ pub struct StatsArguments {
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Prints one JSON object, or a line with one for each index of a directory
+    /// Prints one JSON object; for a directory of indexes, one JSON line per index
     #[arg(long)]
     pub json: bool,
 }
@@ -1030,7 +1044,7 @@ pub struct VerifyArguments {
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Prints one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -1038,13 +1052,13 @@ pub struct VerifyArguments {
 /// `stratann snapshot`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "When the command has ended, the copy is durable and can be opened. If the command was killed, run it again: it starts the copy over."
+    after_help = "When the command has ended with status 0, the copy is durable and can be opened. If the command was killed, run it again: it makes the copy from the start."
 )]
 pub struct SnapshotArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// The directory of the copy: empty, or absent
+    /// The directory for the copy, which must be empty or absent
     pub dest: PathBuf,
 
     /// Prints the report of the copy as one JSON object
@@ -1055,27 +1069,27 @@ pub struct SnapshotArguments {
 /// `stratann export`
 #[derive(Debug, Args)]
 #[command(
-    after_help = format!("The n-th vector, id and line of attributes belong together. The order is the order of vectors on storage.\n{SIZES}")
+    after_help = format!("The n-th row of each file belongs to the same vector. Rows have the order of the vectors on storage.\n{SIZES}")
 )]
 pub struct ExportArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// The file of vectors: .npy, or .fbin .hbin .u8bin .i8bin by the element type
+    /// The file of vectors to write: .npy; or .fbin, .hbin, .u8bin or .i8bin, by the element type
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
 
-    /// The file of ids: .npy (uint64), or with any other name one id a line, as for `build --ids`
-    /// [default: X.ids.npy for X.npy, X.ids for others]
+    /// The file of ids to write: .npy (uint64), or with any other extension one id per line, as for
+    /// `build --ids` [default: X.ids.npy if --out is X.npy, else X.ids]
     #[arg(long, value_name = "FILE")]
     pub ids: Option<PathBuf>,
 
-    /// The file of attributes and payloads, a JSON object a line, as for `build --attributes`
-    /// [default: X.jsonl, if there are any]
+    /// The file of attributes and payloads to write, with one JSON object per line, as for `build
+    /// --attributes` [default: X.jsonl, if the index has attributes or payloads]
     #[arg(long, value_name = "FILE")]
     pub attributes: Option<PathBuf>,
 
-    /// Replaces files that exist already
+    /// Replaces the files if they exist already
     #[arg(long)]
     pub overwrite: bool,
 
@@ -1091,17 +1105,17 @@ pub struct ExportArguments {
 /// `stratann copies`
 #[derive(Debug, Args)]
 pub struct CopiesArguments {
-    /// The index directory whose copies to list [default: the copies of all indexes]
+    /// Lists only the copies of this index [default: the copies of all indexes]
     pub index: Option<PathBuf>,
 
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Removes the copies, except copies that a process has open
+    /// Removes the listed copies, except copies that a process has open
     #[arg(long)]
     pub remove: bool,
 
-    /// Prints one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -1109,14 +1123,14 @@ pub struct CopiesArguments {
 /// `stratann repair`
 #[derive(Debug, Args)]
 #[command(after_help = format!(
-    "A whole index is left unchanged. Data that a repair cannot read is lost: copy the directory first if \
-     another attempt may read more.\nExit status: 0 repaired, or nothing to do; 1 not repaired.\n{SIZES}"
+    "An index without damage is left unchanged. A repair drops data that it cannot read. If another attempt \
+     may read more, copy the directory first.\nExit status: 0 repaired, or nothing to do; 1 not repaired.\n{SIZES}"
 ))]
 pub struct RepairArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
@@ -1124,11 +1138,11 @@ pub struct RepairArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Rebuilds the index even if it is whole
+    /// Rebuilds the index even if it has no damage
     #[arg(long)]
     pub force: bool,
 
-    /// Prints one JSON object
+    /// Prints the result as one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -1136,26 +1150,26 @@ pub struct RepairArguments {
 /// `stratann bench`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Paths in a job are relative to its [data] root, which is relative to the job file. \
-                        If STRATANN_DATA is set, it replaces the root."
+    after_help = "Paths in a job are relative to `root` of its section [data]. A relative `root` is relative to the folder of the job file. If STRATANN_DATA is set, it replaces `root`."
 )]
 pub struct BenchArguments {
-    /// The job (TOML, see bench/README.md)
+    /// The file of the job (TOML, see bench/README.md)
     pub job: PathBuf,
 
-    /// The folder of results: NAME.json and NAME.svg
+    /// The folder for the results of a job NAME: NAME.json and NAME.svg
     #[arg(long, value_name = "DIR", default_value = "bench/out")]
     pub out: PathBuf,
 
-    /// The folder of built indexes, which later runs use again [default: DIR/indexes]
+    /// The folder that keeps the built indexes for later runs [default: `indexes` in the folder of
+    /// --out]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
 
-    /// Rebuilds every index, even if the cache has it
+    /// Rebuilds every index, even if the folder of --cache has it
     #[arg(long)]
     pub rebuild: bool,
 
-    /// Results of another program, for the same table and plot; may be repeated
+    /// A file of another program's results, to add to the table and the plot; may be repeated
     #[arg(long, value_name = "FILE")]
     pub with: Vec<PathBuf>,
 
@@ -1163,11 +1177,11 @@ pub struct BenchArguments {
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
 
-    /// Repeats of every measurement, in place of the job's number
+    /// How often to repeat every measurement, instead of the job's own number
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub repeat: Option<usize>,
 
-    /// Prints the result as JSON instead of tables
+    /// Prints the results as JSON instead of tables
     #[arg(long)]
     pub json: bool,
 }
@@ -1176,35 +1190,36 @@ pub struct BenchArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(after_help = format!(
-    "Clients and server share a secret: the file that STRATANN_SECRET_FILE names, or STRATANN_SECRET. If none is given, processes of one user \
-     share one on loopback. Clients that encrypt trust the certificates in the file that STRATANN_TLS_CA names.\n{SIZES}"
+    "Clients and server need the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET. On loopback, processes of one user \
+     need none: they share a secret of that user. Clients with TLS trust the certificates in the file that STRATANN_TLS_CA names.\n{SIZES}"
 ))]
 pub struct MemoryServerArguments {
-    /// Serves lists and high codes of this index, of the preset distvs, to compute servers. Without
-    /// an index, stores files for clients
+    /// The index whose lists and high codes compute servers read; its preset is distvs. Without an
+    /// index, the server stores files for clients
     pub index: Option<PathBuf>,
 
-    /// Most bytes of the files of clients
+    /// The maximum total size of the files of clients
     #[arg(long, value_name = "BYTES", value_parser = size::parse, required_unless_present = "index", conflicts_with = "index")]
     pub bytes: Option<u64>,
 
-    /// The address to listen on; port 0 takes any free port. Addresses other than loopback need a
-    /// secret
+    /// The address to listen on; port 0 means any free port. An address other than loopback needs a
+    /// secret (--secret-file)
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = servers::host_and_port)]
     pub listen: String,
 
-    /// Stores the files in a folder of the server's own, as below /dev/shm, where they survive the
-    /// server [default: in its memory]
+    /// Stores the files of clients in this folder, where they outlive the server. No other program
+    /// may use the folder; it may be below /dev/shm [default: in the memory of the server]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["index", "ucx"])]
     pub folder: Option<PathBuf>,
 
-    /// With an index: sends each message separately, for comparison. By default, answers to
-    /// messages that arrived together are sent together (DistVS §4.2)
+    /// With an index: sends each answer separately, for comparison. By default, answers to messages
+    /// that arrived together are sent together (DistVS §4.2)
     #[arg(long, conflicts_with_all = ["bytes", "folder"])]
     pub no_batch: bool,
 
-    /// With an index: checks every second whether it was merged, and loads the new lists and codes.
-    /// For half a minute both are in memory, and the old ones still answer
+    /// With an index: checks every second whether a merge replaced the lists and codes, and then
+    /// loads the new ones. The old ones still answer, and stay in memory until no search has used
+    /// them for half a minute
     #[arg(long, conflicts_with_all = ["bytes", "folder"], requires = "index")]
     pub follow: bool,
 
@@ -1223,7 +1238,7 @@ pub struct PresetsArguments {
 /// `stratann completions`
 #[derive(Debug, Args)]
 pub struct CompletionsArguments {
-    /// The shell
+    /// The shell whose completion script is printed
     pub shell: clap_complete::Shell,
 }
 
@@ -1272,7 +1287,7 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The threads to use: the given number, else one for each core that this process may run on.
+/// The threads to use: the given number, or else one for each core that this process may run on.
 pub fn threads_or_cores(threads: Option<usize>) -> usize {
     threads.unwrap_or_else(stratann::processors)
 }

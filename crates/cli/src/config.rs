@@ -1,4 +1,5 @@
-//! `--config FILE` of servers: a file of options. An option on the command line takes precedence.
+//! `--config FILE` of servers: a file of options. An option on the command line takes precedence
+//! over the file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,12 +17,12 @@ const SERVERS: [&str; 4] = [
     "cluster",
 ];
 
-/// A command line with the options of its file.
+/// A command line into which the options of its file were inserted.
 #[derive(Debug)]
 pub struct Expanded {
-    /// The words. The words of the file follow the command's name.
+    /// The words of the command line. Words from the file follow the name of the command.
     pub words: Vec<OsString>,
-    /// The words that come from a file.
+    /// The options that come from the file.
     said: Option<Said>,
 }
 
@@ -34,7 +35,7 @@ struct Said {
 }
 
 impl Expanded {
-    /// The place in the file of the argument that clap complains of, if it comes from the file.
+    /// A note with the line of the file, if the argument that clap refused comes from the file.
     pub fn note(&self, error: &clap::Error) -> Option<String> {
         let said = self.said.as_ref()?;
         let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
@@ -52,11 +53,11 @@ impl Expanded {
     }
 }
 
-/// A command line with the options of its file inserted after the command's name. `arguments`: the
-/// definition of all arguments, built.
+/// Inserts the options of the file of `--config` after the name of the command. `arguments` is
+/// clap's built definition of all arguments.
 ///
 /// # Errors
-/// The file cannot be read, is no TOML, or has other content than options.
+/// The file cannot be read, is no TOML, or contains anything but options.
 pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expanded, Failure> {
     let as_typed = |words| Expanded { words, said: None };
     let command = words
@@ -123,14 +124,14 @@ pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expan
 struct FileOption {
     name: String,
     line: usize,
-    /// The option as a word of the command line.
+    /// The option, written as a word of the command line.
     word: String,
-    /// Its name of one letter.
+    /// The name of one letter, if the option has one.
     short: Option<char>,
 }
 
 impl FileOption {
-    /// Whether the option is on the command line too.
+    /// Whether the command line also has this option.
     fn is_typed(&self, words: &[OsString]) -> bool {
         let long = |word: &str| {
             let rest = word
@@ -147,7 +148,8 @@ impl FileOption {
     }
 }
 
-/// The options of a file, as words of a command line. An error text continues the file's name.
+/// Parses the options of a file, as words of a command line. The text of an error continues a
+/// sentence that begins with the name of the file.
 fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, String> {
     let parsed = DeTable::parse(text).map_err(|error| format!(" is no valid TOML: {error}"))?;
     let values: toml::Table = text
@@ -156,7 +158,7 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
     let mut options = Vec::new();
     for key in parsed.get_ref().keys() {
         let typed = key.get_ref().to_string();
-        // Both forms are common in such files.
+        // TOML files use `_` as well as `-` in names.
         let name = typed.replace('_', "-");
         let line = 1 + text[..key.span().start].matches('\n').count();
         let wrong = |what: &str| Err(format!(", line {line}: {typed}: {what}"));

@@ -27,12 +27,12 @@ pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     })
 }
 
-/// Ids from the arguments: as words, as a single word that names a file of ids, or from a file
-/// given by its option. `None` if there are none.
+/// Ids from the arguments: ids as words, one word that names a file of ids, or the file of the
+/// option. `None` if the arguments have no ids.
 ///
 /// # Errors
-/// One of several words is no id, or a file cannot be read. Or a single word is both an id and the
-/// name of a file, so that its meaning is unclear.
+/// One of several words is no id, or a file cannot be read. A single word that is both an id and
+/// the name of a file is refused too, since its meaning is unclear.
 pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>, Failure> {
     let id_of = |word: &PathBuf| word.to_str().and_then(|word| one(word).ok());
     match (words, file) {
@@ -68,7 +68,7 @@ pub fn one(word: &str) -> Result<u64, String> {
     id.ok_or_else(|| "expected a whole number from 0 to 18446744073709551614".to_owned())
 }
 
-/// The ids in a text, or the line and the word that is no id.
+/// Parses the ids in a text. An error is the first word that is no id, with its line.
 fn parse(text: &str) -> Result<Vec<u64>, (usize, String)> {
     let mut ids = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {

@@ -1,6 +1,6 @@
-//! Arguments with named values. The names come from the engine's own lists, so that a new one is
-//! accepted here at once. clap knows each name, so that it can suggest the closest match and
-//! `--help` can describe each.
+//! Arguments with named values. The names come from the engine's own lists, so that the command
+//! accepts a new name without a change here. clap gets all names, so that it suggests the closest
+//! match and `--help` describes each value.
 
 use std::error::Error;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use stratann::{
     Compression, Element, Layout, LowCodes, Metric, Order, Preset, Strategy, Update, Way,
 };
 
-/// Parses one of `all` by its name. `of` gives the name and one line about it.
+/// Parses one of `all` by its name. `of` returns the name of a value and one line about the value.
 fn by_name<T>(
     all: &[T],
     of: fn(&T) -> (&'static str, &'static str),
@@ -55,12 +55,12 @@ pub fn low_codes() -> impl TypedValueParser<Value = LowCodes> {
     })
 }
 
-/// Ways to insert vectors into an index.
+/// Strategies for inserting vectors.
 pub fn update() -> impl TypedValueParser<Value = Update> {
     by_name(Update::ALL, |update| (update.name(), update.about()))
 }
 
-/// Plans for a filtered search.
+/// Strategies of a search with a filter.
 pub fn way() -> impl TypedValueParser<Value = Way> {
     by_name(Way::ALL, |way| (way.name(), way.about()))
 }
@@ -99,10 +99,10 @@ pub fn element() -> impl TypedValueParser<Value = Element> {
 /// The condition that ends re-ranking, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RerankName {
-    /// Re-ranking ends after a batch with too few answers (DecoupleVS)
+    /// Ends re-ranking after a batch if too few of its candidates enter the results (DecoupleVS)
     Batches,
-    /// Re-ranking continues while the error of the codes allows a candidate to be nearer than the
-    /// answers
+    /// Re-ranks candidates while one of them may be nearer than the results, by the error of the
+    /// codes
     Estimate,
 }
 
@@ -111,7 +111,7 @@ pub enum RerankName {
 pub enum IoName {
     /// io_uring if the kernel allows it, else pread
     Auto,
-    /// io_uring, with an error if the kernel refuses it
+    /// io_uring; an error if the kernel refuses it
     #[value(alias = "io_uring")]
     Uring,
     /// pread on a pool of threads

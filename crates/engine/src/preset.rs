@@ -72,7 +72,7 @@ named! {
     /// The assignment of internal node ids, and so of pages, to rows.
     pub enum Order, "order" {
         /// The order of the input file, as in DiskANN.
-        Input = "input", "As in the input",
+        Input = "input", "As in the input file",
         /// Rows near each other in space are near each other on disk: recursive balanced bisection.
         Locality = "locality", "Near vectors are stored near each other",
     }
@@ -229,7 +229,7 @@ impl Preset {
     /// DiskANN (Subramanya et al., NeurIPS 2019): the first baseline.
     pub const DISKANN: Preset = Preset {
         name: "diskann",
-        about: "DiskANN: input order, best-first, waits for the whole beam",
+        about: "DiskANN: input order; best-first search, which waits for the whole beam",
         order: Order::Input,
         layout: Some(Layout::Coupled),
         compression: Compression::Raw,
@@ -262,7 +262,7 @@ impl Preset {
     /// §4.1.
     pub const AISAQ: Preset = Preset {
         name: "aisaq",
-        about: "AiSAQ: as diskann, with the neighbours' codes in the node: about 10 MB of memory at any size",
+        about: "AiSAQ: as diskann, with the codes of neighbours in each node; a search needs about 10 MB of memory for an index of any size",
         order: Order::Input,
         layout: Some(Layout::Inline),
         compression: Compression::Raw,
@@ -278,7 +278,7 @@ impl Preset {
     /// DecoupleVS with the parameters of its §5.1.
     pub const DECOUPLEVS: Preset = Preset {
         name: "decouplevs",
-        about: "DecoupleVS: input order, lists and vectors apart and compressed, re-ranked after the traversal",
+        about: "DecoupleVS: input order; lists and vectors compressed and stored apart; candidates re-ranked after the traversal",
         order: Order::Input,
         layout: Some(Layout::Decoupled),
         compression: Compression::Paper,
@@ -303,7 +303,7 @@ impl Preset {
     /// DiskANN's.
     pub const TIERED_GRAPH: Preset = Preset {
         name: "tiered-graph",
-        about: "Second-tier memory: input order, rows without padding (CSR), best-first one hop at a time, queries take turns",
+        about: "Second-tier memory: input order; rows without padding (CSR); best-first search of one node at a time; while a query waits for memory, another one computes",
         layout: Some(Layout::Csr),
         beam: 1,
         ..Self::DISKANN
@@ -314,7 +314,7 @@ impl Preset {
     /// [`Press::TUNED`](crate::Press::TUNED).
     pub const DISTVS: Preset = Preset {
         name: "distvs",
-        about: "DistVS: lists, vectors and codes of two precisions apart; searched from coarse to fine (PRESS), re-ranked at the end",
+        about: "DistVS: lists and vectors stored apart, and codes of two precisions; a search ranks by low codes, then high codes (PRESS), then exact vectors",
         order: Order::Locality,
         layout: Some(Layout::Decoupled),
         compression: Compression::Raw,
@@ -331,7 +331,7 @@ impl Preset {
     /// SPANN (Chen et al., NeurIPS 2021): the baseline of clusters.
     pub const SPANN: Preset = Preset {
         name: "spann",
-        about: "SPANN: clusters, not a graph; each vector in up to eight of them, which are read whole from an SSD",
+        about: "SPANN: clusters instead of a graph; each vector is in up to eight clusters, and a probe reads a whole cluster",
         order: Order::Input,
         layout: Some(Layout::Replicated),
         compression: Compression::Raw,
@@ -348,7 +348,7 @@ impl Preset {
     /// of its clusters.
     pub const TIERED_CLUSTER: Preset = Preset {
         name: "tiered-cluster",
-        about: "clusters for memory that is slower than DRAM and finer than SSD: each vector once, grouped by cluster",
+        about: "Second-tier memory: clusters for memory that is slower than DRAM but is read in smaller units than an SSD; each vector is stored once, grouped by cluster",
         order: Order::Locality,
         layout: Some(Layout::Grouped),
         ..Self::SPANN
@@ -357,7 +357,7 @@ impl Preset {
     /// The default: every choice that helped in measurements.
     pub const STRATANN: Preset = Preset {
         name: "stratann",
-        about: "locality order, compressed, pipelined, whole-page search, navigation graph (the default)",
+        about: "The default: locality order, compression, pipelined search of whole pages, navigation graph",
         order: Order::Locality,
         layout: None,
         compression: Compression::Best,

@@ -11,11 +11,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use stratann::{CacheSize, Durability, Index, Places, Rerank};
 
-/// Refuses a recall together with a list size, since a recall determines the number of candidates.
+/// Refuses a recall together with a list size, since a recall determines the list size.
 pub fn refuse_both(recall: Option<f64>, list_size: Option<usize>) -> PyResult<()> {
     match (recall, list_size) {
         (Some(recall), Some(list)) => Err(PyValueError::new_err(format!(
-            "recall={recall} and list_size={list} are both given, and both set the number of candidates. Pass one of them"
+            "recall={recall} and list_size={list} are both given, and both set the list size of the search. Pass one of them"
         ))),
         _ => Ok(()),
     }
@@ -372,7 +372,7 @@ pub fn rerank(
         }
     };
     Ok(Some(Rerank {
-        // A batch of all vectors cannot be exceeded.
+        // No batch can have more than all vectors.
         batch: batch.unwrap_or(preset.batch).min(index.len().max(1)),
         benefit: benefit.unwrap_or(preset.benefit),
         estimate,

@@ -80,7 +80,7 @@ impl<'py> Rows<'py> {
             .try_readonly()
             .map_err(|_| {
                 PyValueError::new_err(format!(
-                    "{name} is being written by another native function. Pass it when that is done"
+                    "{name} is being written by another native function. Pass it when that function has returned"
                 ))
             })?;
         Ok(Self {

@@ -177,7 +177,7 @@ impl Search {
         Ok(())
     }
 
-    /// Ends the search as soon as its reads complete. In a forked process it does nothing.
+    /// Ends the search as soon as its reads complete. In a forked process, the call does nothing.
     fn cancel(&self) {
         if self.is_home()
             && let State::Begun(submitted) = &*self.state.lock()
@@ -204,7 +204,7 @@ impl Search {
             State::Ended(results) => *results,
             State::Taken => {
                 return Err(PyRuntimeError::new_err(
-                    "the answers of this search were taken already. Await each search once",
+                    "the results of this search were returned already. Await each search once",
                 ));
             }
         };

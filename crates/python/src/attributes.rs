@@ -232,13 +232,14 @@ pub fn filter(value: &Bound<'_, PyAny>) -> PyResult<stratann::Filter> {
     stratann::Filter::parse(&text_of(value, "filter")?).map_err(to_python)
 }
 
-/// A condition on the attributes of vectors. It is parsed from a text once, or made of columns.
+/// A condition on the attributes of vectors, made from a text or from columns.
 ///
 ///     cheap = stratann.column("price") < 10
 ///     wanted = cheap & stratann.column("tags").contains("new") & ~stratann.column("sold").exists()
 ///     assert wanted == stratann.Filter("price < 10 and tags contains 'new' and not exists sold")
 ///
-/// `&` is and, `|` is or, `~` is not. `str(filter)` is a text that parses to the same filter.
+/// `&` means and, `|` means or, `~` means not. `str(filter)` is a text from which `Filter` makes
+/// the same filter.
 #[pyclass(frozen, module = "stratann")]
 pub struct Filter(stratann::Filter);
 
@@ -262,7 +263,7 @@ impl Filter {
         Self(!self.0.clone())
     }
 
-    /// Refused, since `and` and `or` would call it and then drop one of their two filters.
+    /// Refused, since Python's `and` and `or` call it, and then drop one of their two filters.
     fn __bool__(&self) -> PyResult<bool> {
         Err(PyTypeError::new_err(
             "a filter is neither true nor false. Write & for and, | for or, ~ for not, with parentheses around comparisons",
@@ -297,8 +298,8 @@ impl Filter {
     }
 }
 
-/// A column of attributes, to make filters of: `stratann.column(name)`. A comparison (`==`, `!=`,
-/// `<`, `<=`, `>`, `>=`) with a value gives a `Filter`.
+/// A column of attributes, from which filters are made: `stratann.column(name)`. A comparison
+/// (`==`, `!=`, `<`, `<=`, `>`, `>=`) of a column and a value is a `Filter`.
 #[pyclass(frozen, module = "stratann")]
 pub struct Column(String);
 
@@ -370,47 +371,47 @@ impl Column {
         Ok(Filter(self.asked().at_least(compared(value)?)))
     }
 
-    /// Matches values from `low` to `high`, both included.
+    /// Matches vectors whose value is from `low` to `high`, both included.
     fn between(&self, low: &Bound<'_, PyAny>, high: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let (low, high) = (compared(low)?, compared(high)?);
         Ok(Filter(self.asked().between(low, high)))
     }
 
-    /// Matches a column with one of the values.
+    /// Matches vectors whose value is one of the values.
     fn is_in(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let values = all_compared(values, "is_in")?;
         Ok(Filter(self.asked().is_in(values)))
     }
 
-    /// Matches a column with none of the values, or without a value.
+    /// Matches vectors whose value is none of the values, and vectors without a value.
     fn not_in(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let values = all_compared(values, "not_in")?;
         Ok(Filter(self.asked().not_in(values)))
     }
 
-    /// Matches a list that has the value.
+    /// Matches vectors whose list has the value.
     fn contains(&self, value: &Bound<'_, PyAny>) -> PyResult<Filter> {
         Ok(Filter(self.asked().contains(compared(value)?)))
     }
 
-    /// Matches a list that has one of the values.
+    /// Matches vectors whose list has at least one of the values.
     fn contains_any(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let values = all_compared(values, "contains_any")?;
         Ok(Filter(self.asked().contains_any(values)))
     }
 
-    /// Matches a list that has all of the values.
+    /// Matches vectors whose list has all of the values.
     fn contains_all(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let values = all_compared(values, "contains_all")?;
         Ok(Filter(self.asked().contains_all(values)))
     }
 
-    /// Matches a column with any value.
+    /// Matches vectors that have a value in this column.
     fn exists(&self) -> Filter {
         Filter(self.asked().exists())
     }
 
-    /// Matches a column without a value.
+    /// Matches vectors that have no value in this column.
     fn missing(&self) -> Filter {
         Filter(self.asked().missing())
     }
@@ -423,7 +424,7 @@ impl Column {
     }
 }
 
-/// A column of attributes, to make a `Filter` of: `stratann.column("price") < 10`.
+/// Returns a column of attributes, from which a `Filter` is made: `stratann.column("price") < 10`.
 #[pyfunction]
 pub fn column(name: &Bound<'_, PyAny>) -> PyResult<Column> {
     Column::new(name)

@@ -22,8 +22,8 @@ use crate::opening::Opening;
 use crate::progress::{Listener, run};
 use crate::shape::{SPACE, Shape};
 
-/// The memory budget of a build, without the bytes of the attribute rows that are in memory
-/// meanwhile.
+/// The memory budget of a build, less the bytes of the attribute rows, which stay in memory during
+/// the build.
 fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64>> {
     let (Some(budget), Some(rows)) = (memory, rows) else {
         return Ok(memory);
@@ -34,7 +34,7 @@ fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64
         None => Err(to_python(Error::Memory {
             budget,
             needs: held,
-            part: "attributes and payload alone, which are in memory while the index is built (`stratann build --attributes FILE` reads them from a file)"
+            part: "attributes and payload alone, which stay in memory during the build (`stratann build --attributes FILE` reads them from a file)"
                 .into(),
         })),
     }
@@ -114,112 +114,118 @@ impl<'py> Vectors<'py> {
 ///     A vector file (.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy), which is streamed, or vectors,
 ///     (n, d). A C-contiguous array of float32, float16, uint8 or int8 is read in place: do not
 ///     write to it until this call returns. Other numbers, lists, and columns of pandas, polars and
-///     pyarrow are converted to float32. The converted copy takes memory beyond the cap. An array
-///     of no rows, (0, d), makes an index without vectors, as `create` does.
+///     pyarrow are converted to float32. The converted copy does not count towards `memory`. An
+///     array of no rows, (0, d), makes an index without vectors, as `create` does.
 /// path : str or os.PathLike
-///     The folder of the index. The new index cannot be opened before the build has succeeded.
+///     The folder of the index. The new index can be opened once the build has succeeded.
 /// metric : str
 ///     "l2" (squared Euclidean distance), "ip" (minus the inner product) or "cosine" (1 - cos).
 ///     Smaller is nearer.
 /// preset : str
-///     "stratann", or the choices of a published system: "diskann", "pipeann", "aisaq",
-///     "decouplevs" or "odinann". "spann" (for SSDs) and "tiered-cluster" (for memory that is
-///     slower than DRAM) build clusters in place of a graph.
+///     "stratann", or a published system: "diskann", "pipeann", "aisaq", "decouplevs" or "odinann".
+///     "spann" (for SSDs) and "tiered-cluster" (for memory that is slower than DRAM) build clusters
+///     instead of a graph.
 /// degree, build_list, alpha
-///     R, L and alpha of the Vamana graph. A degree of None is 64. With `search_memory`, None is
-///     the degree that fills the blocks.
+///     R, L and alpha of the Vamana graph. A degree of None is 64. If `search_memory` puts the
+///     codes into the nodes, None is the largest degree that fits into a node's storage blocks.
 /// code_bytes : int, optional
-///     The bytes of a vector's compressed code, which searches keep in RAM. None lets the engine
-///     choose.
+///     The bytes of a vector's product-quantised code, which searches keep in RAM. None is a
+///     quarter of the dimension.
 /// low_codes : str, optional
 ///     For the preset "distvs", whose codes have two precisions. "nested": the low code is the
-///     first half of the high one. "separate": the low code is independent, half as long, and takes
-///     memory besides. `code_bytes` is the length of the high code. None takes the preset's,
-///     "nested".
+///     first half of the high code. "separate": the low code is independent, half as long as the
+///     high code, and takes additional memory. `code_bytes` is the length of the high code. None
+///     takes the preset's value, "nested".
 /// codebook : str or os.PathLike, optional
-///     A file that `stratann.train` wrote, in place of a codebook of the index's own. Indexes of a
-///     `Catalog` with the same codebook hold it in RAM once.
+///     A file that `stratann.train` wrote. The build then trains no codebook. Indexes of a
+///     `Catalog` with the same codebook share one copy in RAM.
 /// order : str, optional
-///     The order of the nodes on storage, "locality" or "input". None takes the preset's.
+///     The order of the nodes on storage, "locality" or "input". None takes the preset's value.
 /// layout : str, optional
-///     The layout of a graph, or of clusters. None takes the preset's, which may depend on the
-///     vectors. "stratann" takes "packed" for small vectors. For large ones it takes "layered", or
-///     "decoupled" if the vectors are not fit for "layered".
+///     The layout of a graph, or of clusters. None takes the preset's value. The preset "stratann"
+///     takes "packed" for small vectors. For large vectors it takes "layered", or "decoupled" if
+///     two parts do not pay off for these vectors.
 ///     - "coupled": vector and list side by side, uncompressed;
-///     - "packed": side by side, compressed;
+///     - "packed": vector and list side by side, compressed;
 ///     - "decoupled": lists and vectors apart, compressed;
-///     - "inline": as coupled, with the neighbours' codes beside each list;
-///     - "layered": compressed lists beside the leading parts of vectors, by which a search ranks,
-///       and trailing parts in segments;
+///     - "inline": as "coupled", and beside each list the codes of its nodes;
+///     - "layered": compressed lists beside the leading parts of vectors, by which a search ranks;
+///       the trailing parts in segments;
 ///     - of clusters, "replicated": each vector in every cluster that it is a member of;
-///     - of clusters, "addressed": each vector once, in the order of the input;
+///     - of clusters, "addressed": each vector once, in the order of the input, and for each
+///       cluster the numbers of its members;
 ///     - of clusters, "grouped": each vector once, in the group of one of its clusters.
 /// compression : str, optional
-///     "raw", "paper" (DecoupleVS) or "best", always without loss. None takes the preset's.
-///     "coupled" and "inline" accept only "raw". "layered" codes vectors in two parts with any of
-///     them.
+///     "raw", "paper" (DecoupleVS) or "best"; all are lossless. None takes the preset's value. The
+///     layouts "coupled" and "inline" accept only "raw". The layout "layered" stores vectors in two
+///     parts with each of the three.
 /// chunk : int or str, optional
 ///     The uncompressed size of a chunk of vectors, or of trailing parts, that are stored apart
 ///     from lists: bytes, or "1MiB". None is 4 MiB.
 /// segment : int or str, optional
-///     The uncompressed size of a segment of vectors, which is compressed as one. None is 512 MiB.
+///     The uncompressed size of a segment of vectors. Each segment has one trained codec. None is
+///     512 MiB.
 /// navigation : float
-///     The share of the vectors that are sampled into the navigation graph. 0 makes none.
+///     The share of the vectors that are sampled into the navigation graph. With 0, the index has
+///     no navigation graph.
 /// memory : int or str, optional
-///     The most memory of the build: bytes, or "2GiB". It includes `attributes` and `payload`,
-///     which are in memory meanwhile.
+///     The maximum memory of the build: bytes, or "2GiB". It includes `attributes` and `payload`,
+///     which stay in memory during the build.
 /// search_memory : int or str, optional
-///     The memory that searches will have: bytes, or "10MB". If it cannot hold all codes,
-///     "stratann" stores them in the nodes. For large vectors it decides whether they are kept in
-///     two parts or whole.
+///     The memory that searches will have: bytes, or "10MB". If it is too small for all codes, the
+///     preset "stratann" stores the codes in the nodes. For large vectors, this memory also decides
+///     whether each vector is stored whole or in two parts.
 /// space : int or str, optional
-///     The most bytes that the index may take on storage. The degree is then the largest of 16 to
-///     96 with which the index is expected to fit. It cannot be combined with `degree`.
+///     The maximum bytes of the index on storage. The build chooses the largest degree from 16 to
+///     96 with which it expects the index to fit. `space` cannot be combined with `degree`.
 /// cluster_size : int, optional
-///     The approximate number of vectors for each cluster, in a layout of clusters. None is 12 in
-///     the layout "replicated", else 32.
+///     In a layout of clusters: the approximate number of vectors per cluster. None is 12 in the
+///     layout "replicated", else 32.
 /// replicas : int, optional
-///     The most clusters that a vector is a member of. None is 8.
+///     In a layout of clusters: the maximum number of clusters that a vector is a member of. None
+///     is 8.
 /// query_log : str or os.PathLike, optional
-///     A file of typical queries, for the layout "grouped". Each vector is then stored in the group
-///     of the cluster that these queries probe most.
+///     For the layout "grouped": a file of recorded queries. Each vector is then stored in the
+///     group of the one of its clusters that these queries probe most often.
 /// calibrate : bool
-///     Whether the build measures which list size finds how much, for `Index.search(...,
-///     recall=...)`. With fewer than 5,000 vectors it measures nothing.
+///     Whether the build measures which recall each list size reaches, for `Index.search(...,
+///     recall=...)`. With fewer than 5,000 vectors, the build measures nothing.
 /// threads : int, optional
 ///     The number of threads. None is one for each core. With 1, the same seed gives the same
 ///     index.
 /// overwrite : bool
 ///     Whether an index at `path` may be replaced, once the new one is complete.
 /// resume : bool
-///     Keep savepoints in the folder of the index. If a call with the same vectors and arguments
-///     was interrupted, failed or killed, continue from its savepoints. Savepoints cost a pass over
-///     the vectors, and each one the bytes of the graph.
+///     Whether the build writes savepoints to the folder of the index. If an earlier call with the
+///     same vectors and arguments was interrupted, failed or was killed, the build continues from
+///     its savepoints. Savepoints cost one pass over the vectors, and each savepoint writes the
+///     graph once.
 /// savepoint_seconds : float
-///     With `resume`: the least seconds of work between two savepoints of the graph. 0 makes them
-///     as often as possible.
+///     With `resume`: the minimum time between two savepoints of the graph, in seconds. With 0, the
+///     build writes savepoints as often as possible.
 /// place : dict or str, optional
 ///     The tier from which each role ("topology", "vectors") is read: {"topology":
 ///     "mapped:/dev/shm/x", "vectors": "ssd:/mnt/b"}, or the same as
 ///     "topology=mapped:/dev/shm/x,vectors=ssd:/mnt/b". Tiers are "ssd" (the index itself),
-///     "ssd:/folder" and "mapped:/folder". Tiers in the memory of a process are for `open`. The
-///     build makes the copies, and the index is opened on them.
+///     "ssd:/folder" and "mapped:/folder". Tiers in the memory of a process can be passed only to
+///     `open`. The build makes the copies, and the returned index reads them.
 /// ids : array-like of int, optional
 ///     (n,) integers from 0 to 2^64 - 2, the ids of the vectors. None takes the row numbers.
 /// attributes : dict, list of dict, or table, optional
 ///     Values for filters. A dict of columns has a value for each vector, and a list has a dict for
 ///     each vector. A DataFrame or Table of pandas, polars or pyarrow has a row for each. A value
 ///     is a bool, an int of 64 bits, a float, a str (up to 32 KiB), a datetime, or a list of str or
-///     of int. None, NaN and an empty list are no value. A column has one type, and there may be
-///     1,024 columns. Attributes are in memory during the build.
+///     of int. None, NaN and an empty list mean that a vector has no value. A column has one type,
+///     and an index has at most 1,024 columns. Attributes stay in memory during the build.
 /// payload : list, optional
-///     A JSON value of up to 64 KiB, or None, for each vector. `Index.payload` returns it, and
-///     filters do not see it.
+///     A JSON value of up to 64 KiB, or None, for each vector. `Index.payload` returns it; filters
+///     cannot use it.
 /// watch_recall : int, optional
 ///     As in `open`, for the index that is returned.
 /// progress : bool or callable, optional
-///     True draws a bar on standard error. A callable is called with (stage, done, total), and once
-///     with done == total when a stage is complete. A total of 0 is unknown.
+///     True draws a progress bar on standard error. A callable is called with (stage, done, total).
+///     When a stage is complete, it is called once with done == total. A total of 0 means that the
+///     total is unknown.
 ///
 /// Returns
 /// -------
@@ -331,15 +337,15 @@ pub fn build<'py>(
     opening.open(py, path, Some(report))
 }
 
-/// Whether a build with overwrite=False may begin in the folder `path`: it does not exist, is
-/// empty, or has only the files of an unfinished first build.
+/// Whether a build with overwrite=False may begin in the folder `path`. It may if the folder does
+/// not exist, is empty, or has only files of an unfinished first build.
 #[pyfunction]
 pub fn is_vacant(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
     py.detach(|| stratann::is_vacant(path)).map_err(to_python)
 }
 
-/// Predicts the memory and the storage of a build, from the sizes of the vectors and from samples
-/// of them. It writes nothing.
+/// Predicts the memory and the storage of a build, from the number and size of the vectors and from
+/// samples. It makes no index.
 ///
 /// Parameters
 /// ----------
@@ -347,18 +353,20 @@ pub fn is_vacant(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
 /// memory, search_memory, space, cluster_size, replicas, threads
 ///     As in `build`.
 /// attributes, payload
-///     As in `build`. A sample of them is written to the folder of temporary files, and removed.
+///     As in `build`. A sample of these rows is written to the folder of temporary files, and
+///     removed.
 ///
 /// Returns
 /// -------
 /// dict
-///     Bytes of memory: "memory" (of the process, without a cap), "least_memory" (the least
-///     `memory` that suffices; both with `attributes` and `payload`, which are in memory during the
-///     build) and "search_memory" (the least for searches). Bytes of storage: "storage" (of the
-///     index; of clusters an upper bound), "attributes" (its part for columns and payloads),
-///     "scratch" (beside the index during the build) and "raw_bytes" (of the vectors). "in_parts"
-///     is whether the graph would be built in parts under `memory`. The other keys are "vectors",
-///     "dimension", "element", "layout", "degree" and "code_bytes".
+///     Bytes of memory: "memory" (of a build without a cap), "least_memory" (the smallest `memory`
+///     that suffices for a build) and "search_memory" (the smallest `memory` that suffices for
+///     searches). The first two include `attributes` and `payload`, which stay in memory during the
+///     build. Bytes of storage: "storage" (the index; for clusters an upper bound), "attributes"
+///     (the part of "storage" for columns and payloads), "scratch" (temporary files during the
+///     build) and "raw_bytes" (the vectors as they are). "in_parts" is whether the graph would be
+///     built in parts under `memory`. The other keys are "vectors", "dimension", "element",
+///     "layout", "degree" and "code_bytes".
 #[pyfunction]
 #[pyo3(signature = (base, *, metric="l2", preset="stratann", degree=None, build_list=100, code_bytes=None, order=None, layout=None,
     compression=None, navigation=0.01, memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, threads=None,
@@ -425,20 +433,20 @@ pub fn plan<'py>(
     to_dict(py, &plan)
 }
 
-/// Measures how much searches of the index at `path` find with each list size, by the distance of
-/// the k-th answer. `Index.search(..., recall=...)` uses these numbers in every process that opens
-/// the index later. A build measures the same with vectors of the index, and in most graph indexes
-/// also with vectors made of them. Queries that are typical of later ones give better numbers.
+/// Measures which recall searches of the index at `path` reach with each list size.
+/// `Index.search(..., recall=...)` uses these numbers in every process that opens the index later.
+/// A build measures the same with vectors of the index, and in most graph indexes also with queries
+/// made from vectors. Typical queries of your own give better numbers.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
-///     The folder of the index. No process may change the index meanwhile.
+///     The folder of the index. No process may change the index during the call.
 /// queries : str, os.PathLike or array-like, optional
-///     A file of queries, or (n, d) of the index's dtype. Up to 10,000 of them are searched. None
-///     takes vectors of the index, and searches for each as if it were not in the index. In most
-///     graph indexes None also takes vectors made of them: a vector plus .2, .35 or .5 of the
-///     difference of two others.
+///     A file of queries, or (n, d) of the index's dtype. Up to 10,000 of them are searched. With
+///     None, vectors of the index are the queries, and each is searched as if it were not in the
+///     index. In most graph indexes, None also makes queries: a vector plus 0.2, 0.35 or 0.5 times
+///     the difference of two other vectors.
 /// memory : int or str, optional
 ///     The most memory in bytes, as in `open`.
 /// threads : int, optional
@@ -449,7 +457,8 @@ pub fn plan<'py>(
 /// Returns
 /// -------
 /// dict
-///     "queries", and "recalls": pairs of a list size and the mean recall@10 with it.
+///     "queries" (their number), and "recalls": pairs of a list size and the mean recall@10 at this
+///     size.
 #[pyfunction]
 #[pyo3(signature = (path, queries=None, *, memory=None, threads=None, progress=None))]
 pub fn calibrate<'py>(
@@ -485,17 +494,17 @@ pub fn calibrate<'py>(
     to_dict(py, &found)
 }
 
-/// Trains a codebook for indexes that are to share one, and writes it to the file `path`.
+/// Trains a codebook that several indexes can share, and writes it to the file `path`.
 ///
 /// Parameters
 /// ----------
 /// base : str, os.PathLike or array-like
-///     As in `build`. An even sample of up to 100,000 vectors is used, a smaller one if they have
-///     more than 128 dimensions.
+///     As in `build`. Training uses a sample of up to 100,000 vectors, spread evenly over the
+///     input, and fewer vectors if they have more than 128 dimensions.
 /// path : str or os.PathLike
 ///     The file to write, for `build(..., codebook=path)`.
 /// code_bytes : int, optional
-///     The bytes of a vector's compressed code. None is a quarter of the dimensions.
+///     The bytes of a vector's product-quantised code. None is a quarter of the dimension.
 /// low_codes : str, optional
 ///     For indexes with codes of two precisions, as the preset "distvs" has: "nested" or
 ///     "separate", as in `build`. `code_bytes` is the length of the high code.
@@ -511,8 +520,8 @@ pub fn calibrate<'py>(
 /// Returns
 /// -------
 /// dict
-///     "hash" (of the contents, by which indexes recognise a shared codebook), "dimension" and
-///     "code_bytes".
+///     "hash" (of the codebook's contents; indexes with the same hash share the codebook),
+///     "dimension" and "code_bytes".
 #[pyfunction]
 #[pyo3(signature = (base, path, *, code_bytes=None, low_codes=None, metric="l2", threads=None, seed=42, overwrite=false, progress=None))]
 #[expect(

@@ -22,32 +22,33 @@ use crate::writer::closes;
 ///     catalog = stratann.Catalog("shelf", memory="256MiB")
 ///     ids, distances = catalog["photos"].search(queries)
 ///
-/// Each folder in it that is an index is one of the catalog, under the folder's name. This includes
-/// indexes that are built later. An index is opened when it is asked for. The least recently used
-/// indexes are closed when their memory is needed, or when the process nears its limit of open
-/// files. An `Index` that Python still holds is not closed, so drop each one after its use.
+/// Each index in the folder belongs to the catalog, under the name of its own folder; so do indexes
+/// that are built later. The catalog opens an index when it is asked for. It closes the least
+/// recently used indexes when it needs their memory, or when the process nears its limit of open
+/// files. It cannot close an `Index` to which Python has a reference, so drop each reference after
+/// use.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
-///     The folder.
+///     The folder of the indexes.
 /// memory : int or str, optional
-///     The most memory that all indexes together keep in RAM, including the program itself: bytes,
-///     or "256MiB".
-///     An index that is changed reserves a part of this memory until its changes end
-///     (`Index.close`, or the end of a `with` block). A small index reserves 4 to 10 MiB, another
-///     about as much as its size on storage, and more while vectors wait in memory. If too little
-///     is left, a change waits up to 10 seconds for changes of other indexes to end. Then it raises
-///     `InUseError`, which names a budget that suffices for all of them. A `memory` that can never
-///     suffice raises `ValueError`. A merge may take 64 MiB more.
+///     The maximum memory that all indexes together use in RAM, including the program itself:
+///     bytes, or "256MiB". An index that is changed reserves a part of this memory until its
+///     changes end (`Index.close`, or the end of a `with` block). A small index reserves 4 to 10
+///     MiB. A larger index reserves about its size on storage, and more while vectors wait in
+///     memory. If too little memory is left, a change waits up to 10 seconds for changes of other
+///     indexes to end. Then the change raises `InUseError`, which names a budget that suffices for
+///     all of these indexes. If `memory` can never suffice for a change, the change raises
+///     `ValueError`. A merge may take 64 MiB beyond `memory`.
 /// io : str
 ///     The interface for reads of the SSD: "auto", "uring" or "pread".
 /// cache : int or str, optional
-///     The size of a cache of the data that searches read last, for each open index: bytes, or
-///     "1MiB". It is part of `memory`.
+///     The size of each open index's cache of recently read data: bytes, or "1MiB". The caches are
+///     part of `memory`.
 /// navigation : bool, optional
 ///     Whether searches will start from navigation graphs, so that `memory` reserves their bytes.
-///     None is the choice of each index's preset.
+///     None takes the value of each index's preset.
 /// place : dict or str, optional
 ///     The tier from which each role of every index is read, as in `open`.
 #[pyclass(frozen, mapping, module = "stratann")]
@@ -97,8 +98,8 @@ impl Catalog {
         py.detach(|| self.inner.names()).map_err(to_python)
     }
 
-    /// Closes an index, and returns whether it was open. Its memory is free when Python holds it no
-    /// more.
+    /// Closes an index, and returns whether it was open. The memory of the index is freed once
+    /// Python has no reference to it.
     fn close(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
         let catalog = self.at_home()?;
         Ok(py.detach(|| catalog.close(name)))
@@ -113,22 +114,22 @@ impl Catalog {
     /// k : int
     ///     The number of nearest vectors to return for each query.
     /// names : iterable of str, optional
-    ///     The indexes to search. None is all. They must have the same dimension, dtype and metric,
-    ///     and no ids in common.
+    ///     The indexes to search; None searches all indexes. They must have the same dimension,
+    ///     dtype and metric, and no ids in common.
     /// list_size, probes, beam, strategy, navigation, whole_page, exact, stop_early, recall,
     /// threads, in_flight, return_stats
     ///     As in `Index.search`, for each index. `list_size` does not affect cluster indexes. The
     ///     stats are sums over the indexes.
     /// filter : str or stratann.Filter, optional
-    ///     As in `Index.search`: the `k` nearest of all matching vectors, and `k` answers if `k`
-    ///     match. If a column is missing in one index, its vectors have no value in it. A column
-    ///     that is missing in all indexes is an error. Of the stats under `filter`, `indexes`
-    ///     counts the indexes that were searched by each plan.
+    ///     As in `Index.search`. If at least `k` vectors of all indexes match, the search returns
+    ///     `k` results. If an index lacks a column, its vectors have no value in this column. A
+    ///     column that all indexes lack is an error. In the stats, `indexes` under `filter` counts
+    ///     the indexes that were searched with each filter strategy.
     ///
     /// Returns
     /// -------
     /// ids, distances, stats
-    ///     As in `Index.search`, with the same filling where there is no answer. Of equal distances
+    ///     As in `Index.search`, where missing results are filled the same way. At equal distances,
     ///     the smaller id comes first.
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, names=None, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
@@ -146,7 +147,7 @@ impl Catalog {
             Some(names) => chosen(names)?,
         };
         let catalog = self.at_home()?;
-        // If the indexes differ in it, the search reports that.
+        // If the indexes differ in dimension or dtype, the search reports the difference.
         let element = match names.first() {
             Some(name) => waited(py, |progress| catalog.index_observed(name, progress))?
                 .map_err(to_python)?
@@ -180,8 +181,9 @@ impl Catalog {
         answers(py, results, &options, rows.is_single(), asked.return_stats)
     }
 
-    /// The bytes that are reserved now: the program, codebooks, and the most that open indexes may
-    /// take. Under a cap this includes changes.
+    /// The bytes that the catalog has reserved now: for the program, for codebooks, and for each
+    /// open index the maximum that it may take. With a cap on memory, they include reservations for
+    /// changes.
     #[getter]
     fn memory_bytes(&self) -> PyResult<u64> {
         Ok(self.at_home()?.memory_bytes())
@@ -193,7 +195,8 @@ impl Catalog {
         self.inner.memory()
     }
 
-    /// The number of open indexes, with the ones that Python still holds or that are being changed.
+    /// The number of open indexes, including indexes to which Python has a reference, and indexes
+    /// that are being changed.
     #[getter]
     fn open_count(&self) -> PyResult<usize> {
         Ok(self.at_home()?.open_count())

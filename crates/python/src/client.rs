@@ -157,32 +157,32 @@ impl Client {
     ///     The number of nearest vectors to return for each query.
     /// list_size : int, optional
     ///     D_high, the number of candidates by codes of high precision that a search keeps. A
-    ///     longer list finds more and costs more. It must be at least `k`. None takes the compute
-    ///     server's, or `k` if that is more. The key "list" of the stats has the size that was
-    ///     used.
+    ///     longer list raises recall and costs. It must be at least `k`. None takes the default of
+    ///     the compute server, or `k` if that is more. The key "list" of the stats has the size
+    ///     that was used.
     /// beam : int, optional
-    ///     The most nodes that are visited in a round. None takes the compute server's.
+    ///     The maximum number of nodes that a search visits in a round. None takes the default of
+    ///     the compute server.
     /// in_flight : int, optional
-    ///     The number of queries that are sent at once. None is 16. 1 gives each query the least
-    ///     latency.
+    ///     The number of queries in flight. None is 16. 1 gives the lowest latency.
     /// return_stats : bool
     ///     Whether to return a dict of counters and latencies as well.
     /// timeout : float, optional
-    ///     The most seconds that each query may take. None takes the `timeout` of `connect`.
+    ///     The time limit of each query, in seconds. None takes the `timeout` of `connect`.
     ///
     /// Returns
     /// -------
     /// ids : numpy.ndarray
     ///     uint64, (nq, k), or (k,) for one query; nearest first. If the index has fewer than k
-    ///     vectors, the rest of a row is 2^64 - 1, an id that no vector has.
+    ///     vectors, each row is filled with 2^64 - 1, an id that no vector has.
     /// distances : numpy.ndarray
     ///     float32, of the same shape, exact. Squared Euclidean, minus the inner product, or 1 -
-    ///     cos: smaller is nearer. Infinite where there is no answer.
+    ///     cos: smaller is nearer. Infinite where a result is missing.
     /// stats : dict
-    ///     Only with `return_stats`: the keys of `stratann cluster search --json`. `per_query`
-    ///     holds means: distances by codes of low and of high precision, exact distances, rounds,
-    ///     bytes between servers, and reads. `queries` and `seconds` describe the call.
-    ///     `latencies_us` has a float32 for each query, in microseconds.
+    ///     Only with `return_stats`: the keys of `stratann cluster search --json`. `per_query` has
+    ///     means: distances by codes of low and of high precision, exact distances, rounds, bytes
+    ///     between servers, and reads. `queries` and `seconds` describe the call. `latencies_us`
+    ///     has a float32 for each query, in microseconds.
     ///
     /// Raises
     /// ------
@@ -250,8 +250,8 @@ impl Client {
         )
     }
 
-    /// Inserts vectors into the index that the servers search, and replaces those whose id is in it
-    /// already.
+    /// Inserts vectors into the index that the servers search. If an id is in the index already,
+    /// the call replaces its vector.
     ///
     /// When this call returns, the vectors are durable on storage. Every search that begins later
     /// sees them, through any of the servers. The servers must accept changes (`stratann cluster up
@@ -264,23 +264,24 @@ impl Client {
     /// ids : array-like of int
     ///     An id for each vector, all different.
     /// timeout : float, optional
-    ///     The most seconds for each part of 1 MiB. None takes the `timeout` of `connect`.
+    ///     The time limit of each batch of 1 MiB, in seconds. The call sends its vectors in such
+    ///     batches. None takes the `timeout` of `connect`.
     ///
     /// Raises
     /// ------
     /// ServerTimeoutError
-    ///     A part of 1 MiB was not answered within its `timeout`, so it may or may not have been
-    ///     inserted. Making the same call again is safe, since it replaces the vectors that are
-    ///     there.
+    ///     A batch of 1 MiB was not answered within its `timeout`, so its vectors may or may not
+    ///     have been inserted. Making the same call again is safe, since it replaces vectors that
+    ///     were inserted.
     /// ServerError
     ///     The servers failed, or cannot be reached any more. The message says how many rows were
-    ///     changed, and how many more may have been.
+    ///     certainly changed, and how many other rows may have been changed.
     /// Interrupted
-    ///     Ctrl-C was pressed. `done` is how many of the first rows are certainly in. The message
-    ///     says how many of the next rows may be.
+    ///     Ctrl-C was pressed. The first `done` rows are certainly in the index. The message says
+    ///     how many of the following rows may be in it.
     /// ValueError
-    ///     The servers accept no changes, or not these vectors or ids: a row has NaN, or an id is
-    ///     2^64 - 1. Of the part of 1 MiB with this row or id, no row was changed.
+    ///     The servers accept no changes, or refuse these vectors or ids: a row has NaN, or an id
+    ///     is 2^64 - 1. No row of the batch with this row or id was changed.
     #[pyo3(signature = (vectors, ids, *, timeout=None))]
     fn upsert<'py>(
         &self,
@@ -304,10 +305,10 @@ impl Client {
         run_stoppable(py, &Listener::new(None)?, Some(ids.len()), changes).map(drop)
     }
 
-    /// Deletes ids from the index that the servers search. `ids` are different integers in an array
-    /// or a list, or a single one. Returns the number of ids that were in the index; other ids are
-    /// ignored. If storage was restarted during the call, ids that it deleted just before that may
-    /// be missing from the number. Everything else is as in `upsert`.
+    /// Deletes ids from the index that the servers search. `ids` is an array or a list of different
+    /// integers, or a single integer. Returns the number of ids that were in the index; the call
+    /// ignores other ids. If the storage server was restarted during the call, the number may lack
+    /// ids that were deleted just before the restart. Everything else is as in `upsert`.
     #[pyo3(signature = (ids, *, timeout=None))]
     fn delete(
         &self,
@@ -323,7 +324,7 @@ impl Client {
         Ok(done.deleted)
     }
 
-    /// Ends the connection, as the end of a `with` block does.
+    /// Closes the connection. The end of a `with` block closes it too.
     fn close(&self, py: Python<'_>) {
         let inner = self.inner.lock().take();
         py.detach(|| drop(inner));
@@ -374,7 +375,8 @@ impl Client {
         self.servers.clone()
     }
 
-    /// The number of vectors that a search can find now. This asks the servers, and storage counts.
+    /// The number of vectors that a search can find now. Each access asks the servers, and the
+    /// storage server counts.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let (inner, listener) = (self.inner()?, Listener::new(None)?);
         let client = self.within(&inner, None)?;
@@ -591,9 +593,9 @@ pub fn tls_of(tls: Option<&Bound<'_, PyAny>>) -> PyResult<EncryptionOf> {
 
 /// Connects to compute servers, which `stratann cluster up` and `stratann compute-server` start.
 ///
-/// Queries go to the first server that can be reached. If that server ends, does not answer, or
-/// waits for its own memory server or storage, they go to the next one. Queries in flight move
-/// along, within their time.
+/// Queries go to the first server that can be reached. If this server ends, does not answer, or
+/// waits for its own memory server or storage server, queries go to the next server. So do queries
+/// in flight, within their time limit.
 ///
 /// Parameters
 /// ----------
@@ -601,16 +603,16 @@ pub fn tls_of(tls: Option<&Bound<'_, PyAny>>) -> PyResult<EncryptionOf> {
 ///     "host:port", "[address]:port" or, on this machine, "shm:/path". Several servers are a list,
 ///     or are separated by commas.
 /// secret : bytes or str, optional
-///     The servers' secret, if they have one. None reads `secret_file`, or else the environment
-///     (STRATANN_SECRET_FILE, STRATANN_SECRET).
+///     The secret of the servers, if they have one. With None, `connect` reads `secret_file`, or
+///     else the environment (STRATANN_SECRET_FILE, STRATANN_SECRET).
 /// secret_file : str or os.PathLike, optional
 ///     A file with the secret. Only its owner may have permission to read it.
 /// tls : bool, str or os.PathLike
-///     Whether connections are encrypted. True trusts the certificates in the file (PEM) that
-///     STRATANN_TLS_CA names. A path is such a file itself. Not for "shm:".
+///     Whether connections are encrypted with TLS. True trusts the certificates in the file (PEM)
+///     that STRATANN_TLS_CA names. A path names such a file directly. TLS does not apply to "shm:".
 /// timeout : float
-///     The most seconds for a query, from the time when it is sent. Connecting may take as long,
-///     and so may asking for the collection after that.
+///     The time limit of each query in seconds, from the time when it is sent. `connect` itself may
+///     take this time twice: to connect, and then to ask for the properties of the index.
 ///
 /// Returns
 /// -------
@@ -619,10 +621,10 @@ pub fn tls_of(tls: Option<&Bound<'_, PyAny>>) -> PyResult<EncryptionOf> {
 /// Raises
 /// ------
 /// ServerError
-///     No server can be asked. The message has the reason for each.
+///     No server can be reached. The message has the reason for each server.
 /// ServerTimeoutError
-///     The servers can be reached, but did not describe the collection in time, since they wait for
-///     storage. Without a memory server searches wait, but changes do not need one.
+///     The servers can be reached, but did not return the properties of the index in time, since
+///     they wait for the storage server. Without a memory server, searches wait; changes need none.
 #[pyfunction]
 #[pyo3(signature = (servers, *, secret=None, secret_file=None, tls=None, timeout=10.0))]
 pub fn connect(

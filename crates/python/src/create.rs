@@ -25,8 +25,8 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 /// `Index.upsert` add the vectors.
 ///
 /// Columns of attributes are added with the first vectors that have them. As the index grows,
-/// merges train its codes again, until the index is as good as one that was built of all its
-/// vectors. A merge is a call of `Index.compact`, or begins by itself with `merges=True`.
+/// merges train its codebook again, until the index is as good as one that was built from all of
+/// its vectors. A merge is a call of `Index.compact`, or starts automatically with `merges=True`.
 ///
 /// Parameters
 /// ----------
@@ -42,18 +42,19 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 /// search_memory, cluster_size, replicas, seed, overwrite, place
 ///     As in `build`.
 /// exist_ok : bool
-///     Whether an index that exists already is opened unchanged. It must have this dimension, dtype
-///     and metric; a ValueError names the difference. The other choices of a build apply only to an
-///     index that is created. If several processes make this call at once, one of them creates the
-///     index, and the others wait for it, ten seconds at most.
+///     If the index exists already: whether to open it unchanged instead of raising
+///     FileExistsError. It must have this dimension, dtype and metric; a ValueError names the
+///     difference. The other arguments of a build apply only to a new index. If several processes
+///     make this call at the same time, one process creates the index, and the other processes wait
+///     for it, for up to ten seconds.
 /// memory, io, cache, cache_entries, durability, merges, watch_recall
-///     As in `open`: how the index is opened, whether it was created or existed already.
+///     As in `open`. They apply to a new index and to an index that existed already.
 ///
 /// Returns
 /// -------
 /// Index
-///     The open index. A new one has length 0 and a `build_report`. One that existed already has no
-///     report.
+///     The open index. A new index has length 0 and a `build_report`. An index that existed already
+///     has no report.
 #[pyfunction]
 #[pyo3(signature = (path, *, dimension, dtype=None, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
@@ -107,7 +108,7 @@ pub fn create<'py>(
     let element = dtype.map_or(Ok(Element::F32), element_of)?;
     if exist_ok && overwrite {
         return Err(PyValueError::new_err(
-            "exist_ok and overwrite are both given; an existing index is either kept or replaced. Pass one of them",
+            "exist_ok and overwrite are both given; the first keeps an existing index, the second replaces it. Pass one of them",
         ));
     }
     let shape = Shape {
@@ -162,12 +163,12 @@ pub fn create<'py>(
     opening.open(py, path, report)
 }
 
-/// Refuses a memory budget with which an empty index cannot be opened. After the commit of an index
-/// that replaces another one, this check would be too late. To try the budget, an empty index is
-/// built in `folder`.
+/// Refuses a memory budget with which an empty index cannot be opened. The check comes before the
+/// build, since a new index may replace an old one. It builds an empty index in `folder` to try the
+/// budget.
 ///
 /// # Errors
-/// The budget is too small, or the index cannot be built there.
+/// The budget is too small, or the empty index cannot be built.
 pub fn check_memory(
     py: Python<'_>,
     folder: &Path,
@@ -193,7 +194,7 @@ pub fn check_memory(
     tried.map_err(to_python)
 }
 
-/// The dimension of the vectors to come.
+/// The dimension of the vectors that will be inserted.
 fn dimension_of(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     let number = match value.is_instance_of::<PyBool>() {
         true => Err(PyTypeError::new_err("")),

@@ -198,7 +198,7 @@ pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
         return error;
     }
     NoSpaceError::new_err(format!(
-        "{}. The index can be searched as before. Deleting vectors makes no room by itself: the merge that frees their space \
+        "{}. The index can be searched as before. Deleting vectors frees no space by itself: the merge that frees it \
          first writes the new index beside the old one",
         error.value(py)
     ))

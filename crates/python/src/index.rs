@@ -35,16 +35,16 @@ pub struct Index {
     handle: Handle,
     pub path: PathBuf,
     report: Option<Py<PyAny>>,
-    /// The Python arguments with which it was opened, to open it again. `None` if it shares a
-    /// catalog's memory.
+    /// The Python arguments with which the index was opened, to open it again. `None` if the index
+    /// shares a catalog's memory.
     arguments: Option<Py<PyDict>>,
 }
 
 /// The name of the argument with the vectors to insert.
 const VECTORS: &str = "vectors";
 
-/// The least number of rows of an insert without ids that is recorded, so that it can be resumed
-/// after a kill. With fewer rows, a user soon finds which are missing.
+/// The minimum number of rows of an insert without ids that the index records, so that it can be
+/// resumed after a kill. With fewer rows, a user soon finds which rows are missing.
 const NOTED: usize = 1_000;
 
 impl Index {
@@ -144,9 +144,9 @@ impl Index {
     /// k : int
     ///     The number of nearest vectors to return for each query.
     /// list_size : int, optional
-    ///     L, the number of candidates that a search keeps. A longer list finds more and reads
-    ///     more. None takes the engine's default. For a cluster index without `probes`, this is the
-    ///     number of clusters that are probed.
+    ///     L, the number of candidates that a search keeps. A longer list raises recall, and causes
+    ///     more reads. None is 100, or `k` if that is more. For a cluster index without `probes`,
+    ///     this is the number of clusters that are probed.
     /// probes : int, optional
     ///     The number of clusters that a search probes in a cluster index (presets "spann" and
     ///     "tiered-cluster"). It may be less than `k`. None is 32, or `k` if that is more. A
@@ -155,94 +155,97 @@ impl Index {
     /// beam : int, optional
     ///     W, the number of nodes that are read at once.
     /// strategy : str, optional
-    ///     "best-first", "pipelined" or "press". None takes the preset's.
+    ///     "best-first", "pipelined" or "press". None takes the preset's value.
     /// navigation : bool, optional
-    ///     Whether a search starts from the navigation graph. None takes the preset's choice.
+    ///     Whether a search starts at nodes that the navigation graph finds. None takes the
+    ///     preset's value.
     /// whole_page : bool, optional
     ///     Whether a search uses all nodes of a page that it has read. None takes the preset's
-    ///     choice.
+    ///     value.
     /// rerank_batch : int, optional
-    ///     B, the number of candidates that are ranked by exact distance at once, if whole vectors
-    ///     are stored apart from adjacency lists (layout "decoupled"). None takes the preset's.
+    ///     B, the number of candidates in a batch of re-ranking by exact distance, if whole vectors
+    ///     are stored apart from adjacency lists (layout "decoupled"). None takes the preset's
+    ///     value.
     /// benefit : float, optional
-    ///     Re-ranking ends when a smaller share of a batch than this became answers. With 0 all
-    ///     candidates are ranked. None takes the preset's.
+    ///     Re-ranking ends after a batch if less than this share of the batch entered the results.
+    ///     With 0, all candidates are ranked. None takes the preset's value.
     /// rerank : str, optional
     ///     The rule that ends re-ranking. "batches" ends it by `benefit`. "estimate" ranks the
     ///     first k + B candidates, and then only candidates that may still be nearer, by the error
-    ///     of the codes. None takes the preset's.
+    ///     of the codes. None takes the preset's value.
     /// rerank_ratio : float, optional
-    ///     The share of the candidate list that is ranked, at least `k`. These candidates are
-    ///     ranked all at once, after the list is complete. 0 ends re-ranking by `rerank` instead.
-    ///     None takes the preset's.
+    ///     The share of the candidate list, and at least `k` candidates, that a search re-ranks in
+    ///     one batch once the list is complete. With 0, `rerank` decides instead. None takes the
+    ///     preset's value.
     /// low_list : float, optional
-    ///     With the strategy "press": the longest list of candidates by codes of low precision, as
-    ///     a multiple of `list_size`. None is 3; DistVS has 2.
+    ///     With the strategy "press": the maximum length of the candidate list by codes of low
+    ///     precision, as a multiple of `list_size`. None is 3; DistVS uses 2.
     /// refine : float, optional
-    ///     With the strategy "press": the share of that list that each round compares by codes of
-    ///     high precision. None is 0.2; DistVS has 0.3.
+    ///     With the strategy "press": the share of the candidate list by codes of low precision
+    ///     that each round ranks by codes of high precision. None is 0.2; DistVS uses 0.3.
     /// seeds : int, optional
-    ///     Without a navigation graph: the number of nodes whose codes are compared first (codes of
-    ///     low precision, if there are two precisions). A search begins near the nearest of these
-    ///     nodes. 0 begins at the graph's entry node, as DistVS does. None is 64 with the strategy
-    ///     "press", else 0.
+    ///     Without a navigation graph: the number of nodes whose codes a search compares first
+    ///     (codes of low precision, if there are two precisions). The search starts near the
+    ///     nearest of these nodes. With 0, it starts at the graph's entry node, as DistVS does.
+    ///     None is 64 with the strategy "press", else 0.
     /// exact : bool
-    ///     Whether distances are exact in the layered layout as well. For exact distances a search
-    ///     reads the trailing parts of all answers. With False a search reads less. An answer that
-    ///     was in no doubt then has the distance that the leading part of its vector estimates, so
-    ///     near answers may be out of order. Under "l2" and "cosine" no estimate is below 0.
-    ///     `stats["distance_error"]` says how far off they may be. In all other layouts distances
-    ///     are exact either way.
+    ///     Whether distances are exact in the layered layout as well. For exact distances, a search
+    ///     reads the trailing parts of all results. With False, it reads fewer. A result that was
+    ///     certain without its trailing part then has an estimated distance, so results of almost
+    ///     equal distance may be out of order. Under "l2" and "cosine" no estimate is below 0.
+    ///     `stats["distance_error"]` is the likely error of the estimates. In all other layouts,
+    ///     distances are always exact.
     /// stop_early : bool
-    ///     Whether a search ends as soon as no remaining candidate can be expected to be an answer
-    ///     or to lead to one. The error of the codes that the search has met decides. With the same
-    ///     `list_size`, such a search reads less and finds slightly less.
+    ///     Whether a search ends as soon as no remaining candidate is likely to become a result or
+    ///     to lead to one. The search estimates this from the error of the codes that it has met.
+    ///     At the same `list_size`, this saves reads and lowers recall slightly.
     /// recall : float, optional
-    ///     The share of the true `k` nearest to find, above 0 and up to 1, in place of `list_size`.
-    ///     Each query then compares as many candidates, or probes as many clusters, as this share
-    ///     takes. The numbers were measured when the index was built, or by `stratann.calibrate`
-    ///     with your own queries. `recall` cannot be combined with `probes` or `stop_early`. It can
-    ///     be combined with a `strategy` only if that finds the same vectors as the preset's:
-    ///     "best-first" and "pipelined" find the same, and "press" finds others. If vectors are
-    ///     stored apart from adjacency lists, as with "distvs" and "decouplevs", only the preset's
-    ///     re-ranking can be combined with it.
+    ///     The recall to reach, above 0 and up to 1, instead of a `list_size`: the share of the
+    ///     true `k` nearest vectors that searches find. Each query then gets the list size, or the
+    ///     number of probes, that this recall takes. These numbers were measured when the index was
+    ///     built, or by `stratann.calibrate` with your own queries. `recall` cannot be combined
+    ///     with `probes` or `stop_early`. A `strategy` beside `recall` must find the same vectors
+    ///     as the preset's strategy: "best-first" and "pipelined" find the same vectors, and
+    ///     "press" finds others. If vectors are stored apart from adjacency lists, as with "distvs"
+    ///     and "decouplevs", `recall` cannot be combined with options of re-ranking.
     /// filter : str or stratann.Filter, optional
-    ///     The condition that attributes of answers meet: "year >= 2020 and tags contains 'sea' and
-    ///     not sold == true". If at least `k` vectors match, there are `k` answers, and the length
-    ///     of the list adapts to the number of matching vectors. `stratann.Filter` has the grammar,
-    ///     and `Index.columns` the names to ask for.
+    ///     A condition that the attributes of results must match: "year >= 2020 and tags contains
+    ///     'sea' and not sold == true". If at least `k` vectors match, a search returns `k`
+    ///     results. It adapts its list size to the number of matching vectors. docs/attributes.md
+    ///     has the grammar, and `Index.columns` has the names of the columns.
     /// threads : int, optional
     ///     The number of threads that search, at most one for each query. None is one for each
     ///     core.
     /// in_flight : int, optional
-    ///     The number of queries that a thread works on at once. A larger number answers more
-    ///     queries a second, and each query takes longer. None takes up to 8, at most the number of
-    ///     queries of a thread. With 256 queries or more for each thread, the first queries measure
-    ///     which number answers the most a second. Under a memory budget, None leaves half of the
-    ///     free memory to other searches. 1 gives each query the least latency.
+    ///     The number of queries that a thread works on at once. A larger number raises throughput
+    ///     and latency; 1 gives the lowest latency. None is up to 8, and at most the number of
+    ///     queries per thread. With 256 or more queries per thread, None measures with the first
+    ///     queries which number gives the highest throughput. Under a memory budget, None leaves
+    ///     half of the free memory to other searches.
     /// return_stats : bool
-    ///     Whether to return a dict of counters and latencies as well. Unless `in_flight` is 1,
-    ///     these are latencies of queries that share a thread.
+    ///     Whether to return a dict of counters and latencies as well. Unless `in_flight` is 1, a
+    ///     latency includes the time in which the thread works on other queries.
     ///
     /// Returns
     /// -------
     /// ids : numpy.ndarray
     ///     uint64, (nq, k), or (k,) for one query; nearest first. If a query has fewer than k
-    ///     answers, the rest of its row is 2^64 - 1, an id that no vector has.
+    ///     results, its row is filled with 2^64 - 1, an id that no vector has.
     /// distances : numpy.ndarray
     ///     float32, of the same shape. Squared Euclidean, minus the inner product, or 1 - cos:
-    ///     smaller is nearer. Infinite where there is no answer.
+    ///     smaller is nearer. Infinite where a result is missing.
     /// stats : dict
-    ///     Only with `return_stats`: the keys of `stratann search --json`. `per_query` holds means,
-    ///     `in_flight` the number that was chosen, `cpu_us` the CPU time of the whole process for
-    ///     each query. `distance_error` says how far a distance may be from the exact one. It is 0
-    ///     if all distances are exact, else (in the layered layout) four standard deviations of the
-    ///     least certain distance. `queries`, `seconds` and `cpu_seconds` describe the call, and
-    ///     `latencies_us` has one number for each query. With a `filter`, the key `filter` holds
-    ///     the number of matching vectors (`matching`), the plan that was chosen (`way`), the list
-    ///     size that was used (`list`), and the expected reads of a query by each plan
-    ///     (`estimates`). Its `dry` counts the queries that continued by the plan "before" because
-    ///     they had met too few matching vectors.
+    ///     Only with `return_stats`: the keys of `stratann search --json`. `per_query` has means,
+    ///     `in_flight` is the number that was chosen, and `cpu_us` is the CPU time of the process
+    ///     per query. `distance_error` is a likely bound of the error of distances. It is 0 if all
+    ///     distances are exact, else (in the layered layout) four standard deviations of the least
+    ///     certain distance. `queries`, `seconds` and `cpu_seconds` describe the call, and
+    ///     `latencies_us` has one number for each query. With a `filter`, the key `filter` has the
+    ///     number of matching vectors (`matching`), the filter strategy that was chosen (`way`),
+    ///     the list size that was used (`list`), and the expected reads of a query by each strategy
+    ///     (`estimates`). Its `dry` counts the queries that the strategy "within" could not
+    ///     complete, since it met too few matching vectors. They continued with the strategy
+    ///     "before".
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
@@ -306,11 +309,11 @@ impl Index {
     /// Begins a search like `search`, and returns an awaitable: `ids, distances = await
     /// index.search_async(queries)`.
     ///
-    /// The search runs by itself and occupies no Python thread. Any number of searches may be begun
-    /// at once; the caller must limit their number. A search whose task is cancelled ends as soon
-    /// as its reads complete. The queries are copied. If there is a `filter`, one of the threads
-    /// that search finds the matching vectors before the search begins. Everything else is as in
-    /// `search`.
+    /// The search runs in the background and occupies no Python thread. The package does not limit
+    /// the number of searches at the same time: the caller must. If the task of a search is
+    /// cancelled, the search ends as soon as its reads complete. The queries are copied. If there
+    /// is a `filter`, a background thread evaluates it before the search begins. Everything else is
+    /// as in `search`.
     ///
     /// Parameters
     /// ----------
@@ -320,7 +323,7 @@ impl Index {
     /// Returns
     /// -------
     /// awaitable
-    ///     It returns the result of `search`, and belongs to the running event loop.
+    ///     An awaitable of the running event loop, which returns the same as `search`.
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False, timeout=None)")]
     fn search_async<'py>(
@@ -372,34 +375,34 @@ impl Index {
         search.answered(py, options, rows.is_single(), asked.return_stats)
     }
 
-    /// All vectors within a distance of one query, nearest first, a page at a time.
+    /// Finds all vectors within a distance of one query, and returns them in pages, nearest first.
     ///
     /// Parameters
     /// ----------
     /// query : array-like
     ///     (d,), converted like the queries of `search`.
     /// distance : float
-    ///     The largest distance of an answer, in the units of `search`: squared Euclidean, minus
-    ///     the inner product, or 1 - cos.
+    ///     The largest distance of a result, in the units of `search`: squared Euclidean, minus the
+    ///     inner product, or 1 - cos.
     /// most : int
-    ///     The most answers of a page. The memory of a page grows with the number of its answers
-    ///     and of the answers of all pages before it.
+    ///     The maximum number of results in a page. The memory of a page grows with the number of
+    ///     results in this page and in all pages before it.
     /// after : tuple, optional
     ///     `next` of the previous page. None is the first page.
     /// without : int, optional
-    ///     An id to leave out of the answers, such as the id of the query itself if that is in the
+    ///     An id to leave out of the results, such as the id of the query itself if it is in the
     ///     index.
     /// list_size, probes, filter, threads : optional
-    ///     As in `search`. A search keeps at least twice as many candidates as there are answers,
-    ///     whatever `list_size` is.
+    ///     As in `search`. Whatever `list_size` is, a search keeps at least twice as many
+    ///     candidates as it has found results.
     ///
     /// Returns
     /// -------
     /// stratann.Page
-    ///     `ids` (uint64) and exact `distances` (float32), both (n,). `next` is the beginning of
-    ///     the next page, or None. `complete` is True if it is certain that no answer is missing:
-    ///     the search has met every vector that may be an answer. Otherwise some may be missing, as
-    ///     in any search by a graph.
+    ///     `ids` (uint64) and exact `distances` (float32), both (n,). `next` is the value to pass
+    ///     as `after` for the next page, or None after the last page. `complete` is True if
+    ///     certainly no result is missing. Otherwise some may be missing, as in any approximate
+    ///     search.
     #[pyo3(signature = (query, distance, *, most=1000, after=None, without=None, list_size=None, probes=None, filter=None, threads=None))]
     #[expect(
         clippy::too_many_arguments,
@@ -433,8 +436,8 @@ impl Index {
         near::range(py, self, query, range, &told)
     }
 
-    /// The nearest vectors of vectors that are in the index, given by their ids ("more like this").
-    /// A vector is no answer to itself, but other vectors with equal elements are.
+    /// Finds the vectors nearest to vectors of the index, which are named by their ids ("more like
+    /// this"). The results of an id exclude this id, but include other vectors with equal elements.
     ///
     /// Parameters
     /// ----------
@@ -473,8 +476,8 @@ impl Index {
         near::like(py, self, ids, (k, recall, return_stats), &told)
     }
 
-    /// The vectors of ids, equal to the bit to the inserted ones, and the ids that are not in the
-    /// index.
+    /// Returns the vectors with these ids, equal to the bit to the inserted vectors, and names the
+    /// ids that are not in the index.
     ///
     /// Parameters
     /// ----------
@@ -485,7 +488,8 @@ impl Index {
     /// -------
     /// stratann.Rows
     ///     `ids` (uint64, (n,)): the ids that are in the index, in the order of the argument.
-    ///     `vectors`: (n, d), of the index's dtype. `missing` (uint64): the other ids.
+    ///     `vectors`: (n, d), of the index's dtype. `missing` (uint64): the ids that are not in the
+    ///     index.
     #[pyo3(signature = (ids, *, progress=None))]
     fn get<'py>(
         &self,
@@ -505,15 +509,16 @@ impl Index {
     /// after : int, optional
     ///     Return only ids above this one. None begins with the first id.
     /// count : int, optional
-    ///     The most ids to return. None returns all of them.
+    ///     The maximum number of ids to return. None returns all ids.
     /// filter : str or stratann.Filter, optional
     ///     Return only ids of vectors whose attributes match this filter.
     ///
     /// Returns
     /// -------
     /// ids : numpy.ndarray
-    ///     uint64, (n,). Calls that each pass the last id of the previous call as `after` return
-    ///     every id once that is in the index all the time.
+    ///     uint64, (n,). To page through all ids, pass the last id of each call as `after` of the
+    ///     next call. An id that is in the index during all of these calls is returned exactly
+    ///     once.
     #[pyo3(signature = (after=None, count=None, *, filter=None))]
     fn ids<'py>(
         &self,
@@ -535,8 +540,8 @@ impl Index {
         Ok(PyArray1::from_vec(py, ids.map_err(to_python)?))
     }
 
-    /// The number of vectors, or the number that match a filter. Matches are counted by the columns
-    /// alone, without a search.
+    /// Returns the number of vectors in the index, or of vectors that match a filter. Counting
+    /// reads only columns of attributes, and searches nothing.
     ///
     /// Parameters
     /// ----------
@@ -556,7 +561,7 @@ impl Index {
         .map_err(to_python)
     }
 
-    /// The attributes of ids.
+    /// Returns the attributes of the vectors with these ids.
     ///
     /// Parameters
     /// ----------
@@ -578,8 +583,8 @@ impl Index {
         attributes::attributes(py, rows)
     }
 
-    /// The payloads of ids: a list with the payload of each id. None stands for an id without a
-    /// payload, and for an id that is not in the index.
+    /// Returns a list with the payload of each id. None stands for an id without a payload, and for
+    /// an id that is not in the index.
     fn payload<'py>(
         &self,
         py: Python<'py>,
@@ -589,11 +594,12 @@ impl Index {
         attributes::payloads(py, rows)
     }
 
-    /// Replaces all attributes and the payload of vectors that are in the index. A vector keeps no
-    /// attribute and no payload that this call does not give again. The vectors themselves stay
-    /// unchanged. If an id is not in the index, the call fails and changes nothing. A name that no
-    /// vector has yet becomes a new column; `columns` lists them. Ctrl-C during the call raises
-    /// `stratann.Interrupted`, which says how many ids are set. Making the same call again is safe.
+    /// Replaces all attributes and the payload of vectors that are in the index. The call also
+    /// removes each attribute and payload that it does not give again. The vectors themselves stay
+    /// unchanged. If an id is not in the index, the call fails and changes nothing. A name that is
+    /// new to the index becomes a new column; `columns` lists all columns. Ctrl-C during the call
+    /// raises `stratann.Interrupted`, which says how many ids are set. Making the same call again
+    /// is safe.
     ///
     /// Parameters
     /// ----------
@@ -622,12 +628,12 @@ impl Index {
         })
     }
 
-    /// As `set_attributes`, but attributes of other names and a payload that is not given stay
-    /// unchanged. None, or an empty list, removes an attribute. With a list of ids, None in the
-    /// list of payloads removes the payload of that id. In a list of dicts, each dict leaves the
-    /// names alone that it does not have. A table has all of its columns for each row, so NaN
-    /// removes an attribute. Calls of several threads for the same id run one after the other, so
-    /// none loses the attributes that another one set.
+    /// Sets attributes as `set_attributes` does, but keeps attributes that the call does not name,
+    /// and the payload if the call gives none. None, or an empty list, removes an attribute. With a
+    /// list of ids, None in the list of payloads removes the payload of that id. In a list of
+    /// dicts, each dict changes only the names that it has. A table has all of its columns in each
+    /// row, so NaN removes an attribute. Calls of several threads for the same id run one after the
+    /// other, so no call undoes a change of another call.
     ///
     /// Parameters
     /// ----------
@@ -652,9 +658,9 @@ impl Index {
         })
     }
 
-    /// Ids and vectors of the whole index in the order of ids, `size` at a time: an iterator over
-    /// `stratann.Rows`. A vector that is in the index all the time comes exactly once. Each vector
-    /// has the value at the time when its batch was read.
+    /// Iterates over all ids and vectors of the index by ascending id, in `stratann.Rows` of `size`
+    /// vectors. A vector that is in the index during the whole iteration is returned exactly once.
+    /// Each batch has the values at the time when it was read.
     #[pyo3(signature = (size=1024))]
     fn batches<'py>(
         slf: &Bound<'py, Self>,
@@ -712,17 +718,18 @@ impl Index {
     /// Facts about the index: its preset, sizes in bytes, degrees, and the other contents of
     /// `stratann stats`.
     ///
-    /// "trouble" is None, or a text about the gravest fault that no call has reported. If the index
-    /// is open for changes, this is one of: the object takes no more changes, a checkpoint may not
-    /// be durable, vectors wait in memory, or a checkpoint or merge failed. Open for reading or for
-    /// changes, it also reports vectors that the codes do not fit, which searches find badly until
-    /// a merge.
+    /// "trouble" is None, or a text about the most serious fault that no call has reported. If the
+    /// index is open for changes, the fault is one of these: the object accepts no more changes, a
+    /// checkpoint may not be durable, vectors wait in memory, or a checkpoint or merge failed.
+    /// Another fault is that the codes do not fit new vectors, so that searches find these vectors
+    /// badly until a merge.
     ///
-    /// "health" has the share of such vectors ("drifted"). The share is None if few vectors were
-    /// inserted since the last build or merge, or if it was not measured. It is not measured before
-    /// the first change, if `memory` has no room for a sample of 128 vectors, or if the build was
-    /// given a codebook, which stays. "live_recall" is None, or the result of `measure_recall` if
-    /// the index was opened with `watch_recall`.
+    /// "health" has the share of new vectors that the codes do not fit ("drifted"). The share is
+    /// None if few vectors were inserted since the last build or merge, or if it was not measured.
+    /// It is not measured before the first change, if `memory` is too small for a sample of 128
+    /// vectors, or if the build was given a codebook, since merges keep such a codebook.
+    /// "live_recall" is None, or the result of `measure_recall` if the index was opened with
+    /// `watch_recall`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (inner, live) = self.now(py)?;
         // Threads search for the sample from which its health is computed.
@@ -742,27 +749,27 @@ impl Index {
     }
 
     /// Measures the recall of the queries that were sampled so far (`watch_recall` of `open`), and
-    /// then drops these queries. One thread searches for each of them again, and compares the
-    /// answers with all vectors. Searches and changes go on meanwhile.
+    /// then drops these queries. One thread repeats the search of each sampled query, and compares
+    /// its results with all vectors. Other searches and changes continue during the measurement.
     ///
     /// Parameters
     /// ----------
     /// progress : bool or callable, optional
-    ///     As in `stratann.build`; it counts the vectors that were compared.
+    ///     As in `stratann.build`. Progress counts the vectors that were compared.
     ///
     /// Returns
     /// -------
     /// dict
     ///     "live_recall" of `stats`. "last" is about the last sample, and "all" about every sample
     ///     since the index was opened. Each is None or a dict:
-    ///     - `queries`, and `k` (None if queries asked for different numbers of answers);
+    ///     - `queries`, and `k` (None if queries asked for different numbers of results);
     ///     - `found`: the mean recall; `lowest`: the lowest recall of a query;
     ///     - `asked` and `found_of_asked`: the mean recall that queries asked for, and the mean
     ///       recall of these queries. Both are None if no query asked for a recall.
     ///     "at" is the time of the last sample in seconds since 1970, and "seconds" its duration.
-    ///     "samples_measured" and "thrown_away" count samples. "waiting" counts the sampled
-    ///     queries, and "sample" is their most. "error" is the reason if the last sample could not
-    ///     be measured.
+    ///     "samples_measured" and "thrown_away" count samples. "waiting" is the number of queries
+    ///     in the current sample, and "sample" is its maximum. "error" is the reason if the last
+    ///     sample could not be measured.
     #[pyo3(signature = (*, progress=None))]
     fn measure_recall<'py>(
         &self,
@@ -781,10 +788,10 @@ impl Index {
 
     /// Inserts vectors. Searches that begin after the call find them.
     ///
-    /// An insert is not all or nothing. If it is interrupted or the disk fills up, the first rows
-    /// are in. The exception says how many (`stratann.Interrupted.done`), and with which ids to
-    /// insert the other rows. The same call with `resume=True` inserts the other rows as well, also
-    /// after the process was killed.
+    /// An insert is not atomic. If the call is interrupted or the disk fills up, the index has only
+    /// the first rows. The exception says how many (`stratann.Interrupted.done`), and with which
+    /// ids to insert the missing rows. The same call with `resume=True` also inserts the missing
+    /// rows, even after the process was killed.
     ///
     /// Parameters
     /// ----------
@@ -792,20 +799,22 @@ impl Index {
     ///     (n, d), or (d,) for one vector, converted like the queries of `search`.
     /// ids : array-like of int, optional
     ///     An id for each vector, from 0 to 2^64 - 2: an array, a list, a range or a column. No id
-    ///     may be in the index already. None counts on from the largest id that the index ever had.
+    ///     may be in the index already. With None, ids are the numbers after the largest id that
+    ///     the index ever had.
     /// attributes, payload
     ///     Attributes and payloads of the vectors, as in `stratann.build`. For one vector, (d,),
     ///     `attributes` may be a dict of its values, and `payload` is the payload itself, not a
-    ///     list. They are as durable as the vectors.
+    ///     list. They become durable together with the vectors.
     /// resume : bool
-    ///     Continue an insert that was cut off, with the same vectors and the same other arguments.
-    ///     Only the missing rows are inserted, and all rows are durable at the end. If all rows are
-    ///     in already, nothing is inserted.
-    ///     With `ids`, the ids tell which rows are in, so `resume` may be True from the first call.
-    ///     Without `ids`, an insert of at least 1,000 vectors is recognised by its vectors until
-    ///     all rows are in, and then until the next insert begins. A ValueError says that an insert
-    ///     was not recognised. Without `resume`, the vectors of an insert that was cut off raise
-    ///     FileExistsError, since they would be in twice.
+    ///     Whether to continue an insert that was cut off. Pass the same vectors and the same other
+    ///     arguments. The call inserts only the missing rows, and all rows are durable when it
+    ///     returns. If no row is missing, it inserts nothing. With `ids`, the index finds by the
+    ///     ids which rows are missing, so the first call may pass `resume=True` too. Without `ids`,
+    ///     the index recognises an insert of at least 1,000 vectors by its vectors. It does so
+    ///     until the insert is complete, and after that until another insert begins. If the index
+    ///     does not recognise the insert, the call raises ValueError. With `resume=False`, a call
+    ///     with the vectors of an insert that was cut off raises FileExistsError, since the first
+    ///     rows would be in the index twice.
     /// progress : callable, optional
     ///     As in `stratann.build`.
     ///
@@ -876,7 +885,8 @@ impl Index {
 
     /// Forgets inserts that were cut off, so that `insert` with `resume=True` no longer continues
     /// them. The ids of their missing rows become free, and the same vectors may be inserted again.
-    /// Rows that are in the index stay. No such insert may be running.
+    /// Rows that are in the index stay there. No insert that can be resumed may be running in
+    /// another thread.
     ///
     /// Returns
     /// -------
@@ -906,7 +916,7 @@ impl Index {
         forgotten.map_err(|error| changing(py, error))
     }
 
-    /// Inserts vectors, and replaces those whose id is in the index already, with their attributes
+    /// Inserts vectors. If an id is in the index already, the call replaces its vector, attributes
     /// and payload. Arguments and interruptions are as in `insert`. Making the same call again is
     /// safe.
     #[pyo3(signature = (vectors, ids, *, attributes=None, payload=None, progress=None))]
@@ -931,14 +941,14 @@ impl Index {
         .map_err(|error| changing(py, error))
     }
 
-    /// Deletes ids, which are integers in an array, a list or a column, or a single one. Searches
-    /// that begin after the call no longer return them. If an id is not in the index, the call
-    /// fails and deletes nothing.
+    /// Deletes the vectors with these ids: an array, a list or a column of integers, or a single
+    /// integer. Searches that begin after the call no longer return these vectors. If an id is not
+    /// in the index, the call fails and deletes nothing.
     ///
-    /// A `filter`, as in `search`, may be given in place of ids. Vectors that match are deleted in
-    /// batches, and the call returns their number. Ctrl-C ends such a call between two batches. The
-    /// exception says how many vectors are deleted, and they stay deleted. `progress`, as in
-    /// `stratann.build`, is for a deletion by filter.
+    /// Instead of ids, the call accepts a `filter`, as in `search`. It then deletes the matching
+    /// vectors in batches, and returns their number. Ctrl-C ends such a call between two batches.
+    /// The exception says how many vectors were deleted; they stay deleted. `progress`, as in
+    /// `stratann.build`, applies only with a `filter`.
     #[pyo3(signature = (ids=None, *, filter=None, progress=None))]
     fn delete(
         &self,
@@ -987,14 +997,14 @@ impl Index {
         flushed.map_err(|error| changing(py, error))
     }
 
-    /// Merges all changes into a new checkpoint and frees their space. Searches and changes go on
-    /// meanwhile.
+    /// Merges all changes into a new checkpoint, and frees the space of deleted vectors. Searches
+    /// and other changes continue during the merge.
     ///
-    /// Returns a dict. `vectors` is the number in the new checkpoint. `merged` is the number that
-    /// waited in the log; it is 0 with direct inserts, which are in the graph already. `removed` is
-    /// the number that were deleted or replaced. The other keys count the segments of vectors that
-    /// were kept or rewritten, the bytes before and after, and the seconds. If nothing had changed,
-    /// all numbers except `vectors` are 0.
+    /// Returns a dict. `vectors` is the number of vectors in the new checkpoint. `merged` is the
+    /// number of vectors that waited in the log; it is 0 with direct inserts, which are in the
+    /// graph already. `removed` is the number of vectors that were deleted or replaced. The other
+    /// keys count the segments of vectors that were kept or rewritten, the bytes before and after,
+    /// and the seconds. If nothing had changed, all numbers except `vectors` are 0.
     #[pyo3(signature = (*, progress=None))]
     fn compact<'py>(
         &self,
@@ -1007,14 +1017,14 @@ impl Index {
         to_dict(py, &report)
     }
 
-    /// Copies the current index to the folder `dest`, which is created or must be empty. Searches
-    /// and changes of all processes go on meanwhile.
+    /// Copies the current index to the folder `dest`. The folder must be empty, or is created.
+    /// Searches and changes of all processes continue during the copy.
     ///
-    /// The copy has every change whose call has returned before. A change that is made meanwhile is
-    /// in the copy as a whole, or not at all. If another process changes the index, the copy has
-    /// the changes that were acknowledged before. The copy is durable when this call returns, and
-    /// cannot be opened as an index earlier. A process that is killed leaves a file SNAPSHOT.new in
-    /// `dest`. The next snapshot to `dest` removes the unfinished files and begins again.
+    /// The copy has every change that was acknowledged before this call began, also changes of
+    /// other processes. The copy has a change that is made during the call completely, or not at
+    /// all. When this call returns, the copy is durable; before that, it cannot be opened as an
+    /// index. A process that is killed leaves a file SNAPSHOT.new in `dest`. The next snapshot to
+    /// `dest` removes the unfinished files and starts the copy from the beginning.
     ///
     /// Parameters
     /// ----------
@@ -1022,13 +1032,13 @@ impl Index {
     ///     The folder of the copy. A folder that is not empty, or that is inside the index, is
     ///     refused.
     /// progress : bool or callable, optional
-    ///     As in `stratann.build`; it counts the bytes that were copied.
+    ///     As in `stratann.build`. Progress counts the bytes that were copied.
     ///
     /// Returns
     /// -------
     /// dict
-    ///     `checkpoint`, `files`, `bytes`, `shared_bytes` (bytes in the same blocks as the
-    ///     original's, if the file system can share blocks), `log_records` (changes since the
+    ///     `checkpoint`, `files`, `bytes`, `shared_bytes` (bytes in blocks that copy and index
+    ///     share, if the file system can share blocks), `log_records` (changes since the
     ///     checkpoint), `tries` and `seconds`.
     #[pyo3(signature = (dest, *, progress=None))]
     fn snapshot<'py>(
@@ -1051,31 +1061,32 @@ impl Index {
     }
 
     /// Writes all vectors of the index to the file `out`, and their ids and attributes to files
-    /// beside it. The n-th entry of each file belongs to the same vector, in the order of the
-    /// vectors on storage. The vectors are a snapshot, equal to the bit to the inserted ones.
-    /// Searches and changes go on meanwhile.
+    /// beside it. The n-th entry of each file belongs to the same vector. The entries have the
+    /// order of the vectors on storage. The vectors are a consistent snapshot, and equal to the bit
+    /// to the inserted vectors. Searches and changes continue during the export.
     ///
     /// Parameters
     /// ----------
     /// out : path
     ///     The file of vectors: .npy, or .fbin .hbin .u8bin .i8bin, by the dtype.
     /// ids : path, optional
-    ///     The file of their ids: .npy (uint64), or any other name for decimal numbers, one a line.
-    ///     None is `x.ids.npy` beside `x.npy`, and `x.ids` beside other files.
+    ///     The file of ids: .npy (uint64), or with any other extension one decimal number per line.
+    ///     None is `x.ids.npy` if `out` is `x.npy`, else `x.ids`.
     /// attributes : path, optional
-    ///     The file of their attributes and payloads, a JSON object a line. None is `x.jsonl`, if
-    ///     there are any.
+    ///     The file of attributes and payloads, with one JSON object per line. None is `x.jsonl`,
+    ///     if the index has attributes or payloads.
     /// overwrite : bool
     ///     Whether existing files are replaced.
     /// progress : bool or callable, optional
-    ///     As in `stratann.build`; it counts the vectors that were written.
+    ///     As in `stratann.build`. Progress counts the vectors that were written.
     ///
     /// Returns
     /// -------
     /// dict
     ///     `vectors`, `dimension`, `element`, `seconds`, and the files `out`, `ids` and
-    ///     `attributes` (None if there is none). `times` lists the columns of times, which the file
-    ///     has in microseconds since 1970. `payload` is the key of the payload, or None.
+    ///     `attributes` (None if it was not written). `times` lists the columns of times; the file
+    ///     of attributes has them in microseconds since 1970. `payload` is the key of the payload,
+    ///     or None.
     #[pyo3(signature = (out, *, ids=None, attributes=None, overwrite=false, progress=None))]
     fn export<'py>(
         &self,
@@ -1102,25 +1113,25 @@ impl Index {
     }
 
     /// Ends the changes of this object and makes them durable. A later change opens the index for
-    /// changes again. Searches go on during and after `close`, and see all changes.
+    /// changes again. Searches continue during and after `close`, and see all changes.
     ///
-    /// The last object of the process that has changed the folder ends the changes for all objects.
-    /// It waits for changes of other threads and makes a merge if one is due. Then it releases the
-    /// folder's lock. Ctrl-C interrupts that merge, and the next merge begins again. The lock is
-    /// released when searches of other threads are done, for which `close` waits at most two
-    /// seconds.
+    /// If no other object of the process is changing the folder, `close` waits for changes of other
+    /// threads, and merges if a merge is due. Then it releases the folder's lock. Ctrl-C interrupts
+    /// this merge, and the next merge starts from the beginning. The lock is released once searches
+    /// of other threads have ended. `close` waits for them at most two seconds; after that, the
+    /// last search releases the lock.
     ///
     /// The end of a `with` block closes the index, without a merge if an exception ends the block.
-    /// If the index cannot be opened for reading, `close` raises that error and the index stays
-    /// open for changes. A callback of a change cannot close the index, nor can a signal handler
-    /// that runs during one: `close` raises an error then.
+    /// If the index cannot be opened for reading, `close` raises the error, and the index stays
+    /// open for changes. A callback of a change, or a signal handler that runs during a change,
+    /// cannot close the index: `close` then raises an error.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.handle.end_changes(py, true)
     }
 
     /// Whether this object sees the latest changes of the index. It is False if another process has
-    /// changed the index since, so that `refresh` would find a newer one. It is also False if the
-    /// folder was moved, removed or replaced by another one.
+    /// changed the index since this object opened it; `refresh` then opens the newer index. It is
+    /// also False if the folder was moved, removed or replaced by another one.
     fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
         let (inner, live) = self.now(py)?;
         py.detach(|| match &*live {
@@ -1130,9 +1141,9 @@ impl Index {
         .map_err(to_python)
     }
 
-    /// Opens the index at this path again, if another process has changed it since it was opened
-    /// here. Returns whether it was opened again. Raises OutdatedError if this object, or another
-    /// one of the process, has the index open for changes and takes no more of them.
+    /// If another process has changed the index since this object opened it, opens it again.
+    /// Returns whether the index was opened again. Raises OutdatedError if an object of this
+    /// process has the index open for changes, but can make no more changes.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         if self.is_current(py)? {
             return Ok(false);
@@ -1146,8 +1157,8 @@ impl Index {
             return Err(outdated());
         }
         self.handle.open_again(py)?;
-        // Another object has the same folder open for changes and takes no more of them. Searches
-        // use that object until it is closed.
+        // Another object has the same folder open for changes, but accepts no more changes.
+        // Searches use that object until it is closed.
         let held = self.handle.changing()?;
         if let Some(live) = &*held
             && !py.detach(|| live.is_current()).map_err(to_python)?
@@ -1227,7 +1238,7 @@ impl Index {
             .call1((self.path.as_os_str(),))
     }
 
-    /// The report of the build, if `stratann.build` returned this object, else None.
+    /// The report of the build, if this object was returned by `stratann.build`; else None.
     #[getter]
     fn build_report(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.report.as_ref().map(|report| report.clone_ref(py))
@@ -1320,39 +1331,39 @@ impl Index {
 /// path : str or os.PathLike
 ///     The folder that `stratann.build` or the command line made.
 /// memory : int or str, optional
-///     The most memory that the index keeps in RAM: bytes, or "64MiB".
+///     The maximum memory that the index uses in RAM: bytes, or "64MiB".
 /// io : str
 ///     The interface for reads of the SSD: "auto", "uring" or "pread".
 /// cache : int or str, optional
-///     The size of a cache of adjacency lists, and of the vectors beside them, that searches read
-///     last: bytes, or "16MiB". The cache is part of `memory`. None is no cache.
+///     The size of a cache of recently read adjacency lists and the vectors stored beside them:
+///     bytes, or "16MiB". The cache is part of `memory`. None is no cache.
 /// cache_entries : int or str, optional
 ///     The size of the cache as a number of nodes, or in percent of the vectors: "1%".
 /// navigation : bool, optional
 ///     Whether searches will start from the navigation graph, so that `memory` reserves its bytes.
-///     None is the preset's choice. Without `memory` the graph is available to every search that
-///     asks for it.
+///     None takes the preset's value. Without `memory`, every search can use the graph.
 /// place : dict or str, optional
 ///     The tier from which each role ("topology", "vectors") is read: {"topology":
 ///     "mapped:/dev/shm/x", "vectors": "dram"}, or the same as
 ///     "topology=mapped:/dev/shm/x,vectors=dram". Tiers are "ssd" (the index itself),
 ///     "ssd:/folder", "mapped:/folder", "dram" and, for experiments, "ssd-model", "rdma-model",
-///     "cxl-model", "nvm-model". Missing copies are made and compared. The index stays whole
-///     without the copies.
+///     "cxl-model", "nvm-model". `open` makes missing copies, and compares copies with the index.
+///     The index stays complete without the copies.
 /// durability : str or int
 ///     The time at which changes are durable: "always" (when the call returns), "flush" (when
 ///     `flush`, `close` or `compact` returns), or a number of milliseconds after which they are
 ///     durable at the latest.
 /// watch_recall : int, optional
-///     The number of served queries that are kept as a sample, up to 1,000; 64 is a good beginning.
-///     When the sample is full, a thread searches for its queries again, and compares the answers
-///     with all vectors. `stats` then reports the recall ("live_recall"). The thread rests 19 times
-///     as long as that took. `measure_recall` measures at once. None keeps no queries. An object
-///     that was unpickled keeps none either. The sample belongs to this object: while another
-///     object changes the folder, searches of this one are still sampled and measured.
+///     The number of served queries in a sample that measures live recall, up to 1,000; 64 is a
+///     good start. When the sample is full, a thread repeats the searches of its queries, and
+///     compares the results with all vectors. `stats` then reports the recall ("live_recall").
+///     After a measurement, the thread rests 19 times as long as the measurement took.
+///     `measure_recall` measures immediately. With None, no queries are sampled; an object that was
+///     unpickled samples none either. The sample belongs to this object: while another object
+///     changes the folder, searches of this object are still sampled and measured.
 /// merges : bool
-///     Whether merges begin by themselves, in the background, from the first change on. Otherwise
-///     only `compact` merges. A merge is due if one of these holds (docs/changes.md has the
+///     Whether merges start automatically in the background, from the first change on. Otherwise
+///     only `compact` merges. A merge is due in each of these cases (docs/changes.md has the
 ///     numbers):
 ///     - a tenth of the vectors was deleted or replaced;
 ///     - searches read a tenth more than they would with nothing deleted;
@@ -1401,8 +1412,8 @@ pub fn open(
 /// Reads the whole index in the folder `path` and checks every header, checksum, list and id.
 ///
 /// Returns a dict that counts the parts that were read. Its key `problems` is a list of dicts with
-/// file, offset, fault and remedy. This list is empty if the index is whole. With
-/// `place`, as in `open`, the copies in these folders are checked in place of the originals.
+/// file, offset, fault and remedy. The list is empty if the index has no damage. With `place`, as
+/// in `open`, the copies in these folders are checked instead of the originals.
 #[pyfunction]
 #[pyo3(signature = (path, *, place=None, progress=None))]
 pub fn verify<'py>(

@@ -361,7 +361,7 @@ fn stopped(
     let (done, mut said) = match &error {
         None => (
             rows,
-            "the work was done already, and its result stands".to_owned(),
+            "the work was done already, and its result is kept".to_owned(),
         ),
         Some(error) => (Some(error.done()), error.said()),
     };

@@ -9,12 +9,12 @@ use crate::arguments::{existing, memory as bytes, threads as thread_count};
 use crate::index::to_dict;
 use crate::progress::{Listener, run};
 
-/// Rebuilds the damaged index in the folder `path` from its readable vectors, with the choices of
+/// Rebuilds the damaged index in the folder `path` from its readable vectors, with the options of
 /// its first build. An index without damage stays unchanged.
 ///
 /// The old index stays unchanged until the new one is complete. After that, the unreadable data is
-/// lost. So copy the folder first if another attempt may read more. An open `Index` continues with
-/// the files that it has open: open it again.
+/// lost. If another attempt may read more, copy the folder first. An `Index` that was open before
+/// continues to read the old files: open it again.
 ///
 /// Parameters
 /// ----------
@@ -23,20 +23,20 @@ use crate::progress::{Listener, run};
 /// threads : int, optional
 ///     The number of threads. None is one for each core.
 /// memory : int or str, optional
-///     The most memory of the build: bytes, or "2GiB".
+///     The maximum memory of the rebuild: bytes, or "2GiB".
 /// force : bool
-///     Whether an index without damage is rebuilt as well.
+///     Whether to rebuild even an index without damage.
 /// progress : callable or bool, optional
 ///     As in `build`.
 ///
 /// Returns
 /// -------
 /// dict
-///     `repaired` is whether the index was rebuilt. `vectors` is its number of vectors now, and
-///     `from_log` is how many of them were in the log. `vectors_lost` counts the lost ones. `lost`
-///     is a list of dicts with the `file`, its fault (`what`), and the most `vectors` that are lost
-///     with it (0: its contents were made again). The other keys are `bytes_before`, `bytes_after`
-///     and `seconds`.
+///     `repaired` is whether the index was rebuilt. `vectors` is the number of vectors now, and
+///     `from_log` is the number of vectors that came from the log. `vectors_lost` is the number of
+///     lost vectors. `lost` is a list of dicts with the `file`, its fault (`what`), and `vectors`,
+///     the maximum number of vectors that this fault lost (0 if the contents of the file were made
+///     again). The other keys are `bytes_before`, `bytes_after` and `seconds`.
 #[pyfunction]
 #[pyo3(signature = (path, threads=None, memory=None, force=false, *, progress=None))]
 pub fn repair<'py>(

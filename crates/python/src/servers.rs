@@ -172,17 +172,17 @@ impl Server {
         self.address.to_string()
     }
 
-    /// Whether the server can work now: a dict of "well" (bool), "trouble" (the reason, or None)
-    /// and "lines" (the condition of the servers that it needs).
+    /// Returns whether the server can work now: a dict of "well" (bool), "trouble" (the reason why
+    /// it cannot work, or None) and "lines" (the condition of the servers that it needs).
     ///
-    /// A compute server asks its memory server and its storage, and waits up to a second for their
-    /// answer.
+    /// A compute server asks its memory server and its storage server, and waits up to a second for
+    /// their answers.
     fn health<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         health(py, self.report(py, Page::Health)?)
     }
 
-    /// The server's counters: the figures of `/metrics` (docs/servers.md) by name. Figures of
-    /// connections are dicts by the peer at the other end.
+    /// The server's counters: the figures of `/metrics` (docs/servers.md) by name. A figure of
+    /// connections is a dict by the address of the peer.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats(py, self.report(py, Page::Metrics)?)
     }
@@ -258,33 +258,34 @@ fn stats<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> {
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
-///     An index of the preset "distvs".
+///     The folder of an index with the preset "distvs".
 /// listen : str
-///     "host:port". Port 0 takes any free port, and `address` then has it. An address other than
-///     loopback needs a secret.
+///     The address to listen on: "host:port". Port 0 means any free port; `address` then has its
+///     number. An address other than loopback needs a secret.
 /// follow : bool
-///     Whether the server loads the next checkpoint when the index is merged. It must do so beside
-///     a storage server that accepts changes. For half a minute both checkpoints are then in
-///     memory.
+///     Whether the server loads the new checkpoint after each merge of the index. If the storage
+///     server accepts changes, `follow` must be True. The old checkpoint stays in memory until no
+///     search has used it for half a minute.
 /// secret : bytes or str, optional
-///     The secret that compute servers must know. None reads `secret_file`, or else the environment
-///     (STRATANN_SECRET_FILE, STRATANN_SECRET).
+///     The secret that compute servers must know. With None, the server reads `secret_file`, or
+///     else the environment (STRATANN_SECRET_FILE, STRATANN_SECRET).
 /// secret_file : str or os.PathLike, optional
 ///     A file with the secret. Only its owner may have permission to read it.
 /// certificate : tuple of two str or os.PathLike, optional
-///     A certificate and its key (PEM). With them, connections are encrypted.
+///     The files of a certificate and its private key (PEM). With them, connections are encrypted
+///     with TLS.
 /// clients : int
-///     The most connections at once.
+///     The maximum number of connections at the same time.
 /// progress : bool or callable
-///     The receiver of progress while the index is read, as in `stratann.build`.
+///     As in `stratann.build`. Progress counts the part of the index that was read.
 ///
 /// Raises
 /// ------
 /// ServerError
 ///     The server cannot listen on this address.
 /// ValueError
-///     The address can be reached from other machines and there is no secret, or the index has
-///     another preset.
+///     The address can be reached from other machines and the server has no secret, or the index
+///     has another preset.
 #[pyclass(frozen, extends = Server, module = "stratann")]
 pub struct MemoryServer;
 
@@ -322,20 +323,20 @@ impl MemoryServer {
 /// this process.
 ///
 /// The call starts the server. It runs until `close`, the end of a `with` block, or the end of the
-/// interpreter. After that, this process no longer has the index open.
+/// interpreter. At its end, the server closes the index.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
-///     An index of the preset "distvs".
+///     The folder of an index with the preset "distvs".
 /// listen : str
-///     "host:port". Port 0 takes any free port, and `address` then has it. An address other than
-///     loopback needs a secret.
+///     The address to listen on: "host:port". Port 0 means any free port; `address` then has its
+///     number. An address other than loopback needs a secret.
 /// changes : bool
-///     Whether the server accepts inserts and deletes from clients, and merges them when a merge is
+///     Whether the server accepts upserts and deletes from clients, and merges them when a merge is
 ///     due. No other object or process may have the index open for changes.
 /// threads : int
-///     The number of threads that rank vectors.
+///     The number of threads that re-rank candidates.
 /// io : str
 ///     The interface for reads of the SSD: "auto", "uring" or "pread".
 /// secret, secret_file, certificate, clients
@@ -348,8 +349,8 @@ impl MemoryServer {
 /// ServerError
 ///     The server cannot listen on this address.
 /// ValueError
-///     The address can be reached from other machines and there is no secret, or the index has
-///     another preset.
+///     The address can be reached from other machines and the server has no secret, or the index
+///     has another preset.
 #[pyclass(frozen, extends = Server, module = "stratann")]
 pub struct StorageServer;
 
@@ -386,47 +387,51 @@ impl StorageServer {
     }
 }
 
-/// Searches for clients (`stratann.connect`), with a memory server and a storage server: `stratann
-/// compute-server` in this process.
+/// Searches for clients (`stratann.connect`) with the help of a memory server and a storage server:
+/// `stratann compute-server` in this process.
 ///
-/// The server needs no file. It may be started before the other two; `health` names the servers
-/// that it waits for. The call starts the server. It runs until `close`, the end of a `with` block,
-/// or the end of the interpreter.
+/// The server needs no file. It may be started before the memory server and the storage server;
+/// `health` names the servers that it waits for. The call starts the server. It runs until `close`,
+/// the end of a `with` block, or the end of the interpreter.
 ///
 /// Parameters
 /// ----------
 /// memory, storage : str
-///     The addresses of these servers: "host:port", "[address]:port" or "shm:/path". They must have
-///     the same secret as this server.
+///     The addresses of the memory server and the storage server: "host:port", "[address]:port" or
+///     "shm:/path". All three servers must have the same secret.
 /// listen : str
-///     "host:port". Port 0 takes any free port, and `address` then has it. An address other than
-///     loopback needs a secret.
+///     The address to listen on: "host:port". Port 0 means any free port; `address` then has its
+///     number. An address other than loopback needs a secret.
 /// threads : int, optional
 ///     The number of threads that search. None is one for each core.
 /// in_flight : int
-///     The number of queries that share a thread. While one waits for the memory server, another
-///     runs.
+///     The number of queries that share a thread. While one query waits for the memory server,
+///     another query runs.
 /// list_size : int
-///     D_high, the number of candidates by codes of high precision, unless a client sets it.
+///     D_high, the length of the candidate list by codes of high precision, unless a client sets
+///     it.
 /// beam : int
-///     The most nodes that are visited in a round, unless a client sets it.
+///     The maximum number of nodes that a search visits in a round, unless a client sets it.
 /// low_list : float
-///     The longest list of candidates by low codes, as a multiple of `list_size`. The paper has 2.
+///     The maximum length of the candidate list by codes of low precision, as a multiple of
+///     `list_size`. DistVS uses 2.
 /// refine : float
-///     The share of that list that goes to the memory server in each round. The paper has 0.3.
+///     The share of the candidate list by codes of low precision that each round ranks by codes of
+///     high precision. DistVS uses 0.3.
 /// seeds : int
-///     The number of nodes whose low codes are compared first. A search begins near the nearest of
-///     them. 0 is the graph's entry node, as in the paper.
+///     The number of nodes whose codes of low precision a search compares first. The search starts
+///     near the nearest of these nodes. With 0, it starts at the graph's entry node, as in DistVS.
 /// low_memory : int or str, optional
-///     The most bytes of low-precision codes in memory, or "64MiB". If the codes take more, codes
-///     of the nodes with the fewest incoming links are left to the memory server (DistVS §3.3).
+///     The maximum memory for codes of low precision: bytes, or "64MiB". If it is too small for all
+///     codes, the memory server has the codes of the nodes with the fewest incoming links (DistVS
+///     §3.3). None is enough for all codes.
 /// connections : int, optional
-///     The number of connections to the memory server, which has a thread for each. None is one for
-///     every four threads.
+///     The number of connections to the memory server. Each connection takes one thread of the
+///     memory server. None is one for every four threads.
 /// waiting : int
-///     The most queries that wait for a thread.
+///     The maximum number of queries that wait for a thread.
 /// tls : bool, str or os.PathLike
-///     Whether connections to the other servers are encrypted, and the certificates to trust, as in
+///     Whether connections to the memory server and the storage server are encrypted, as in
 ///     `stratann.connect`.
 /// secret, secret_file, certificate, clients
 ///     As in `MemoryServer`.
@@ -434,10 +439,11 @@ impl StorageServer {
 /// Raises
 /// ------
 /// ServerError
-///     The server cannot listen on this address, or the name of another server cannot be resolved.
+///     The server cannot listen on this address, or the address of the memory server or the storage
+///     server cannot be resolved.
 /// ValueError
-///     A number is out of its range, or the address can be reached from other machines and there is
-///     no secret.
+///     A number is out of its range, or the address can be reached from other machines and the
+///     server has no secret.
 #[pyclass(frozen, extends = Server, module = "stratann")]
 pub struct ComputeServer;
 

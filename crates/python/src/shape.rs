@@ -87,10 +87,10 @@ impl Shape<'_, '_> {
     }
 }
 
-/// Checks the choices of a later build, as `build` does, and `memory` and `watch_recall`, as `open`
-/// does. `dimension` is the dimension of float32 vectors, or None if it is not known yet. With
-/// None, choices that depend on a dimension are left to the build. Files are left to the build
-/// as well, since only the build needs them to exist.
+/// Checks the arguments of a later build, as `build` does, and `memory` and `watch_recall`, as
+/// `open` does. `dimension` is the dimension of float32 vectors, or None if it is not known yet.
+/// With None, the call does not check arguments that depend on the dimension. It does not check
+/// files either, since they need to exist only for the build.
 #[pyfunction]
 #[pyo3(signature = (dimension, memory, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None,
     codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, space=None, cluster_size=None,
@@ -182,7 +182,7 @@ pub fn check_build<'py>(
     if let Some(dimension) = dimension {
         stratann::plan_build(&NoRows::new(Element::F32, dimension), &options).map_err(to_python)?;
     }
-    // This call replaces no index. If the temporary folder cannot be made here, the build reports
+    // This call replaces no index. If the temporary folder cannot be made, the build will report
     // the error.
     match tempfile::tempdir() {
         Ok(folder) if memory.is_some() => {

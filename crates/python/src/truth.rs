@@ -1,4 +1,5 @@
-//! `stratann.truth` and `stratann.recall`: the exact answers, and the share of them that was found.
+//! `stratann.truth` and `stratann.recall`: the exact nearest vectors, and the share of them that a
+//! search found.
 
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -14,12 +15,12 @@ use crate::progress::{Listener, run};
 /// An array of ids and an array of distances.
 type Found<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
-/// The `k` exact nearest rows of `base` for each query, by brute force.
+/// Finds the exact `k` nearest rows of `base` for each query by brute force.
 ///
 /// `base` and `queries` are vector files or arrays of one dtype. Returns row numbers (uint64) and
-/// distances (float32), both (nq, k), nearest first. Of equal distances the lower row comes first.
-/// If `base` has fewer than k rows, the rest is as in `Index.search`: 2^64 - 1 at infinite
-/// distance.
+/// distances (float32), both (nq, k), nearest first. At equal distances, the lower row comes first.
+/// If `base` has fewer than k rows, each result is filled as in `Index.search`: with 2^64 - 1 at
+/// infinite distance.
 #[pyfunction]
 #[pyo3(signature = (base, queries, k=100, metric="l2", *, threads=None, progress=None))]
 pub fn truth<'py>(
@@ -51,10 +52,11 @@ pub fn truth<'py>(
 /// Recall@k: the share of the exact `k` nearest that was found, from 0 to 1.
 ///
 /// `found` is the result of `Index.search`. `truth` is the result of `stratann.truth`, or of
-/// reading a truth file (`stratann.read`). Both are pairs of ids and distances. A vector as near as
-/// the k-th exact one counts as found, whichever id it has. So distances must not be the estimates
-/// of `exact=False`. If `truth` has no distances (None), only ids count. By default `k` is the
-/// width of `found`. A place of `found` without an answer (the id 2^64 - 1) counts as not found.
+/// reading a truth file (`stratann.read`). Both are pairs of ids and distances. A vector at the
+/// distance of the k-th exact one, or nearer, counts as found, whichever id it has. So distances
+/// must be exact, and not the estimates of `exact=False`. If `truth` has no distances (None), only
+/// ids count. By default `k` is the width of `found`. A missing result in `found` (the id 2^64 - 1)
+/// counts as not found.
 #[pyfunction]
 #[pyo3(signature = (found, truth, k=None))]
 pub fn recall<'py>(

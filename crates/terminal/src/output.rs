@@ -1,5 +1,5 @@
 //! Standard output, and files for results. If a pipe closes early, `println!` panics. These
-//! functions return the error, and [`crate::failure`] turns it into a quiet end.
+//! functions return the error, and [`crate::failure`] then ends the program without a message.
 
 use std::fs::File;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -24,7 +24,7 @@ impl Output {
         Ok(())
     }
 
-    /// Text that brings its own line ends, such as a table.
+    /// Text that contains its own line ends, such as a table.
     pub fn text(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
         self.0.write_all(text.as_ref().as_bytes())?;
         Ok(())

@@ -1,5 +1,5 @@
-//! The display of long work, and the signals that stop it, such as Ctrl-C. On a terminal work has a
-//! bar with the time left, and log lines elsewhere.
+//! Shows the progress of long work, and catches the signals that stop it, such as Ctrl-C. On a
+//! terminal, progress is a bar with the time left. Elsewhere, it is log lines.
 
 use std::ffi::c_int;
 use std::io::IsTerminal;
@@ -19,7 +19,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static HANDLER: Once = Once::new();
 
 /// From now on the first Ctrl-C, `kill` or hang-up only asks the work to stop, so that it can clean
-/// up. The second one ends the program.
+/// up. A second signal ends the program.
 pub fn catch_interrupts() {
     HANDLER.call_once(|| {
         let without = |error: std::io::Error| {
@@ -29,7 +29,8 @@ pub fn catch_interrupts() {
         };
         // The thread that serves the handlers also installs them. If handlers were installed first
         // and no thread could be started, no signal would end the program any more. The work waits
-        // until they are installed, since an earlier signal would leave its files behind.
+        // until the handlers are installed, since a signal before that would leave temporary files
+        // behind.
         let (installed, until_installed) = std::sync::mpsc::channel();
         let serve = move || match Signals::new(heeded()) {
             Ok(mut signals) => {
@@ -48,8 +49,8 @@ pub fn catch_interrupts() {
     });
 }
 
-/// From now on, a file at its size limit (`ulimit -f`) is a write error, as on a full disk, and
-/// does not end the program.
+/// From now on, a write beyond the file size limit (`ulimit -f`) is an error, as on a full disk,
+/// and does not end the program.
 pub fn outlive_limits() {
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
         log::warn!(
@@ -64,7 +65,7 @@ fn stop(signal: c_int) {
         // The status that a shell reports for a program that a signal ended.
         std::process::exit(128 + signal);
     }
-    say("stopping: a second Ctrl-C or kill ends it at once");
+    say("stopping; a second Ctrl-C or kill ends the program immediately");
 }
 
 /// The signals that end a program, except the ones ignored from its start on, as with `nohup`.
@@ -107,7 +108,7 @@ struct Stage {
     name: String,
     total: u64,
     begun: Instant,
-    /// When the last line was written, and its percentage.
+    /// When the last line was written, and the percentage on that line.
     said: Instant,
     said_percent: u64,
     bar: Option<ProgressBar>,
@@ -119,15 +120,17 @@ pub struct Shown {
     started: Instant,
     stage: Mutex<Option<Stage>>,
     done: AtomicU64,
-    /// Milliseconds after `started` before which `advance` has nothing to show. Threads of a build
-    /// call it thousands of times a second, and only a few of these calls may take the lock.
+    /// The time until which `advance` shows nothing, in milliseconds after `started`. The threads
+    /// of a build call `advance` thousands of times a second, and only a few of these calls may
+    /// take the lock.
     next_ms: AtomicU64,
 }
 
 const BAR_EVERY_MS: u64 = 100;
 const LINES_LOOK_EVERY_MS: u64 = 500;
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// The least time between lines. A line for each 10 % may come before the 5 s are over.
+/// The minimum time between two lines. After another 10 %, a line is written before `LINE_EVERY` is
+/// over.
 const LINE_AT_LEAST: Duration = Duration::from_secs(1);
 
 impl Shown {

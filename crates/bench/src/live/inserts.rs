@@ -1,5 +1,5 @@
-//! Inserts at full speed without other work, and the resulting index (OdinANN, Figure 9). Runs in a
-//! process of its own.
+//! Measures inserts at full speed without other work, and the resulting index (OdinANN, Figure 9).
+//! This runs in a child process.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,15 +18,14 @@ use crate::live::way;
 use crate::measured::{Latency, PerQuery, mean, percentile};
 use crate::report::Point;
 
-/// Rows of a call: more than the engine takes at a time.
+/// Rows of a call. The engine splits such a call.
 const ROWS: usize = 256;
-/// Pages are written in the background. Counts are final when they have not changed for this
-/// time...
+/// Pages are written in the background. Counts are final if they have not changed for this time...
 const STILL: Duration = Duration::from_millis(300);
 /// ...or after this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Many rows, the merge if the way to update has one, and searches afterwards.
+/// Inserts many rows, merges if the insert strategy has merges, and searches afterwards.
 pub fn many(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     let base = VectorFile::open(&task.plan.base)?;
     let queries = Matrix::read(&VectorFile::open(&task.plan.queries)?)?;
@@ -52,7 +51,7 @@ pub fn many(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     };
     let seconds = start.elapsed().as_secs_f64();
     let peak_rss_bytes = stratann::peak_rss_bytes();
-    // An index with merges has no such counts, even if it takes direct inserts now.
+    // A strategy with merges has no such counts, even if the index accepts direct inserts now.
     let counts = match stats.direct {
         Some(_) => still(&live),
         None => None,
@@ -97,7 +96,7 @@ fn still(live: &LiveIndex) -> Option<DirectCounts> {
     }
 }
 
-/// All queries after the inserts, with one in flight.
+/// Searches for all queries after the inserts, with one query in flight.
 fn searches(
     live: &LiveIndex,
     breakdown: &Breakdown,
@@ -108,7 +107,7 @@ fn searches(
         k: K,
         list: breakdown.list,
         in_flight: Some(1),
-        // Recall is computed from distances.
+        // Distances are exact, since recall is computed from them.
         exact: true,
         ..SearchOptions::default()
     };
@@ -140,7 +139,7 @@ fn searches(
     })
 }
 
-/// Calls with one row each, on one thread.
+/// Measures calls with one row each, on one thread.
 pub fn calls(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     let base = VectorFile::open(&task.plan.base)?;
     let index: &Path = &task.step.index();

@@ -74,7 +74,7 @@ pub struct BreakdownKeys {
     calls: Option<usize>,
 }
 
-/// A number in the job, or a word in its place.
+/// A number in the job, or a word instead of the number.
 #[derive(Debug, Clone, PartialEq)]
 enum NumberOrWord {
     Number(f64),
@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for NumberOrWord {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rate {
-    /// As many as possible.
+    /// As many rows as possible.
     Most,
     /// Half of the rate that a run without searches reached.
     Half,
@@ -141,7 +141,7 @@ pub enum MergeAt {
     Never,
     /// Once, after this many seconds.
     Second(f64),
-    /// Whenever the waiting vectors, or the deleted ones, reach this share of the checkpoint's
+    /// Whenever the waiting vectors, or the deleted vectors, reach this share of the checkpoint's
     /// vectors.
     Logged(f64),
 }
@@ -171,9 +171,9 @@ pub struct Timeline {
     pub search_threads: usize,
     /// L of the searches.
     pub list: usize,
-    /// The duration in seconds.
+    /// The duration of the measurement in seconds.
     pub seconds: usize,
-    /// Seconds of a line of the table.
+    /// Seconds in one line of the table.
     pub window: usize,
     /// Seconds of searches before the first insert.
     pub alone: usize,
@@ -192,7 +192,7 @@ pub struct Breakdown {
     pub rows: usize,
     /// Threads that insert.
     pub threads: usize,
-    /// L of the searches afterwards.
+    /// L of the searches after the inserts.
     pub list: usize,
     /// Inserts of one row whose latency is measured.
     pub calls: usize,
@@ -345,7 +345,7 @@ fn needed(key: &str, value: Option<usize>) -> Result<usize, String> {
     }
 }
 
-/// A valid list size.
+/// Checks a list size.
 fn list(value: Option<usize>) -> Result<usize, String> {
     match value.unwrap_or(40) {
         list if list < K => Err(format!(
@@ -359,7 +359,7 @@ impl TimelineKeys {
     /// Sets the keys that are absent here to the keys of `other`.
     fn inherit(self, other: &Self) -> Self {
         let other = other.clone();
-        // A run that sets either key for merges does not inherit the job's other one.
+        // A run that sets one of the two keys for merges does not inherit the job's other key.
         let merges = self.merge_at.is_some() || self.merge_at_logged.is_some();
         Self {
             built: self.built.or(other.built),
@@ -479,7 +479,7 @@ impl fmt::Display for NumberOrWord {
     }
 }
 
-/// A way to update as text: `relocate`, or `in-place, full pruning, waits`.
+/// An insert strategy as text: `relocate`, or `in-place, full pruning, waits`.
 pub fn way(update: Update, direct: &DirectOptions) -> String {
     let mut words = update.to_string();
     if update != Update::Merge {

@@ -1,5 +1,5 @@
-//! Jobs of live updates. One kind measures searches during inserts, deletes and merges, second by
-//! second. The other kind measures several ways to insert, one after the other.
+//! Jobs of live updates. One kind measures searches during inserts, deletes and merges in each
+//! second. The other kind measures several insert strategies, one after the other.
 //!
 //! ```text
 //! keys.rs       the keys of a job
@@ -10,8 +10,8 @@
 //! result.rs     the results;   tables.rs  for a terminal
 //! ```
 //!
-//! Every measurement changes a copy of the index, in a process of its own. The process is this
-//! program with the same job, and its environment names the step to take ([`step::VARIABLE`]).
+//! Every measurement changes a copy of the index, in a child process. The child is this program
+//! with the same job, and its environment names the step to run ([`step::VARIABLE`]).
 
 pub mod inserts;
 pub mod keys;
@@ -36,7 +36,7 @@ use crate::live::truth::{FirstRows, Truth};
 use crate::report::{IndexFacts, RunResult};
 use crate::run::{self, Outcome, Setting};
 
-/// Runs a job of live updates, or in a child process one step of it.
+/// Runs a job of live updates. In a child process, runs one step of it.
 pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     match Step::told()? {
         Some(step) => step.take(plan),
@@ -149,14 +149,15 @@ fn check(plan: &Plan, run: &PlannedRun, live: &LiveRun, rows: usize) -> Result<(
     }
 }
 
-/// The number of rows that can ever be live, and the least number live at a time.
+/// The number of rows that can ever be live, and the minimum number of rows that are live at the
+/// same time.
 fn range(live: &LiveRun, rows: usize) -> (usize, usize) {
     match &live.kind {
         Kind::Timeline(timeline) => {
             let built = timeline.built;
             let least = match timeline.deletes {
                 Deletes::None | Deletes::Same => built,
-                // All others may be deleted before the first insert.
+                // All other rows may be deleted before the first insert.
                 Deletes::Rows(a_second) => {
                     let gone = (a_second * timeline.seconds as f64).ceil() as usize;
                     built.saturating_sub(gone).max(built / 20)
@@ -171,7 +172,7 @@ fn range(live: &LiveRun, rows: usize) -> (usize, usize) {
     }
 }
 
-/// The truth of each run, computed once for runs that share it.
+/// The ground truth of each run, computed once for runs that share it.
 fn truths(
     plan: &Plan,
     setting: &Setting,
@@ -195,7 +196,7 @@ fn truths(
     Ok(paths)
 }
 
-/// Takes a step, and returns its result.
+/// Runs a step, and returns its result.
 type Take<'a> = &'a dyn Fn(What, Option<f64>, &str) -> Result<Found, Failure>;
 
 fn over_time(timeline: &Timeline, take: Take<'_>) -> Result<Live, Failure> {
@@ -247,7 +248,7 @@ fn unexpected(found: &Found) -> Failure {
     ))
 }
 
-/// Lets a child process take a step, on a new copy of the index.
+/// Makes a child process run a step, on a new copy of the index.
 fn take(
     plan: &Plan,
     setting: &Setting,
@@ -255,7 +256,7 @@ fn take(
     index: &Path,
     step: &Step,
 ) -> Result<Found, Failure> {
-    /// The output of the child: the report of a job of one run.
+    /// The output of the child, which is the report of a job with one run.
     #[derive(Deserialize)]
     struct Report {
         runs: Vec<Measured>,
@@ -282,8 +283,8 @@ fn take(
         .ok_or_else(|| Failure::Failed("the stratann process of a step measured nothing".into()))
 }
 
-/// How vectors are inserted in fact. An index whose layout or metric allows no direct inserts lets
-/// them wait for a merge.
+/// The insert strategy that an index really uses. If its layout or metric allows no direct inserts,
+/// vectors wait for a merge.
 fn way(live: &LiveRun, run: &PlannedRun, stats: &stratann::Stats) -> Result<String, Failure> {
     let asked = live.update(&run.preset);
     match (&stats.direct, asked) {

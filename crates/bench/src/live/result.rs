@@ -16,7 +16,7 @@ pub enum Live {
     Breakdown(Box<BrokenDown>),
 }
 
-/// The activity in a span of time.
+/// The activity in one time span.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     /// Seconds since the start.
@@ -29,18 +29,19 @@ pub struct Span {
     pub deletes: u64,
     /// Queries that were answered.
     pub searches: u64,
-    /// Their median latency in microseconds. This and the other latencies are 0 without queries.
+    /// The median latency of the queries in microseconds. All latencies are 0 if there were no
+    /// queries.
     pub p50_us: f64,
     /// The latency that 90 % did not exceed.
     pub p90_us: f64,
     /// The latency that 99 % did not exceed.
     pub p99_us: f64,
-    /// Recall@10 of the sampled queries, against the rows live at that time; null if there were
-    /// none.
+    /// Recall@10 of the sampled queries, against the rows that were live at that time; null if no
+    /// query was sampled.
     pub recall: Option<f64>,
-    /// Resident set at the end.
+    /// Resident memory at the end of the span.
     pub rss_bytes: u64,
-    /// Bytes on storage at the end, with the unfinished files of a merge.
+    /// Bytes on storage at the end of the span, including the unfinished files of a merge.
     pub storage_bytes: u64,
     /// Pages that inserts read to find neighbours; null if vectors wait in memory.
     pub pages_read: Option<u64>,
@@ -50,7 +51,7 @@ pub struct Span {
     pub merging: bool,
     /// Whether there were rows to insert during the whole span.
     pub inserting: bool,
-    /// Whether it ended before the first insert.
+    /// Whether the span ended before the first insert.
     pub alone: bool,
 }
 
@@ -108,7 +109,7 @@ pub struct OverTime {
     pub settings: Timeline,
     /// How vectors were inserted.
     pub way: String,
-    /// Rows a second without searches and without a limit, if the rate is half of that.
+    /// Rows a second without searches and without a limit, if the target rate is half of this rate.
     pub most_a_second: Option<f64>,
     /// The target rate in rows a second; null: as many as possible.
     pub rate: Option<f64>,
@@ -120,14 +121,14 @@ pub struct OverTime {
     pub rows_out: Option<f64>,
     /// Vectors at the end.
     pub vectors: u64,
-    /// Answers that had been deleted before their search began; must be 0.
+    /// Results whose vector had been deleted before their search began; must be 0.
     pub stale: u64,
-    /// The least and the largest P50 of the windows with inserts.
+    /// The smallest and the largest P50 of the windows with inserts.
     pub p50_us: Option<[f64; 2]>,
-    /// The ratio of the largest to the least.
+    /// The ratio of the largest to the smallest P50.
     pub p50_ratio: Option<f64>,
-    /// The least and the largest P50 of the windows before the first insert, except the first
-    /// window: the variation due to the machine.
+    /// The smallest and the largest P50 of the windows before the first insert, except the first
+    /// window. They show the variation due to the machine.
     pub alone_p50_us: Option<[f64; 2]>,
     /// Peak memory.
     pub peak_rss_bytes: u64,
@@ -148,28 +149,28 @@ pub struct Inserted {
     pub rows: u64,
     /// The time until all were durable.
     pub seconds: f64,
-    /// The merge, if the way to update has one.
+    /// The merge, if the insert strategy has merges.
     pub merge: Option<Merge>,
     /// Rows a second, with the merge.
     pub inserts_a_second: f64,
-    /// Pages read to find neighbours, for each insert. This and the next two are null with a merge,
-    /// which does not count them.
+    /// Pages read to find neighbours, for each insert. This figure and the next two are null with a
+    /// merge, which does not count them.
     pub pages_read: Option<f64>,
     /// Pages written for each insert.
     pub pages_written: Option<f64>,
     /// Lists changed for each insert.
     pub lists_changed: Option<f64>,
-    /// How often old nodes of a list had to be compared with each other, for each insert.
+    /// For each insert, how often old nodes of a list had to be compared with each other.
     pub fallbacks: Option<f64>,
     /// Peak memory of the inserts and of the merge.
     pub peak_rss_bytes: u64,
-    /// Bytes on storage afterwards, with the log.
+    /// Bytes on storage after the inserts, including the log.
     pub storage_bytes: u64,
-    /// Seconds to close the index, which writes the data waiting in memory.
+    /// Seconds to close the index. The close writes the data that waits in memory.
     pub close_seconds: f64,
     /// Bytes on storage after closing.
     pub closed_bytes: u64,
-    /// Searches afterwards.
+    /// Searches after the inserts.
     pub searches: Point,
 }
 

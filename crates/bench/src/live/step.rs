@@ -1,5 +1,5 @@
-//! One measurement in a process of its own: the task of the child, and the copy of the index that
-//! it changes.
+//! One measurement in a child process: the task of the child, and the copy of the index that the
+//! child changes.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::live::{inserts, live, timeline};
 use crate::report::{IndexFacts, RunResult};
 use crate::run::Outcome;
 
-/// The environment variable with the step that a child takes, as JSON.
+/// The environment variable with the step that a child runs, as JSON.
 pub const VARIABLE: &str = "STRATANN_BENCH_STEP";
 
 /// A measurement.
@@ -27,7 +27,7 @@ pub struct Step {
     pub what: What,
     /// The folder of the copied index.
     pub folder: PathBuf,
-    /// The truth for recall.
+    /// The ground truth for recall.
     pub truth: PathBuf,
     /// Rows a second; `None`: as many as possible.
     pub rate: Option<f64>,
@@ -61,7 +61,7 @@ pub struct Task<'a> {
 }
 
 impl Step {
-    /// The step of this process; `None` if a user started it.
+    /// The step of this process; `None` if a user started the process.
     pub fn told() -> Result<Option<Step>, Failure> {
         let Some(text) = std::env::var_os(VARIABLE) else {
             return Ok(None);
@@ -74,7 +74,7 @@ impl Step {
         })
     }
 
-    /// Takes the measurement.
+    /// Runs the measurement.
     pub fn take(&self, plan: &Plan) -> Result<Outcome, Failure> {
         progress::catch_interrupts();
         let run = plan.runs.iter().find(|run| run.name == self.run);
@@ -149,7 +149,7 @@ impl Work {
         &self.0
     }
 
-    /// Copies an index, in place of an earlier copy. The copy is synced, so that its writes do not
+    /// Copies an index, and replaces an earlier copy. The copy is synced, so that its writes do not
     /// disturb the next measurement.
     pub fn copy(&self, index: &Path) -> Result<(), Failure> {
         let copy = self.0.join(INDEX);
@@ -185,13 +185,13 @@ pub fn bytes_in(folder: &Path) -> u64 {
     let bytes = entries.map(|entry| match entry.metadata() {
         Ok(facts) if facts.is_dir() => bytes_in(&entry.path()),
         Ok(facts) => facts.len(),
-        // A merge has just removed it.
+        // A merge has just removed the file.
         Err(_) => 0,
     });
     bytes.sum()
 }
 
-/// Resident bytes of this process now; 0 if `/proc` does not tell.
+/// Resident bytes of this process now; 0 if `/proc` does not report them.
 pub fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

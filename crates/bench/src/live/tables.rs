@@ -172,7 +172,7 @@ fn summary(runs: &[(&str, &OverTime)]) -> String {
         ]);
         if result.stale > 0 {
             stale += &format!(
-                "WRONG: answers of \"{name}\" had {} ids that were deleted before\n",
+                "WRONG: results of \"{name}\" had {} ids that had been deleted before the search\n",
                 result.stale
             );
         }

@@ -1,4 +1,4 @@
-//! Searches during inserts, deletes and merges. Runs in a process of its own.
+//! Measures searches during inserts, deletes and merges. This runs in a child process.
 //!
 //! ```text
 //!   inserting ── high: rows inserted so far ──┐
@@ -6,11 +6,11 @@
 //!   merging   (from time to time)             └─> each second: the work done since the last
 //! ```
 //!
-//! If the job says so, searches run alone at first, which shows how much their latency varies by
-//! itself.
+//! With the key `alone`, searches first run without changes. This shows how much their latency
+//! varies on this machine.
 //!
-//! One thread of this program calls each of them. `insert_threads` and `search_threads` are the
-//! engine's threads, and each call passes enough rows or queries to keep them busy.
+//! Each of these activities has one thread of this program. `insert_threads` and `search_threads`
+//! are threads of the engine, and each call passes enough rows or queries to keep them busy.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
@@ -37,12 +37,12 @@ use crate::measured::percentile;
 const ROWS: usize = 16;
 /// Queries of a call, for each of several searching threads. With one thread, a call has one query.
 const QUERIES: usize = 16;
-/// The duration of the measurement of the maximal insert rate.
+/// How long the maximum insert rate is measured.
 const MOST: Duration = Duration::from_secs(5);
-/// How often a thread looks whether it is to stop.
+/// The interval at which a thread checks whether it must stop.
 const NAP: Duration = Duration::from_millis(20);
 
-/// The options with which an index is opened. Changes become durable soon, as a service would want.
+/// The options with which an index is opened. Changes become durable soon, as a service needs.
 pub fn options(task: &Task<'_>, threads: usize) -> WriteOptions {
     WriteOptions {
         durability: Durability::Every(Duration::from_millis(100)),
@@ -52,7 +52,7 @@ pub fn options(task: &Task<'_>, threads: usize) -> WriteOptions {
     }
 }
 
-/// Rows of a call. At a low rate they are few, so that inserts are spread evenly.
+/// Rows of a call. At a low rate a call has few rows, so that inserts are spread evenly over time.
 fn batch(threads: usize, rate: Option<f64>) -> usize {
     let most = ROWS * threads;
     rate.map_or(most, |rate| ((rate / 20.0) as usize).clamp(1, most))
@@ -114,11 +114,11 @@ impl Progress for Interruptible {
     fn warn(&self, _message: &str) {}
 }
 
-/// The results of the searches since the last look.
+/// The results of the searches since the last record of the watch.
 #[derive(Debug, Default)]
 struct Searched {
     latencies_us: Vec<f32>,
-    /// Queries that were judged, and their correct answers.
+    /// Queries whose results were judged, and the number of their correct results.
     judged: usize,
     hits: usize,
     stale: usize,
@@ -155,7 +155,7 @@ struct Shared<'a> {
     searched: Mutex<Searched>,
 }
 
-/// Stops the other threads when its thread ends early, by an error or a panic.
+/// If its thread ends early by an error or a panic, stops the other threads.
 struct StopOthers<'a>(&'a AtomicBool);
 
 impl Drop for StopOthers<'_> {
@@ -220,7 +220,7 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Deletes the oldest rows, and leaves a minimum.
+    /// Deletes the oldest rows, but leaves a minimum number of rows.
     fn delete(&self) -> Result<(), Failure> {
         let leave = (self.timeline.built / 20).max(10 * K);
         let mut row = 0;
@@ -248,7 +248,7 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Searches the queries one after the other, again and again.
+    /// Searches for all queries, and repeats until the end.
     fn search(&self) -> Result<(), Failure> {
         let threads = self.timeline.search_threads;
         let options = SearchOptions {
@@ -256,7 +256,7 @@ impl Shared<'_> {
             list: self.timeline.list,
             threads,
             in_flight: Some(1),
-            // Recall is computed from distances.
+            // Distances are exact, since recall is computed from them.
             exact: true,
             ..SearchOptions::default()
         };
@@ -314,7 +314,7 @@ struct Ends {
     rows: usize,
 }
 
-/// A span that is not complete.
+/// A span that has not ended.
 #[derive(Debug, Default)]
 struct Making {
     from: Mark,
@@ -323,7 +323,7 @@ struct Making {
 }
 
 impl Making {
-    /// The span until `to`, which ends there; the next one begins.
+    /// Ends the span at `to`, returns it, and begins the next span.
     fn end(&mut self, to: Mark, storage_bytes: u64, ends: Ends, pages: (u64, u64)) -> Span {
         let mut made = std::mem::take(self);
         self.from = to;
@@ -376,7 +376,7 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
         searched: Mutex::default(),
     };
     let measured = std::thread::scope(|scope| {
-        // In any case the threads end, and with them the scope.
+        // The threads end in any case, and then the scope ends.
         let _stop = StopOthers(&shared.stop);
         let threads = [
             started(scope, || shared.guarded(Shared::insert))?,
@@ -397,8 +397,8 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
                 .is_some_and(|(_, merge)| merge.is_finished())
                 && let Some(merge) = merging.take()
             {
-                // The vectors that were waiting at the last look may have been merged just now, so
-                // the next look decides.
+                // The vectors that were waiting at the last record may have been merged just now,
+                // so the next record decides.
                 watch.merges.push(joined(merge)?);
             } else if merging.is_none() && watch.merge_is_due() && !watch.is_over() {
                 let merge = started(scope, || live.compact(&Interruptible))?;
@@ -468,7 +468,7 @@ fn panicked() -> Failure {
     Failure::Failed("a thread of the benchmark panicked; its message is above".into())
 }
 
-/// The least and the largest P50 of windows.
+/// The smallest and the largest P50 of windows.
 fn extremes<'a>(windows: impl Iterator<Item = &'a Span> + Clone) -> Option<[f64; 2]> {
     let searched = windows.filter(|window| window.searches > 0);
     let p50s = searched.map(|window| window.p50_us);
@@ -534,8 +534,9 @@ impl<'a> Watch<'a> {
     /// Ends a second, and perhaps a window.
     fn look(&mut self, merging: bool) {
         let shared = self.shared;
-        // The order matters: a row deleted by then had been inserted. A row inserted by then was so
-        // before the recorded time, and is waiting for a merge or was merged.
+        // The order of these reads matters. A row that counts as deleted also counts as inserted. A
+        // row that counts as inserted was inserted before the recorded time, and waits for a merge
+        // or was merged.
         let low = shared.low.load(Acquire);
         let high = shared.high.load(Acquire);
         let stats = shared.live.stats();
@@ -584,7 +585,7 @@ impl<'a> Watch<'a> {
         }
         self.seconds.push(second);
         let (done, all) = (self.seconds.len(), self.all());
-        // A remainder shorter than a window is dropped, unless there is no other window.
+        // A last window that is too short is dropped, unless it is the only window.
         let whole = done.is_multiple_of(shared.timeline.window);
         if whole || (done == all && self.windows.is_empty()) {
             let pages = std::mem::take(&mut self.window_pages);

@@ -1,10 +1,10 @@
-//! Recall while rows come and go.
+//! Computes recall while rows are inserted and deleted.
 //!
-//! The live rows are always a range: the oldest are deleted, and the next ones are inserted. So the
-//! exact neighbours at any time can be computed in advance. They are the nearest among all rows of
-//! the base, less the rows that are not live then. This needs a multiple of k neighbours for each
-//! query. It costs one brute-force search before the clock starts, and almost nothing during the
-//! measurement.
+//! The live rows are always a range of the base: the oldest rows are deleted, and the next rows are
+//! inserted. So the exact neighbours at any time can be computed in advance. They are the nearest
+//! rows of the whole base, without the rows that are not live at that time. For this, the ground
+//! truth needs a multiple of k neighbours per query. It costs one brute-force search before the
+//! clock starts, and almost nothing during the measurement.
 
 use std::ops::Range;
 use std::path::Path;
@@ -15,9 +15,9 @@ use stratann_terminal::failure::Failure;
 
 use crate::live::keys::K;
 
-/// The most queries whose answers are judged.
+/// The maximum number of queries whose results are judged.
 const SAMPLE: usize = 1_000;
-/// How much an answer's distance may exceed the k-th true one, relative to it, since the order of
+/// By which share the distance of a result may exceed the true k-th distance, since the order of
 /// summation may differ.
 const TOLERANCE: f32 = 1e-6;
 
@@ -64,18 +64,18 @@ pub struct Truth {
     nearest: GroundTruth,
 }
 
-/// The judgement of a query's answers.
+/// The judgement of the results of a query.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Judged {
-    /// Answers among the k nearest.
+    /// Results among the k nearest.
     pub hits: usize,
-    /// Wrong answers: deleted before the search, or never inserted.
+    /// Wrong results: rows that were deleted before the search, or never inserted.
     pub stale: usize,
 }
 
 impl Truth {
-    /// Computes the truth and writes it to a file. `least`: the fewest rows that are live at a
-    /// time.
+    /// Computes the ground truth and writes it to a file. `least` is the minimum number of rows
+    /// that are live at the same time.
     pub fn write(
         path: &Path,
         base: &FirstRows<'_>,
@@ -90,8 +90,8 @@ impl Truth {
         }
         let rows = sample.len() / queries.row_bytes();
         let sample = Matrix::new(sample, rows, queries.dim(), queries.element())?;
-        // With rows in random order, the k nearest live ones would be among the k * rows / least
-        // nearest. Several times that is always enough.
+        // If rows have a random order, the k nearest live rows are among about k * rows / least
+        // nearest rows. Several times this number leaves a margin for other orders.
         let all = base.rows == least;
         let enough = match all {
             true => K,
@@ -116,9 +116,9 @@ impl Truth {
         self.nearest.queries
     }
 
-    /// Judges the answers to a query. `live`: rows that were there during the whole search;
-    /// `perhaps`: rows that were there for a part of it. `None`: the query is not in the sample, or
-    /// too few of its nearest rows are live.
+    /// Judges the results of a query. `live` are the rows that were live during the whole search,
+    /// and `perhaps` the rows that were live for a part of it. Returns `None` if the query is not
+    /// in the sample, or if too few of its nearest rows are live.
     pub fn judge(
         &self,
         query: usize,

@@ -13,16 +13,16 @@ use crate::names;
 #[derive(Debug, Args)]
 #[command(after_help = files_and_sizes())]
 pub struct AdviseArguments {
-    /// A file of vectors like the vectors of the collection
+    /// A file of vectors that represent the collection
     pub base: PathBuf,
 
-    /// A file of queries like future ones. Without it, vectors of the file are the queries, which
-    /// may be harder to find
+    /// A file of queries that resemble future ones [default: vectors of BASE. Their neighbours may
+    /// be harder to find than the neighbours of real queries]
     #[arg(long, value_name = "FILE")]
     pub queries: Option<PathBuf>,
 
-    /// The device from which searches will read the index: ssd, rdma, cxl, nvm, as the paper on
-    /// second-tier memory measured them, or dram
+    /// The device from which searches will read the index: dram, or ssd, rdma, cxl or nvm as
+    /// measured in the paper on second-tier memory
     #[arg(long, value_name = "DEVICE", value_parser = device, default_value = "ssd")]
     pub device: Device,
 
@@ -30,43 +30,44 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "N", value_parser = count)]
     pub rows: Option<u64>,
 
-    /// The recall that searches need
+    /// The recall that searches must reach
     #[arg(long, value_name = "R", default_value_t = 0.95)]
     pub recall: f64,
 
-    /// Neighbours to find for each query
+    /// The number of neighbours to find for each query
     #[arg(short = 'k', long = "k", default_value_t = 10, value_name = "K", value_parser = at_least_one)]
     pub k: usize,
 
-    /// The measure of distance
+    /// The metric that measures distances
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
-    /// Memory that searches will have [default: no limit]
+    /// The memory that searches will have [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Most bytes of the index on storage [default: no limit]
+    /// The maximum size of the index on storage [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub space: Option<u64>,
 
-    /// Queries in flight on each thread
+    /// The number of queries in flight on each thread
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
     pub in_flight: usize,
 
-    /// Most vectors of the file to build small indexes of
+    /// The maximum number of vectors of the file in each trial index
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = at_least_one)]
     pub sample: usize,
 
-    /// The folder for small indexes [default: the folder of temporary files]
+    /// The folder in which `advise` builds its trial indexes, and removes them [default: the folder
+    /// of temporary files]
     #[arg(long, value_name = "FOLDER")]
     pub scratch: Option<PathBuf>,
 
-    /// Threads [default: one for each core]
+    /// The number of threads [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Prints one JSON object a line for each candidate, the best first
+    /// Prints one JSON line per candidate preset, the best first
     #[arg(long)]
     pub json: bool,
 }

@@ -15,11 +15,11 @@ pub struct CreateArguments {
     /// The index: a directory that the command creates
     pub index: PathBuf,
 
-    /// Number of elements of each vector
+    /// The number of elements of each vector
     #[arg(short, long, value_name = "N", value_parser = at_least_one, visible_alias = "dim")]
     pub dimension: usize,
 
-    /// Element type of the vectors; numpy's names are accepted too
+    /// The element type of the vectors, by a name below or by numpy's name
     #[arg(long, value_name = "TYPE", value_parser = names::element(), default_value = "f32",
           visible_aliases = ["element", "data-type"])]
     pub dtype: Element,
@@ -30,15 +30,17 @@ pub struct CreateArguments {
     #[command(flatten)]
     pub places: PlaceArguments,
 
-    /// Replaces an index that exists already
+    /// Replaces the index if it exists already
     #[arg(long)]
     pub overwrite: bool,
 
-    /// Leaves an existing index unchanged, if it has this dimension, element type and metric
+    /// If the index exists and has this dimension, element type and metric, leaves it unchanged
+    /// instead of failing
     #[arg(long, conflicts_with = "overwrite")]
     pub exist_ok: bool,
 
-    /// Prints the report as one JSON object, with there_already true if the index existed
+    /// Prints the report as one JSON object. Its key there_already is true if the index existed
+    /// before
     #[arg(long)]
     pub json: bool,
 }

@@ -15,46 +15,47 @@ use stratann_terminal::size;
 /// The addresses of a server, and its reports about itself.
 #[derive(Debug, Args)]
 pub struct ListenArguments {
-    /// Listens at this path too, for processes of this user on this machine, through rings in
-    /// shared memory (shm:PATH)
+    /// Also listens at this path, for processes of the same user on this machine. They connect to
+    /// shm:PATH, and use rings in shared memory
     #[arg(long, value_name = "PATH")]
     pub ring: Option<PathBuf>,
 
-    /// Listens through UCX too (ucx:HOST:PORT; for files remote:ucx:HOST:PORT/name), which uses
-    /// RDMA if the machine has a card. The traffic is not encrypted, and UCX checks no secret. Use
-    /// it only among machines that trust each other. The greetings, which go over TCP, need a
-    /// secret: on loopback the user's own, if no other is given. Needs a build with `--features
-    /// ucx`, and the library
+    /// Also listens through UCX, which uses RDMA if the machine has a card for it. Clients connect
+    /// to ucx:HOST:PORT, or for files to remote:ucx:HOST:PORT/name. UCX neither encrypts the
+    /// traffic nor checks a secret: use it only among machines that trust each other. The handshake
+    /// over TCP does check the secret; on loopback, the user's own secret is used if none is given.
+    /// Needs a build with `--features ucx`, and the UCX library
     #[arg(long, conflicts_with = "tls_certificate")]
     pub ucx: bool,
 
-    /// The file of the secret, in place of the file that STRATANN_SECRET_FILE names
+    /// The file of the secret that clients and servers share, instead of the file that
+    /// STRATANN_SECRET_FILE names
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 
-    /// Encrypts the traffic, with this certificate of the server, PEM
+    /// Encrypts the traffic with TLS. FILE is the certificate of this server, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_certificate: Option<PathBuf>,
 
-    /// The certificate's private key, PEM
+    /// The private key of the certificate of --tls-certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_key: Option<PathBuf>,
 
-    /// Most clients at the same time
+    /// The maximum number of clients at the same time
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
     pub clients: usize,
 
-    /// Reports at this address whether the server can work (/health), and its counters (/metrics,
-    /// for Prometheus)
+    /// Serves HTTP at this address: /health reports whether the server can work, and /metrics has
+    /// its counters, for Prometheus
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     pub http: Option<String>,
 
-    /// Logs one JSON object a line: time, level, target, message
+    /// Writes each log message as one JSON line, with time, level, target and message
     #[arg(long)]
     pub log_json: bool,
 
-    /// A file (TOML) with any of these options, by their long names: `listen = "127.0.0.1:7711"`.
-    /// An option on the command line takes precedence
+    /// A TOML file of options of this command, by their long names, such as `listen =
+    /// "127.0.0.1:7711"`. An option on the command line takes precedence over the file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -62,8 +63,8 @@ pub struct ListenArguments {
 /// How the process reaches other servers.
 #[derive(Debug, Args)]
 pub struct ReachArguments {
-    /// Encrypts connections to other servers, and verifies these servers by the certificates in the
-    /// file that STRATANN_TLS_CA names
+    /// Encrypts connections to servers with TLS, and verifies the servers by the certificates in
+    /// the file that STRATANN_TLS_CA names
     #[arg(long)]
     pub tls: bool,
 }
@@ -72,25 +73,25 @@ pub struct ReachArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct StorageServerArguments {
-    /// The index, of the preset distvs
+    /// The index directory; its preset is distvs
     pub index: PathBuf,
 
-    /// The address to listen on; port 0 takes any free port. Addresses other than loopback need a
-    /// secret
+    /// The address to listen on; port 0 means any free port. An address other than loopback needs a
+    /// secret (--secret-file)
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7702", value_parser = host_and_port)]
     pub listen: String,
 
-    /// Threads that rank candidates
+    /// The number of threads that re-rank candidates
     #[arg(short = 'T', long, value_name = "N", default_value_t = 2, value_parser = threads)]
     pub threads: usize,
 
-    /// How pages are read from storage
+    /// The interface for reading pages from storage
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoName,
 
-    /// Takes upserts and deletes through compute servers. No other process may change the index
-    /// meanwhile. Changes are durable in the log, and are merged when a merge is due. Memory
-    /// servers with --follow then load the merged index
+    /// Accepts upserts and deletes from compute servers. While this server runs, no other process
+    /// may change the index. The server writes changes durably to the log of the index, and merges
+    /// them when a merge is due. Memory servers with --follow then load the merged index
     #[arg(long)]
     pub changes: bool,
 
@@ -101,54 +102,56 @@ pub struct StorageServerArguments {
 /// How a compute server searches.
 #[derive(Debug, Args)]
 pub struct ComputeArguments {
-    /// Threads that search [default: one for each core]
+    /// The number of threads that search [default: one for each core]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
 
-    /// Queries in flight on each thread (DistVS §4.1)
+    /// The number of queries in flight on each thread (DistVS §4.1)
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = in_flight)]
     pub in_flight: usize,
 
-    /// Candidates by codes of high precision (D_high), for queries whose client names no number.
-    /// --low-list times as many are kept by codes of low precision, and half as many are re-ranked
+    /// D_high: the length of the candidate list by high codes, for queries whose client gives no
+    /// length. The list by low codes is --low-list times as long. Half as many candidates as D_high
+    /// are re-ranked
     #[arg(short = 'l', long, value_name = "L", default_value_t = 80, value_parser = list_size)]
     pub list: usize,
 
-    /// Nodes to visit in each round, for queries whose client names no number
+    /// The number of nodes that a search visits in each round, for queries whose client gives no
+    /// number
     #[arg(short = 'W', long, value_name = "W", default_value_t = 8, value_parser = beam)]
     pub beam: usize,
 
-    /// The share of the candidates by low codes that each round ranks by high codes
+    /// The share of the candidate list by low codes that each round ranks by high codes
     #[arg(long, value_name = "F", default_value_t = 0.2, value_parser = refinement)]
     pub refine: f64,
 
-    /// The longest list of candidates by low codes, as a multiple of --list
+    /// The maximum length of the candidate list by low codes, as a multiple of --list
     #[arg(long, value_name = "F", default_value_t = 3.0, value_parser = low_list)]
     pub low_list: f64,
 
-    /// Nodes that are compared first by their low codes. The search begins near the nearest of
-    /// them; with 0 at the graph's entry node, as in DistVS
+    /// The number of nodes whose low codes a search compares first. The search starts near the
+    /// nearest of these nodes. With 0, it starts at the graph's entry node, as in DistVS
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = seeds)]
     pub seeds: usize,
 
-    /// Memory for codes of low precision. If all codes need more, the codes of the nodes with the
-    /// fewest incoming links stay at the memory server, which estimates distances by them (DistVS
-    /// §3.3) [default: enough for all codes]
+    /// The memory for low codes. If it is too small for all low codes, the nodes with the fewest
+    /// incoming links have theirs at the memory server, which then estimates the distances (DistVS
+    /// §3.3) [default: enough for all low codes]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub low_memory: Option<u64>,
 
-    /// Connections to the memory server, at most as many as threads. Each takes one thread of the
-    /// memory server [default: one for each four threads]
+    /// The number of connections to the memory server, at most one per thread. Each connection
+    /// takes one thread of the memory server [default: one for every four threads]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub connections: Option<usize>,
 
-    /// Most queries that wait for a thread
+    /// The maximum number of queries that wait for a thread
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one)]
     pub waiting: usize,
 
-    /// Sends each message separately, for comparison. By default messages are sent together (DistVS
-    /// §4.2). A memory server has this option for its own messages. A storage server always sends
-    /// answers together that wait for the same connection
+    /// Sends each message to another server separately, for comparison. By default, messages that
+    /// wait for the same server are sent together (DistVS §4.2). For its answers, a memory server
+    /// has its own --no-batch. A storage server always sends waiting answers together
     #[arg(long)]
     pub no_batch: bool,
 }
@@ -157,20 +160,21 @@ pub struct ComputeArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct ComputeServerArguments {
-    /// The memory server: host:port, shm:PATH, or ucx:host:port
+    /// The address of the memory server: host:port, shm:PATH, or ucx:host:port
     #[arg(long, value_name = "SERVER", value_parser = server)]
     pub memory: String,
 
-    /// The storage server: host:port, shm:PATH, or ucx:host:port
+    /// The address of the storage server: host:port, shm:PATH, or ucx:host:port
     #[arg(long, value_name = "SERVER", required_unless_present = "index", value_parser = server)]
     pub storage: Option<String>,
 
-    /// Re-ranks in this process, with the vectors of this index, in place of a storage server
+    /// Re-ranks in the compute server itself, with the vectors of this index, instead of in a
+    /// storage server
     #[arg(long, value_name = "INDEX", conflicts_with = "storage")]
     pub index: Option<PathBuf>,
 
-    /// The address to listen on; port 0 takes any free port. Addresses other than loopback need a
-    /// secret
+    /// The address to listen on; port 0 means any free port. An address other than loopback needs a
+    /// secret (--secret-file)
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7710", value_parser = host_and_port)]
     pub listen: String,
 
@@ -189,10 +193,10 @@ pub struct ComputeServerArguments {
 pub enum ClusterCommand {
     /// Starts all servers of an index on this machine, in one process
     Up(UpArguments),
-    /// Searches through compute servers
+    /// Searches an index through compute servers
     Search(ClusterSearchArguments),
-    /// Inserts vectors through compute servers, or replaces the vectors with their ids, as
-    /// `stratann insert --upsert` does
+    /// Inserts vectors through compute servers. If an id is in the index, its vector is replaced,
+    /// as by `stratann insert --upsert`
     #[command(visible_alias = "insert")]
     Upsert(ClusterUpsertArguments),
     /// Deletes vectors through compute servers
@@ -203,19 +207,21 @@ pub enum ClusterCommand {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct UpArguments {
-    /// The index, of the preset distvs
+    /// The index directory; its preset is distvs
     pub index: PathBuf,
 
-    /// Number of compute servers
+    /// The number of compute servers
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = servers)]
     pub servers: usize,
 
-    /// The address of the first compute server. The others listen on the next ports
+    /// The address of the first compute server. Each further compute server listens on the next
+    /// port
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7710", value_parser = address)]
     pub listen: SocketAddr,
 
-    /// Takes upserts and deletes. No other process may change the index meanwhile. Changes are
-    /// durable in the log, and are merged when a merge is due
+    /// Accepts upserts and deletes. While the servers run, no other process may change the index.
+    /// The servers write changes durably to the log of the index, and merge them when a merge is
+    /// due
     #[arg(long)]
     pub changes: bool,
 
@@ -229,11 +235,13 @@ pub struct UpArguments {
 /// How a client reaches compute servers to change an index.
 #[derive(Debug, Args)]
 pub struct ClusterChangeArguments {
-    /// The file of the secret, in place of the file that STRATANN_SECRET_FILE names
+    /// The file of the secret that clients and servers share, instead of the file that
+    /// STRATANN_SECRET_FILE names
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 
-    /// Time limit of each part of the change. Connecting to the servers may take as long once
+    /// The time limit of each request of the change. Before the first request, connecting to the
+    /// servers may take up to this time too
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, allow_negative_numbers = true)]
     pub deadline: Duration,
 
@@ -249,14 +257,14 @@ pub struct ClusterChangeArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = IDS)]
 pub struct ClusterUpsertArguments {
-    /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them
+    /// Compute servers, separated by commas. Each is host:port, shm:PATH or ucx:host:port
     #[arg(value_parser = server_list)]
     pub servers: ServerList,
 
     /// The file of vectors to insert
     pub vectors: PathBuf,
 
-    /// The id of each vector. If an id is in the index, its vector is replaced
+    /// A file with the id of each vector. If an id is in the index, its vector is replaced
     #[arg(long, value_name = "FILE")]
     pub ids: PathBuf,
 
@@ -268,7 +276,7 @@ pub struct ClusterUpsertArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = IDS)]
 pub struct ClusterDeleteArguments {
-    /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them
+    /// Compute servers, separated by commas. Each is host:port, shm:PATH or ucx:host:port
     #[arg(value_parser = server_list)]
     pub servers: ServerList,
 
@@ -284,25 +292,26 @@ pub struct ClusterDeleteArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct ClusterSearchArguments {
-    /// Compute servers, host:port, shm:PATH or ucx:host:port, with commas between them. Queries go
-    /// to the first one. If it cannot be reached, does not answer, or waits for its own servers,
-    /// they go to the next
+    /// Compute servers, separated by commas. Each is host:port, shm:PATH or ucx:host:port.
+    /// Queries go to the first server. If it is unreachable, does not answer, or waits for its own
+    /// servers, queries go to the next one
     #[arg(value_parser = server_list)]
     pub servers: ServerList,
 
-    /// The file of queries
+    /// The file of query vectors
     pub queries: PathBuf,
 
-    /// Answers for each query
+    /// The number of neighbours to find for each query
     #[arg(short, long, default_value_t = 10, value_parser = at_least_one)]
     pub k: usize,
 
-    /// Candidates by codes of high precision. Several values, for example 40,80, are measured in
-    /// turn [default: the server's]
+    /// The length of the candidate list by high codes. Several values, for example 40,80, are
+    /// measured one after the other [default: the --list of the compute server]
     #[arg(short = 'l', long, value_name = "L", value_delimiter = ',', value_parser = list_size)]
     pub list: Vec<usize>,
 
-    /// Nodes to visit in each round [default: the server's]
+    /// The number of nodes that a search visits in each round [default: the --beam of the compute
+    /// server]
     #[arg(short = 'W', long, value_name = "W", value_parser = beam)]
     pub beam: Option<usize>,
 
@@ -310,24 +319,26 @@ pub struct ClusterSearchArguments {
     #[arg(long, value_name = "FILE")]
     pub truth: Option<PathBuf>,
 
-    /// Writes the ids and distances of answers in the ground-truth format, or the ids alone as
-    /// .npy. Distances are exact
+    /// Writes the ids and distances of results to this file in the ground-truth format. A .npy file
+    /// gets only the ids. Distances are exact
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 
-    /// Replaces the file of --out
+    /// Replaces the file of --out if it exists
     #[arg(long, requires = "out")]
     pub overwrite: bool,
 
-    /// The file of the secret, in place of the file that STRATANN_SECRET_FILE names
+    /// The file of the secret that clients and servers share, instead of the file that
+    /// STRATANN_SECRET_FILE names
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 
-    /// Queries in flight
+    /// The number of queries in flight
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = in_flight)]
     pub in_flight: usize,
 
-    /// Time limit of a query. Connecting to the servers may take as long once
+    /// The time limit of each query. Before the first query, connecting to the servers may take up
+    /// to this time too
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
     pub deadline: Duration,
 
@@ -349,7 +360,8 @@ pub(super) fn host_and_port(text: &str) -> Result<String, String> {
     }
 }
 
-/// Servers as clients name them. All are in one argument, so that the next argument is no server.
+/// The names of servers, as a client types them. One argument has all of them, so the next argument
+/// is no server.
 #[derive(Clone, Debug)]
 pub struct ServerList(pub Vec<String>);
 

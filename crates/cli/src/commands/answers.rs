@@ -1,5 +1,5 @@
-//! The common part of `search` and `cluster search`: checks of list sizes, ground truth, and the
-//! file of answers.
+//! The common part of `search` and `cluster search`: checks of list sizes, the ground truth, and
+//! the printed and written results.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use stratann_terminal::failure::Failure;
 use stratann_terminal::output::{self, Output};
 use stratann_terminal::table::Table;
 
-/// Refuses a file of answers that exists, or that would have to hold several measurements.
-/// `options`: for each option, its name, a word for its values, and their number.
+/// Refuses `--out` if its file exists, or if an option has several values. `options` has for each
+/// option its name, a word for one value, and the number of values.
 pub fn check_out(
     out: Option<&Path>,
     overwrite: bool,
@@ -23,17 +23,17 @@ pub fn check_out(
     output::refuse(out, overwrite)
 }
 
-/// Refuses several measurements, since `taker` takes the answers of one.
+/// Refuses an option with several values, since `taker` takes the results of a single value.
 pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Failure> {
     match options.iter().find(|(_, _, values)| *values > 1) {
         None => Ok(()),
         Some((option, what, values)) => Err(Failure::Wrong(format!(
-            "{option} has {values} values; {taker} takes the answers of one {what}. Give one"
+            "{option} has {values} values; {taker} takes the results of one {what}. Give one value"
         ))),
     }
 }
 
-/// The answers of a query as a line of JSON, fewer than k if there are no more.
+/// The results of a query as a line of JSON. They are fewer than k if the search found fewer.
 #[derive(Serialize)]
 struct Answers<'a> {
     query: usize,
@@ -70,7 +70,8 @@ pub fn print(
                 distance.to_string(),
             ]);
         }
-        // Printed in parts, since a table of all rows would take more memory than the answers.
+        // The results are printed as several tables, since one table would take more memory than
+        // the results.
         if (query + 1).is_multiple_of(PRINTED) {
             output.text(table.render())?;
             table = Table::new(&["query", "rank", "id", "distance"]);
@@ -82,15 +83,15 @@ pub fn print(
     Ok(())
 }
 
-/// Queries in one table of answers, after which another table begins.
+/// The number of queries whose results are in one table.
 const PRINTED: usize = 1_000;
 
-/// Refuses a list that is too short for the answers.
+/// Refuses a list size below k.
 pub fn check_lists(lists: &[usize], k: usize) -> Result<(), Failure> {
     match lists.iter().find(|list| **list < k) {
         None => Ok(()),
         Some(list) => Err(Failure::Wrong(format!(
-            "--list {list} is smaller than k = {k}; a search returns the k best of its list. Give a list of at least {k}"
+            "--list {list} is smaller than k = {k}; a search returns the k best candidates of its list. Give a list size of at least {k}"
         ))),
     }
 }

@@ -38,7 +38,7 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
             )));
         }
     }
-    // Before the long work, so that a typing error here does not cost it.
+    // These files are read before the measurements, so that a wrong path fails at once.
     let mut others = Vec::new();
     for path in &arguments.with {
         others.extend(report::read_others(path)?);

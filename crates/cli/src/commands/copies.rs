@@ -18,12 +18,12 @@ struct Listed<'a> {
     state: &'static str,
 }
 
-/// Lists the copies at places, and removes unused ones if requested.
+/// Lists the copies at the given places. With `--remove`, removes the copies that no process uses.
 pub fn run(arguments: &CopiesArguments) -> Result<(), Failure> {
     let places = arguments.places.all()?;
     if places.is_empty() {
         return Err(Failure::Wrong(
-            "--place is missing. Name the place to look at, for example --place topology=mapped:/dev/shm/x".to_owned(),
+            "--place is missing. Name the tier that has the copies, for example --place topology=mapped:/dev/shm/x".to_owned(),
         ));
     }
     let index = arguments.index.as_deref();
@@ -61,7 +61,7 @@ fn state(found: &Copies) -> &'static str {
     match found.current {
         Some(true) => "current",
         Some(false) => "another",
-        // No index was named to compare them with, or it is gone.
+        // The copies cannot be compared with their index: it was not named, or no longer exists.
         None => "unknown",
     }
 }

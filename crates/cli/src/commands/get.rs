@@ -15,14 +15,14 @@ use stratann_terminal::table::facts;
 use crate::args::GetArguments;
 use crate::ids;
 
-/// Vectors of one look-up.
+/// The number of vectors of one look-up.
 const BATCH: usize = 1 << 12;
-/// Elements of a vector that are printed unless all are requested.
+/// The number of elements that are printed of each vector. `--json` prints all.
 const ELEMENTS: usize = 8;
-/// Missing ids that are listed by name.
+/// The number of missing ids that an error names.
 const NAMED: usize = 10;
 
-/// Prints or writes the vectors of ids.
+/// Prints the requested vectors, or writes them to a file.
 pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
     if let Some(out) = &arguments.out {
         output::refuse(out, arguments.overwrite)?;
@@ -47,7 +47,7 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
         };
         if ids.is_empty() {
             return Err(Failure::Failed(format!(
-                "{}: none of these ids is in the index. Nothing was written",
+                "{}: the index has none of the requested vectors. Nothing was written",
                 arguments.index.display()
             )));
         }
@@ -126,7 +126,7 @@ fn all(index: &Index, arguments: &GetArguments) -> Result<Vec<u64>, Error> {
     }
 }
 
-/// The ids among `asked` that are in an index. The others are appended to `missing`.
+/// The ids among `asked` that are in an index. The function appends the missing ids to `missing`.
 fn there(index: &Index, asked: &[u64], missing: &mut Vec<u64>) -> Result<Vec<u64>, Error> {
     let mut ids = Vec::with_capacity(asked.len());
     for &id in asked {
@@ -184,7 +184,8 @@ fn print(
                             "the attributes of id {id} cannot be printed as JSON: {error}"
                         ))
                     })?,
-                // Unchanged, since its numbers may exceed every numeric type of a program.
+                // The text of the payload is printed unchanged, since its numbers may exceed every
+                // numeric type.
                 payload: row
                     .payload
                     .map(RawValue::from_string)

@@ -8,7 +8,7 @@ use stratann_terminal::size;
 use super::servers::{self, listening, refused};
 use crate::args::MemoryServerArguments;
 
-/// Serves until it is killed. Files in a folder survive that.
+/// Serves until the process is killed. Files in a folder outlive the process.
 pub fn run(arguments: &MemoryServerArguments, quiet: bool) -> Result<(), Failure> {
     if let Some(index) = &arguments.index {
         return servers::memory(arguments, index, quiet);
@@ -25,14 +25,14 @@ pub fn run(arguments: &MemoryServerArguments, quiet: bool) -> Result<(), Failure
     };
     let store = store.map_err(|error| refused(error.into()))?;
     let options = listening(&arguments.listen, &arguments.server)?;
-    // On loopback it has at least the user's own secret. On other addresses it does not start
-    // without one.
+    // On loopback, the server has at least the user's own secret. At other addresses, it does not
+    // start without a secret.
     let how = match &options.certificate {
         Some(_) => "with a secret and TLS",
         None => "with a secret, not encrypted",
     };
     let running = Running::start(store, options).map_err(refused)?;
-    // The lock of the output ends before the wait, so that readers see the line now.
+    // The output is flushed and unlocked before the wait, so that readers see the line at once.
     let mut output = Output::lock();
     output.line(format!(
         "listening on {} {how}, {} of {} free",

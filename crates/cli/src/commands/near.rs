@@ -1,5 +1,6 @@
-//! Searches by a distance, `stratann search INDEX QUERIES --within DISTANCE`, or by ids of the
-//! index, `stratann search INDEX --like ID,..`. The answers are printed.
+//! Searches for all vectors within a distance, `stratann search INDEX QUERIES --within DISTANCE`,
+//! or for vectors near to vectors of the index, `stratann search INDEX --like ID,..`. The results
+//! are printed.
 
 use serde::Serialize;
 use stratann::{
@@ -26,16 +27,16 @@ struct Page<'a> {
     query: usize,
     ids: &'a [u64],
     distances: &'a [f32],
-    /// Whether no vector nearer than the last one can be missing.
+    /// Whether the search cannot have missed a vector that is nearer than the last one of the page.
     complete: bool,
 }
 
-/// Searches by the arguments, and prints the answers.
+/// Searches as the arguments say, and prints the results.
 pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
     let paths = Target::paths(arguments);
     if paths.len() != 1 {
         return Err(Failure::Wrong(format!(
-            "--within and --like search one index, and {} are given. Search each separately",
+            "--within and --like search one index, and {} indexes are given. Search each separately",
             paths.len()
         )));
     }
@@ -55,7 +56,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
     };
     let Target::One(index) = &target else {
         return Err(Failure::Wrong(
-            "--within and --like search one index. Give one".into(),
+            "--within and --like search one index. Give one index".into(),
         ));
     };
     let mut output = Output::lock();
@@ -120,7 +121,7 @@ fn asked(index: &Index, arguments: &SearchArguments) -> Result<Vec<Asked>, Failu
     .collect()
 }
 
-/// Prints all pages of a range search. Only one is in memory at a time.
+/// Prints all pages of a range search. One page is in memory at a time.
 fn print_range(
     output: &mut Output,
     (index, arguments): (&Index, &SearchArguments),
@@ -165,7 +166,7 @@ fn print_page(
     }
     if page.next.is_none() && !page.complete {
         output.line(format!(
-            "query {query}: a search of a graph or of clusters may miss some vectors within the distance. A larger --list finds more"
+            "query {query}: some vectors within the distance may be missing, since searches of a graph or of clusters are approximate. A larger --list finds more"
         ))?;
     }
     Ok(())

@@ -39,7 +39,7 @@ pub fn run(arguments: &RepairArguments, quiet: bool) -> Result<(), Failure> {
         lines.push(("repaired", format!("in {}", size::seconds(report.seconds))));
     } else {
         lines.push(("vectors", size::count(report.vectors)));
-        lines.push(("repaired", "nothing: the index is whole".into()));
+        lines.push(("repaired", "nothing: the index has no damage".into()));
     }
     output.text(facts(&lines))?;
     if !report.lost.is_empty() {

@@ -15,7 +15,7 @@ use super::target::Target;
 use super::{answers, near};
 use crate::args::{SearchArguments, threads_or_cores};
 
-/// How often an index is opened again because another process changes it.
+/// How often a search opens an index again because another process has changed it.
 const MOST_OPENINGS: usize = 20;
 
 /// A search that can run at any list size.
@@ -36,13 +36,13 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
     }
     if arguments.indexes().is_empty() {
         return Err(Failure::Wrong(format!(
-            "<QUERIES> is missing. After the index {} give the file of query vectors",
+            "<QUERIES> is missing. Give the file of query vectors after the index {}",
             arguments.queries().display()
         )));
     }
     if arguments.queries().is_dir() {
         return Err(Failure::Wrong(format!(
-            "{} is a directory, and takes the place of the query vectors. Give the index first, and the file of query vectors last",
+            "{} is a directory; the last argument is the file of query vectors. Give index directories first, and this file last",
             arguments.queries().display()
         )));
     }
@@ -90,8 +90,8 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
             for list in lists {
                 let (measured, results) = searcher.measure(width(*list))?;
                 printer.add(measured, searcher.target.live_recall()?)?;
-                // The answers of earlier list sizes are freed, since the next search may need the
-                // memory.
+                // The results of earlier list sizes are dropped, since the next search may need
+                // their memory.
                 last = keeps.then_some(results);
             }
             last
@@ -127,7 +127,7 @@ impl Searcher<'_> {
         )?;
         if arguments.watch_recall.is_some() && arguments.k > bounds::MOST_WATCHED_K {
             return Err(Failure::Wrong(format!(
-                "-k {} is too large for --watch-recall; recall is sampled of searches with at most {} answers. Lower -k, or leave out --watch-recall",
+                "-k {} is too large for --watch-recall; it measures searches for at most {} neighbours. Lower -k, or leave out --watch-recall",
                 arguments.k,
                 bounds::MOST_WATCHED_K
             )));
@@ -153,8 +153,8 @@ impl Searcher<'_> {
         })
     }
 
-    /// Searches. If another process changes the index meanwhile and has reused pages that this
-    /// handle knows, opens the index again and repeats.
+    /// Searches. If another process has changed the index, and has reused pages that this handle
+    /// refers to, the function opens the index again and repeats the search.
     fn search(&mut self, options: &SearchOptions) -> Result<SearchResults, Failure> {
         for _ in 0..MOST_OPENINGS {
             let found = self
@@ -250,9 +250,9 @@ impl Searcher<'_> {
         }
     }
 
-    /// The smallest list size, or number of probes for clusters, whose recall reaches `target`. It
-    /// doubles the size until one does, then bisects. Recall grows with the size except for noise,
-    /// which the bisection ignores.
+    /// Finds the smallest list size whose recall reaches `target`, or the smallest number of probes
+    /// of a cluster index. The function doubles the size until the recall reaches `target`, then
+    /// bisects. Recall grows with the size except for noise, which the bisection ignores.
     fn reach(&mut self, target: f64) -> Result<(Detailed, SearchResults), Failure> {
         let largest = self.target.vectors();
         let recall = |detailed: &Detailed| detailed.measured.recall.unwrap_or(0.0);
@@ -278,7 +278,7 @@ impl Searcher<'_> {
                     Width::Probes(_) => "more --replicas, or a larger --cluster-size",
                 };
                 return Err(Failure::Failed(format!(
-                    "--recall {target} cannot be reached with this index; {} {list} gives {reached:.4}. Rebuild it with {remedy}",
+                    "--recall {target} cannot be reached with this index; {} {list} gives {reached:.4}. Rebuild the index with {remedy}",
                     of(0).what()
                 )));
             }
@@ -323,7 +323,8 @@ pub fn options_of(
             seeds: arguments.seeds.unwrap_or(Press::default().seeds),
         },
         seeds: arguments.seeds.unwrap_or(0),
-        // Written answers serve as truth for others, and printed ones may be compared with a truth.
+        // Users take written results as ground truth, and compare printed results with a ground
+        // truth. Both need exact distances.
         exact: arguments.exact || arguments.out.is_some() || arguments.print,
         stop_early: arguments.stop_early,
         way: arguments.way,
@@ -352,14 +353,14 @@ impl Width {
     }
 }
 
-/// The preset whose options a search takes, if one was typed. Cluster indexes take none, and refuse
-/// presets of graphs.
+/// The preset of `--preset`, from which a search takes its defaults. For a cluster index, presets
+/// of clusters have no effect, and presets of graphs are refused.
 fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Preset>, Failure> {
     match arguments.preset {
         Some(preset) if target.has_clusters() => match preset.layout {
             Some(layout) if layout.has_clusters() => Ok(None),
             _ => Err(Failure::Wrong(format!(
-                "--preset {} does not apply to a cluster index; it is a preset of graphs. Leave it out",
+                "--preset {} does not apply to a cluster index; this preset is for graphs. Leave out --preset",
                 preset.name
             ))),
         },
@@ -379,13 +380,13 @@ fn refused(error: Error, arguments: &SearchArguments) -> Failure {
     match typed {
         true => error.into(),
         false => Failure::Wrong(format!(
-            "--preset {} is given with --recall; {reason}. Leave out --preset, or give --list in place of --recall",
+            "--preset {} is given with --recall; {reason}. Leave out --preset, or give --list instead of --recall",
             preset.name
         )),
     }
 }
 
-/// A number with its first digits.
+/// A number, rounded to about two digits.
 fn two_digits(number: f32) -> String {
     match number >= 10.0 {
         true => format!("{number:.0}"),
@@ -393,14 +394,14 @@ fn two_digits(number: f32) -> String {
     }
 }
 
-/// Number of queries with fewer than k answers. A missing answer is the id 2^64-1 at an infinite
+/// Number of queries with fewer than k results. A missing result is the id 2^64-1 at an infinite
 /// distance.
 fn short(results: &SearchResults) -> usize {
     let rows = results.ids.chunks_exact(results.k.max(1));
     rows.filter(|ids| ids.last() == Some(&u64::MAX)).count()
 }
 
-/// The chosen plan of a filtered search, its costs, and the expected costs of both plans.
+/// The filter strategy that a search chose, its costs, and the expected costs of both strategies.
 fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String {
     let reads = per_query.graph_reads + per_query.vector_reads;
     let read = size::format(per_query.bytes_read.round() as u64);
@@ -413,12 +414,12 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
         (true, within, before) => format!("within in {within} indexes, before in {before}"),
     };
     let mut text = format!(
-        "{} vectors match; found by {found}: {reads:.1} reads, {read}, {:.0} distances a query\n",
+        "{} vectors match; filter strategy {found}: {reads:.1} reads, {read}, {:.0} distances a query\n",
         size::count(filter.matching),
         per_query.distance_computations,
     );
     text += &format!(
-        "  finding the matching vectors took {} reads of columns, {}, once for all queries\n",
+        "  evaluating the filter took {} reads of columns, {}, once for all queries\n",
         size::count(filter.column_reads),
         size::format(filter.column_bytes),
     );
@@ -439,21 +440,27 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
     if filter.dry > 0 {
         let asked = queries as u64 * u64::from((within + before).max(1));
         let (dry, asked) = (size::count(filter.dry), size::count(asked));
-        let all = if several { ", each in each index," } else { "" };
+        let all = if several {
+            ", counted once for each index,"
+        } else {
+            ""
+        };
         text += &format!(
-            "  {dry} of {asked} queries{all} found too few answers by the plan \"within\", and continued by \"before\"\n"
+            "  {dry} of {asked} queries{all} found too few results by the strategy \"within\", and continued by \"before\"\n"
         );
     }
     text
 }
 
-/// Bytes that a search with a memory budget holds outside the index: queries, exact answers, found
-/// answers and threads. A part that is counted with the program is subtracted.
+/// Bytes outside the index that count towards the memory budget of a search: queries, ground truth,
+/// results and threads. The budget already has `PROGRAM` of these bytes in its share for the
+/// program, so they are subtracted.
 fn beside(queries: &dyn VectorSource, arguments: &SearchArguments, threads: usize) -> u64 {
-    /// An answer is an id of eight bytes and a distance. In the ground truth ids have four bytes.
+    /// A result has an id of eight bytes and a distance. An entry of the ground truth has an id of
+    /// four bytes and a distance.
     const ANSWER: usize = 12;
     const EXACT: usize = 8;
-    /// Space for some thousands of answers, which is counted with the program.
+    /// Space for some thousands of results, which the budget counts with the program.
     const PROGRAM: u64 = 512 << 10;
     let Some(budget) = arguments.memory else {
         return 0;
@@ -464,11 +471,11 @@ fn beside(queries: &dyn VectorSource, arguments: &SearchArguments, threads: usiz
         queries.row_bytes()
     };
     let exact = if arguments.truth.is_some() { EXACT } else { 0 };
-    // And a latency.
+    // Each query also has a latency.
     let answers = arguments.k.saturating_mul(ANSWER + exact);
     let each = answers.saturating_add(held + size_of::<f32>()) as u64;
     let held = each.saturating_mul(queries.rows() as u64);
-    // No machine has more, and with this limit sums do not overflow.
+    // This limit keeps sums from overflowing. No machine has so much memory.
     held.saturating_sub(PROGRAM).min(1 << 50) + threads_beside(threads)
 }
 
@@ -482,7 +489,8 @@ const LARGEST_LIST: usize = 8192;
 /// Under smaller budgets, queries stay in their file.
 const TINY: u64 = 32 << 20;
 
-/// A line of JSON after the line of a measurement.
+/// The live recall of a measurement. As JSON, it is a line of its own after the line of the
+/// measurement.
 #[derive(Serialize)]
 struct Live {
     live_recall: LiveRecall,
@@ -491,20 +499,20 @@ struct Live {
 /// Prints each measurement when it is ready (JSON), or all as a table at the end.
 struct Printer {
     output: Output,
-    /// Whether to print answers instead of measurements.
+    /// Whether to print results instead of measurements.
     answers: bool,
     json: bool,
     measure: bool,
     filtered: bool,
     explain: bool,
     table: Table,
-    /// The name of the first column.
+    /// The heading of the first column: `list` or `probes`.
     width: &'static str,
     /// The live recall measured on samples of the queries, if requested.
     live_recall: Vec<String>,
     /// The parts of a query's time, if requested.
     parts: Option<Table>,
-    /// The facts that are the same in all rows.
+    /// The last measurement, for the facts that are the same in all rows.
     last: Option<Detailed>,
     indexes: usize,
 }
@@ -564,7 +572,7 @@ impl Printer {
         }
         if let Some(last) = live.and_then(|live| live.last) {
             self.live_recall.push(format!(
-                "recall@{} at {} {}: {:.4} on {} queries with exact answers; {:.4} for the worst query",
+                "recall@{} at {} {}: {:.4} on {} queries that were compared by brute force; {:.4} for the worst query",
                 detailed.measured.k,
                 self.width,
                 detailed.measured.list,
@@ -647,16 +655,16 @@ impl Printer {
             match last.measured.distance_error {
                 Some(0.0) => {}
                 Some(error) => self.output.line(format!(
-                    "distances are exact to within {} (four standard deviations of the least certain one); --exact makes them exact to the last bit",
+                    "distances are exact to within {} (four standard deviations of the least certain distance); --exact makes all of them exact to the last bit",
                     two_digits(error)
                 ))?,
                 None => self.output.line(
-                    "some distances are estimates by the leading parts of vectors, without a bound of the error; --exact makes them exact to the last bit",
+                    "some distances are estimates by the leading parts of vectors, without a bound of the error; --exact makes all distances exact to the last bit",
                 )?,
             }
             if last.short > 0 {
                 self.output.line(format!(
-                    "{} of the queries at {} {} have fewer than {} answers: the index has too few vectors{}, or the search met too few",
+                    "{} of the queries at {} {} have fewer than {} results: the index has too few vectors{}, or the search did not reach enough of them",
                     size::count(last.short as u64),
                     self.width,
                     last.measured.list,

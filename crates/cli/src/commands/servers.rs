@@ -25,7 +25,7 @@ use crate::args::{
     ReachArguments, StorageServerArguments, threads_or_cores,
 };
 
-/// How often a server looks whether it is to end.
+/// The interval at which a server checks whether a signal asked it to stop.
 const LOOKS: Duration = Duration::from_millis(100);
 
 /// The failure of a server.
@@ -55,8 +55,8 @@ pub fn failed(error: TierError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// The secret for a server with this address or name: from a file, or from the environment.
-/// Otherwise it is the user's own, if the server is on this machine.
+/// The secret for a server with this address or name: from the file, or else from the environment.
+/// If neither has a secret and the server is on this machine, it is the user's own secret.
 fn secret(file: Option<&Path>, name: &str) -> Result<Option<Secret>, Failure> {
     let given = match file {
         Some(path) => Secret::read(path).map(Some),
@@ -140,10 +140,10 @@ pub fn serve_http(
         .map_err(refused)
 }
 
-/// Prints the address of a server, and waits until it is to end.
+/// Prints the address of a server, and waits until a signal stops the process.
 pub fn until_stopped(lines: &[String], http: Option<&Http>) -> Result<(), Failure> {
     progress::catch_interrupts();
-    // The lock of the output ends before the wait, so that readers see the lines now.
+    // The output is flushed and unlocked before the wait, so that readers see the lines at once.
     let mut output = Output::lock();
     for line in lines {
         output.line(line)?;
@@ -201,7 +201,7 @@ pub fn compute(arguments: &ComputeServerArguments) -> Result<(), Failure> {
     let secret_file = arguments.server.secret_file.as_deref();
     let options = computing(&arguments.compute, listen);
     let memory = place(&arguments.memory, &arguments.reach, secret_file)?;
-    // The storage server of this process, if it ranks by itself.
+    // The storage server inside this process, if `--index` was given.
     let mut own = None;
     let storage = match (&arguments.storage, &arguments.index) {
         (Some(name), _) => place(name, &arguments.reach, secret_file)?,

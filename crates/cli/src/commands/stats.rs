@@ -69,7 +69,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     let mut table = Table::new(&["<part", "bytes", "size", "a vector"]);
     let leads = match &stats.clusters {
         None => "graph",
-        // With the numbers of members, if these are stored separately.
+        // The tables include the numbers of members, if these are stored separately.
         Some(_) => "heads and tables",
     };
     for (part, bytes) in [
@@ -96,14 +96,15 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         output.text(memory_plan(&stats).render())?;
         if let Some([graph, vectors]) = stats.memory.predicted_reads {
             output.line(format!(
-                "predicted: {graph:.1} reads of lists and {vectors:.1} of vectors a query, for queries that resemble the rows"
+                "predicted for each query: {graph:.1} reads of adjacency lists and {vectors:.1} reads of vectors, if queries resemble the indexed vectors"
             ))?;
         }
     }
     output.finish()
 }
 
-/// Whether searches find vectors inserted since the last build or merge as well as the others.
+/// Reports whether searches find vectors that were inserted since the last build or merge as well
+/// as older vectors.
 fn health(looked: &Result<IndexHealth, stratann::Error>) -> String {
     let due = MergeWhen::default().drifted;
     match looked {
@@ -124,14 +125,14 @@ fn deleted(stats: &Stats) -> String {
     match stats.garbage {
         0 => deleted,
         garbage => format!(
-            "{deleted}, and {} in segments, left there by merges",
+            "{deleted}, and {} that merges left in segments",
             size::count(garbage)
         ),
     }
 }
 
-/// How well nodes with the codes of their neighbours fill their blocks, and options that would fill
-/// them better.
+/// Reports how well nodes with the codes of their neighbours fill their blocks, and names options
+/// that would fill blocks better.
 pub fn fill_lines(fill: &BlockFill) -> Vec<String> {
     let mut lines = vec![format!("blocks            {}", fill.fill)];
     lines.extend(fill.proposals.iter().map(|p| {
@@ -160,7 +161,7 @@ fn codebook(hash: &str) -> String {
 fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Result<(), Failure> {
     if !arguments.places.place.is_empty() {
         return Err(Failure::Wrong(format!(
-            "--place applies to one index, and {} is a directory of {}. Name one of them",
+            "--place applies to one index, and {} is a directory of {} indexes. Name one of them",
             arguments.index.display(),
             names.len()
         )));
@@ -168,7 +169,7 @@ fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Resu
     if let Some(memory) = arguments.memory {
         let one = arguments.index.join(&names[0]);
         return Err(Failure::Wrong(format!(
-            "--memory {memory} applies to one index, and {} is a directory of {}. Name one of them, for example {}",
+            "--memory {memory} applies to one index, and {} is a directory of {} indexes. Name one of them, for example {}",
             arguments.index.display(),
             names.len(),
             one.display()
@@ -322,7 +323,7 @@ fn of_graph(stats: &Stats) -> Vec<(&'static str, String)> {
         (
             "saved",
             format!(
-                "{} of {} in the coupled layout",
+                "{} of the {} that the coupled layout takes",
                 percent(stats.saved),
                 size::format(stats.coupled_bytes)
             ),
@@ -330,7 +331,7 @@ fn of_graph(stats: &Stats) -> Vec<(&'static str, String)> {
         (
             "saved of nodes",
             format!(
-                "{} of {} (graph and vectors alone)",
+                "{} of the {} that graph and vectors alone take in the coupled layout",
                 percent(stats.graph_and_vectors.saved),
                 size::format(stats.graph_and_vectors.coupled_bytes)
             ),
@@ -358,7 +359,7 @@ fn of_clusters(clusters: &ClusterStats, stats: &Stats) -> Vec<(&'static str, Str
         (
             "clusters",
             format!(
-                "{} for about {} vectors each",
+                "{}, built for about {} vectors each",
                 size::count(clusters.clusters),
                 clusters.size
             ),
@@ -366,14 +367,14 @@ fn of_clusters(clusters: &ClusterStats, stats: &Stats) -> Vec<(&'static str, Str
         (
             "members",
             format!(
-                "{:.1} of a cluster on average, {} at most, as built",
+                "{:.1} per cluster on average, {} at most, when the index was built",
                 clusters.members_mean, clusters.members_max
             ),
         ),
         (
             "replicas",
             format!(
-                "{:.2} clusters of a vector on average, {} at most, as built",
+                "{:.2} clusters per vector on average, {} at most, when the index was built",
                 clusters.replicas_mean, clusters.replicas
             ),
         ),

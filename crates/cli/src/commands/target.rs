@@ -44,7 +44,7 @@ impl Target {
             match indexes_in(path) {
                 Some((_, names)) => {
                     log::warn!(
-                        "{} is a directory of indexes: its {} indexes are searched as one",
+                        "{} is a directory of indexes; its {} indexes are searched as one index",
                         path.display(),
                         names.len()
                     );
@@ -61,7 +61,8 @@ impl Target {
 
     /// Opens the indexes.
     ///
-    /// The memory budget is the whole process's: the command itself holds `beside` bytes of it.
+    /// The memory budget is for the whole process. The command uses `beside` bytes of it outside
+    /// the indexes.
     pub fn open(
         paths: Vec<PathBuf>,
         arguments: &SearchArguments,
@@ -84,7 +85,7 @@ impl Target {
         }
         if arguments.watch_recall.is_some() {
             return Err(Failure::Wrong(format!(
-                "--watch-recall applies to one index, and {} are given. Give one of them",
+                "--watch-recall applies to one index, and {} indexes are given. Give one of them",
                 paths.len()
             )));
         }
@@ -193,9 +194,9 @@ impl Target {
             || arguments.rerank_ratio.is_some()
     }
 
-    /// The preset's re-ranking, with typed options in place of its own. `None` leaves each index
-    /// its own. With typed options and several indexes, the other options are of the first index's
-    /// preset.
+    /// The re-ranking of the preset, changed by the options that the user gave. With `None`, each
+    /// index uses the re-ranking of its own preset. If the user gave options for several indexes,
+    /// the preset of the first index has the other options.
     pub fn rerank(&self, arguments: &SearchArguments) -> Option<Rerank> {
         let typed = Self::types_rerank(arguments);
         let own = match self {
@@ -218,7 +219,7 @@ impl Target {
             ratio,
         } = arguments.preset.unwrap_or(own).rerank;
         Some(Rerank {
-            // A batch of all vectors cannot be exceeded.
+            // No batch can have more candidates than the indexes have vectors.
             batch: arguments
                 .rerank_batch
                 .unwrap_or(batch)
@@ -256,7 +257,7 @@ fn cache(paths: &[PathBuf], arguments: &SearchArguments) -> Result<CacheSize, Fa
         }
         (Some(CacheEntries::Count(entries)), _) => Ok(CacheSize::Entries(entries)),
         (Some(CacheEntries::Share(_)), paths) => Err(Failure::Wrong(format!(
-            "--cache-entries as a percentage applies to one index, and {} are given. Give a number of entries, which counts for \
+            "--cache-entries as a percentage applies to one index, and {} indexes are given. Give a number of entries, which applies to \
              each index",
             paths.len()
         ))),

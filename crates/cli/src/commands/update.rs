@@ -84,7 +84,7 @@ enum Wanted<'a> {
     Matching(&'a Filter),
 }
 
-/// Deletes vectors, makes that durable, and merges if requested.
+/// Deletes vectors, makes the deletes durable, and merges if requested.
 pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
     let wanted = match (
         ids::given(&arguments.id, arguments.ids.as_deref())?,
@@ -115,7 +115,7 @@ pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
     finish(&live, changed, arguments.compact, arguments.json, &shown)
 }
 
-/// Sets attributes of vectors, makes that durable, and merges if requested.
+/// Sets attributes of vectors, makes the changes durable, and merges if requested.
 pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result<(), Failure> {
     let shown = Shown::new(quiet);
     let (rows, ids) = input::attributes(arguments, &shown)?;
@@ -142,11 +142,11 @@ pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result
     finish(&live, changed, arguments.compact, arguments.json, &shown)
 }
 
-/// The result of a change that may have ended early. The part that was made is made durable in any
-/// case.
+/// The result of a change that may have ended early. In any case, the function makes the changes
+/// durable that were made.
 fn made<T>(live: &LiveIndex, changed: Result<T, Error>) -> Result<T, Failure> {
     let flushed = live.flush();
-    // The error says how much was done.
+    // The error says how many rows were changed.
     let changed = changed.map_err(changing)?;
     flushed.map_err(changing)?;
     Ok(changed)
@@ -184,7 +184,7 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
 pub(super) fn changing(error: Error) -> Failure {
     let advice = match error.kind() == ErrorKind::NoSpace {
         true => {
-            ". The index can be searched as before. Deleting vectors makes no room by itself: the merge that frees their space first writes the \
+            ". The index can be searched as before. Deleting vectors frees no space by itself: the merge that frees it first writes the \
              new index beside the old one"
         }
         false => "",
@@ -195,7 +195,7 @@ pub(super) fn changing(error: Error) -> Failure {
     }
 }
 
-/// The error of a merge that failed after a durable change. It must keep the user from making the
+/// The error of a merge that failed after a durable change. Its text keeps the user from making the
 /// change again.
 fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
     let done = match (changed.inserted, changed.deleted) {
@@ -214,7 +214,7 @@ fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
         _ => ", and do not insert them again",
     };
     let why = match error {
-        // A change was made.
+        // The text of `Interrupted` says that nothing was changed, but a change was made.
         Error::Interrupted => Error::Stopped.to_string(),
         error => error.to_string(),
     };
@@ -260,7 +260,7 @@ pub(super) fn finish(
     for file in changed.forgotten.iter().flatten() {
         lines.push((
             "forgotten",
-            format!("the insert of {file}; its rows in the index stay"),
+            format!("the insert of {file}; the rows that it inserted stay in the index"),
         ));
     }
     if changed.inserted > 0 {
@@ -288,7 +288,7 @@ pub(super) fn finish(
         lines.push((
             "graph",
             format!(
-                "{:.1} lists changed, {:.1} pages read and {:.1} written an insert",
+                "for each insert {:.1} lists changed, {:.1} pages read and {:.1} pages written",
                 each(direct.changes),
                 each(direct.pages_read),
                 each(direct.pages_written)
@@ -329,11 +329,11 @@ pub(super) fn finish(
                     CodebookFate::Kept => {}
                     CodebookFate::Trained => lines.push((
                         "codes",
-                        "by a new codebook: the index had outgrown the old one".into(),
+                        "from a new codebook, since the index had outgrown the old one".into(),
                     )),
                     CodebookFate::Outgrown => lines.push((
                         "codes",
-                        "the index has outgrown the codebook that was given to its build; it was kept. Rebuild the index with another one, or without"
+                        "from the old codebook, which was given to the build. The index has outgrown it: rebuild the index with another --codebook, or without one"
                             .into(),
                     )),
                 }
@@ -442,13 +442,13 @@ mod tests {
             let Failure::Failed(message) = changing(error) else {
                 panic!("a full disk is no wrong call");
             };
-            for word in ["no space left", "can be searched", "makes no room"] {
+            for word in ["no space left", "can be searched", "frees no space"] {
                 assert!(message.contains(word), "{message}");
             }
         }
         let Failure::Failed(message) = changing(Error::Interrupted) else {
             panic!("an interruption is no wrong call");
         };
-        assert!(!message.contains("room"), "{message}");
+        assert!(!message.contains("frees no space"), "{message}");
     }
 }

@@ -15,7 +15,8 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
     let places = arguments.places.all()?;
     let report = stratann::verify_placed(&arguments.index, &places, &progress)?;
     match print(arguments, &report) {
-        // If the reader closes the list, the exit status still says whether the index is damaged.
+        // If the reader of the output closes it, the exit status still reports whether the index is
+        // damaged.
         Ok(()) | Err(Failure::Closed) => {}
         Err(failure) => return Err(failure),
     }
@@ -28,12 +29,12 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
     // Without a readable MANIFEST no file was read, and no repair is possible.
     let remedy = match report.files {
         _ if report.unread == report.problem_count => {
-            "these files could not be checked, and may be whole. Remove the cause, then verify again".to_owned()
+            "these files could not be checked, and may have no damage. Remove the cause, then verify again".to_owned()
         }
         _ if report.original_problems == Some(0) => {
             let places = arguments.places.all()?;
             format!(
-                "the index itself is whole. `stratann copies {index} --place {places} --remove` removes the damaged copies, and the next opening of the index \
+                "the index itself has no damage. `stratann copies {index} --place {places} --remove` removes the damaged copies, and the next opening of the index \
                  makes new ones"
             )
         }
@@ -44,7 +45,7 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
                 None => "",
             };
             format!(
-                "{whose}`stratann repair {index}` rebuilds the index from the vectors in it that can be read"
+                "{whose}`stratann repair {index}` rebuilds the index from its readable vectors"
             )
         }
     };

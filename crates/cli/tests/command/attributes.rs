@@ -104,7 +104,7 @@ fn answers_match_a_filter_and_are_the_nearest_that_do() {
     ];
     let table = place.run(&few).done().stdout;
     assert!(
-        table.contains("fewer than 10 answers: the index has too few vectors that match"),
+        table.contains("fewer than 10 results: the index has too few vectors that match"),
         "{table}"
     );
     let found = place
@@ -241,7 +241,7 @@ fn several_indexes_are_asked_with_a_filter_as_one() {
 
     let matching = 2 * matching(0..ROWS).len();
     let said = search(&["plain", "index", "again"], FILTER, &["--explain"]).stdout;
-    let first = format!("{matching} vectors match; found by ");
+    let first = format!("{matching} vectors match; filter strategy ");
     assert!(said.contains(&first), "{said}");
     assert!(
         said.contains(" in 3 indexes") || said.contains(" indexes, before in "),
@@ -578,7 +578,7 @@ fn a_search_says_how_it_found_what_matches() {
     let matching = matching(0..ROWS).len();
     assert!(
         said.stdout
-            .contains(&format!("{matching} vectors match; found by ")),
+            .contains(&format!("{matching} vectors match; filter strategy ")),
         "{}",
         said.stdout
     );
@@ -648,7 +648,7 @@ fn what_is_within_a_distance_and_what_is_like_an_id_is_printed() {
     let none = ["search", "index", "queries.u8bin", "--within", "-1"];
     let table = place.run(&none).done().stdout;
     assert!(
-        table.contains("query 0: a search of a graph or of clusters may miss"),
+        table.contains("query 0: some vectors within the distance may be missing"),
         "{table}"
     );
     let all = [

@@ -239,7 +239,7 @@ fn a_folder_of_indexes_is_searched_and_said_to_be_one_without_what_is_hidden() {
         "--json",
     ];
     let found = place.run(&search).done();
-    let note = "shelf is a directory of indexes: its 2 indexes are searched as one";
+    let note = "shelf is a directory of indexes; its 2 indexes are searched as one index";
     assert!(found.stderr.contains(note), "{found:?}");
     let both = ["search", "shelf/low", "shelf/high", "queries.u8bin"];
     let both = place.run(&[&both[..], &search[3..]].concat()).done();

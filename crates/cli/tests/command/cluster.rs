@@ -559,7 +559,7 @@ fn what_cannot_be_is_refused() {
                 "--servers",
                 "2",
             ],
-            "fewer ports from 65535 on",
+            "fewer ports are left from 65535 on",
         ),
         (
             &["cluster", "up", "index", "--listen", "7710"],

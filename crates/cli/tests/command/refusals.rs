@@ -387,7 +387,7 @@ fn what_may_not_be_read_is_not_called_damaged() {
     mode(&packed, 0);
     run(&["stats", "index"]).refused(1, &[&packed, "permission denied"]);
     run(&["search", "index", "queries.u8bin"]).refused(1, &[&packed, "permission denied"]);
-    let verified = run(&["verify", "index"]).refused(1, &["may be whole"]);
+    let verified = run(&["verify", "index"]).refused(1, &["may have no damage"]);
     assert!(!verified.stderr.contains("stratann repair"), "{verified:?}");
     mode(&packed, 0o644);
     run(&["verify", "index"]).done();
@@ -508,7 +508,7 @@ fn answers_that_are_not_there_are_counted() {
         place.run(&[&search[..], words].concat()).done()
     };
     let found = search(&["-k", "10"]);
-    let short = "20 of the queries at list 600 have fewer than 10 answers";
+    let short = "20 of the queries at list 600 have fewer than 10 results";
     assert!(found.stdout.contains(short), "{found:?}");
     assert!(!search(&["-k", "5"]).stdout.contains("fewer than"));
     let json = search(&["-k", "5", "--truth", "t.bin", "--json"]).json_lines();

@@ -551,7 +551,7 @@ fn recall_is_measured_by_a_sample_without_a_truth() {
         (Some(1.0), Some(60))
     );
     let table = place.run(&[&search[..], &["-L", "600"]].concat()).done();
-    let line = "recall@10 at list 600: 1.0000 on 20 queries with exact answers; 1.0000 for the worst query";
+    let line = "recall@10 at list 600: 1.0000 on 20 queries that were compared by brute force; 1.0000 for the worst query";
     assert!(table.stdout.contains(line), "{table:?}");
     let others = ["search", "index", "queries.u8bin", "--watch-recall"];
     for (more, what) in [

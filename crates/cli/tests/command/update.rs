@@ -487,7 +487,7 @@ fn what_is_wrong_with_a_change_is_said_and_changes_nothing() {
         assert_eq!(counts(&place), (2_000, 0, 2_000), "{way}");
         let nothing = place.run(&["search", "index", "new.u8bin"]).done();
         assert!(
-            nothing.stdout.contains("fewer than 10 answers"),
+            nothing.stdout.contains("fewer than 10 results"),
             "{nothing:?}"
         );
         assert_eq!(verified(&place), records, "{way}");
@@ -822,7 +822,7 @@ fn a_merge_says_which_segments_it_kept_and_stats_what_is_garbage_in_them() {
     );
     let said = place.run(&["stats", "index"]).done().stdout;
     assert!(
-        said.contains("0, and 10 in segments, left there by merges"),
+        said.contains("0, and 10 that merges left in segments"),
         "{said}"
     );
     assert_eq!((counts(&place), verified(&place)), ((1_862, 0, 0), 0));

@@ -48,21 +48,21 @@ const fn composition(about: &'static str, vectors: FileKind, extents: FileKind) 
 
 /// The composition of [`Layout::Replicated`](crate::Layout::Replicated).
 pub(crate) const REPLICATED: Composition = composition(
-    "Clusters: each vector in every cluster that it is a member of, on blocks of an SSD (SPANN)",
+    "Clusters: each vector is stored in every cluster that it is a member of, for SSDs (SPANN)",
     FileKind::Replicated,
     FileKind::Replicated,
 );
 
 /// The composition of [`Layout::Addressed`](crate::Layout::Addressed).
 pub(crate) const ADDRESSED: Composition = composition(
-    "Clusters: each vector once, in the input's order, and the numbers of each cluster's members",
+    "Clusters: each vector is stored once, in input order; a cluster has the numbers of its members",
     FileKind::Addressed,
     FileKind::Postings,
 );
 
 /// The composition of [`Layout::Grouped`](crate::Layout::Grouped).
 pub(crate) const GROUPED: Composition = composition(
-    "Clusters: each vector once, in the group of one of its clusters, which is read at once",
+    "Clusters: each vector is stored once, in the group of one of its clusters; one read has a whole group",
     FileKind::Grouped,
     FileKind::Grouped,
 );

@@ -30,8 +30,8 @@ Distances: "l2" is the squared Euclidean distance, "ip" minus the inner product,
 smaller distance is nearer.
 
 A C-contiguous array of float32, float16, uint8 or int8 is read in place. Other arrays, lists, and
-columns of pandas, polars and pyarrow are converted. If a conversion copies 64 MiB or more, a
-CopyWarning says so.
+columns of pandas, polars and pyarrow are converted. If a conversion copies 64 MiB or more, Python
+shows a CopyWarning.
 
 Exceptions:
 
@@ -41,12 +41,13 @@ Exceptions:
 - MemoryError: the system refuses memory.
 - StratannError: a correct call failed. DamagedError, InUseError, OutdatedError, NoSpaceError and
   ServerError are its subclasses, and ServerTimeoutError is a subclass of ServerError.
-- Interrupted: Ctrl-C. It is a KeyboardInterrupt with the outcome of the work.
+- Interrupted: Ctrl-C was pressed. It is a KeyboardInterrupt, and its message says how much of the
+  work was done.
 
 The engine logs to the logger "stratann" of Python's logging, which shows only warnings by default.
 After logging.getLogger("stratann").setLevel("DEBUG") it reports each opening, merge, checkpoint and
 recovery. The environment variable STRATANN_LOG ("error", "warn", "info", "debug" or "off") must be
-set before the import. It keeps messages below its level from reaching Python.
+set before the import. Messages below its level do not reach Python.
 """
 
 from ._stratann import (

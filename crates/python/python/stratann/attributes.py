@@ -5,10 +5,10 @@
     payload      a JSON value for each vector
 
 A value is a bool, an int of 64 bits, a float, a str, a datetime or date, or a list of str or of
-int. None, NaN, NaT and an empty list are no value. In a column with floats, whole numbers become
-floats; a whole number that no float equals exactly is an error. pandas keeps integers with gaps as
-floats. So an array or Series of whole floats may go into a column of integers that the index has. A
-datetime without a time zone is taken for UTC, and every returned datetime has UTC.
+int. None, NaN, NaT and an empty list mean that a vector has no value. In a column with floats,
+whole numbers become floats; a whole number that no float equals exactly is an error. pandas stores
+integers with gaps as floats. So an array or Series of whole floats may go into an existing column
+of integers. A datetime without a time zone is taken as UTC, and every returned datetime is in UTC.
 
 The Rust part of the package calls these functions. It gets each column as its type and a list.
 """
@@ -28,8 +28,9 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _LARGEST = 2**63 - 1
 
 Column = Tuple[str, List[Any], Optional[List[bool]]]
-"""The name of a type, a value of it or None for each row, and the rows that name the column. The
-last is None if all rows name it. An update leaves the column alone in rows that do not name it.
+"""The name of a type, for each row a value of this type or None, and for each row whether it names
+the column. The third is None if all rows name the column. An update does not change the column in
+rows that do not name it.
 """
 
 
@@ -49,7 +50,9 @@ def table(
 
 
 def value(given: Any) -> Tuple[str, Any]:
-    """A value that a filter compares with: its type and the value as Rust takes it."""
+    """The value that a filter compares with, as the name of its type and the value in the form of
+    the Rust part.
+    """
     try:
         kind, made = _value(given)
     except (TypeError, ValueError) as error:
@@ -70,8 +73,8 @@ def text(given: Any, what: str) -> str:
 
 
 def several(given: Any, asked: str) -> List[Any]:
-    """The values that a filter asks for at once. A single text is refused, since it would be taken
-    for its characters.
+    """The values of an argument that takes several values. A single text is refused, since Python
+    would take its characters for the values.
     """
     if isinstance(given, (str, bytes, bytearray)):
         raise TypeError(f"{asked}({given!r}) would ask for each character: pass a list, {asked}([{given!r}])")
@@ -81,7 +84,9 @@ def several(given: Any, asked: str) -> List[Any]:
 
 
 def time(microseconds: int) -> Any:
-    """A timestamp as a datetime, or as a numpy.datetime64 for years that a datetime cannot hold."""
+    """A timestamp as a datetime, or as a numpy.datetime64 if its year is beyond the range of
+    datetime.
+    """
     try:
         return _EPOCH + datetime.timedelta(microseconds=microseconds)
     except OverflowError:
@@ -152,11 +157,11 @@ def _check_name(name: Any) -> None:
 
 
 def _listed(column: Any, what: str) -> List[Any]:
-    """The values of a column, converted to Python's own types where a package has others."""
+    """The values of a column, converted from the types of its package to Python's own types."""
     if isinstance(column, (str, bytes)) or not hasattr(column, "__iter__"):
         raise TypeError(f"{what} is {column!r}. Pass a list with a value for each vector")
     if isinstance(column, numpy.ndarray):
-        # For times, tolist() would give nanoseconds as bare integers.
+        # For times, tolist() would return nanoseconds as plain integers.
         return list(column) if column.ndim != 1 or column.dtype.kind == "M" else list(column.tolist())
     for listed in ("to_pylist", "to_list"):
         if hasattr(column, listed):
@@ -187,8 +192,8 @@ def _column(name: str, values: List[Any]) -> Tuple[str, List[Any]]:
 
 
 def _as_float(name: str, row: int, given: int) -> float:
-    """A whole number of a column that has floats. Beyond 2^53 and below -2^53, most whole numbers
-    have no exact float.
+    """A whole number in a column that also has floats. Above 2^53 and below -2^53, most whole
+    numbers have no exact float.
     """
     made = float(given)
     if made != given:
@@ -200,14 +205,14 @@ def _as_float(name: str, row: int, given: int) -> float:
 
 
 def _value(given: Any) -> Tuple[Optional[str], Any]:
-    """The name of a value's type, and the value as Rust takes it. (None, None) stands for no
+    """The name of a value's type, and the value in the form of the Rust part. (None, None) means no
     value.
     """
     if _is_missing(given):
         return None, None
     if isinstance(given, numpy.datetime64):
         micros = given.astype("datetime64[us]")
-        # NumPy wraps around if 64 bits cannot hold the time.
+        # NumPy overflows without an error if 64 bits cannot hold the time.
         if micros.astype("datetime64[Y]") != given.astype("datetime64[Y]"):
             raise ValueError(f"is {given}; times are microseconds since 1970 in 64 bits, which hold the years -290307 to 294247")
         return "timestamp", int(micros.astype(numpy.int64))

@@ -1,18 +1,18 @@
 """Converts vectors and ids from a user's form to the arrays that the engine reads.
 
 - numpy arrays of another dtype, strided, big-endian or masked;
-- lists, tuples, ranges, and values that numpy.asarray takes, such as a tensor;
+- lists, tuples, ranges, and values that numpy.asarray accepts, such as a tensor;
 - pandas: a DataFrame of numbers, and a column whose cells are vectors;
 - polars: a DataFrame of numbers, and a column of List or Array;
 - pyarrow: arrays and chunked arrays of lists, also of a fixed size.
 
-Each is converted row after row to the wanted dtype. Types of pandas, polars and pyarrow are
+Each form is converted row after row to the wanted dtype. Types of pandas, polars and pyarrow are
 recognised by the name of their module, so this module imports none of these packages unless the
 caller has.
 
-Whole numbers are never rounded. A vector of floats becomes one of uint8 only if each element is a
+Whole numbers are never rounded. A vector of floats is converted to uint8 only if each element is a
 whole number in the range of uint8. An id is always exactly the integer that was passed. Conversions
-from float64 to float32 or float16 round, as everywhere. A missing or masked value is an error that
+from float64 to float32 or float16 round, as in numpy. A missing or masked value is an error that
 names the row.
 
 The Rust part of the package calls these functions with values that it cannot read in place.
@@ -35,7 +35,7 @@ NATIVE = ("float32", "float16", "uint8", "int8")
 """The element types that an index can hold."""
 
 LARGE = 64 << 20
-"""The bytes of a copy from which on the user is warned."""
+"""The number of bytes from which on a copy causes a warning."""
 
 MOST_ID = 2**64 - 2
 """The largest id: 2^64 - 1 stands for "no answer" in results."""
@@ -46,8 +46,8 @@ _warned: Set[Tuple[str, str]] = set()
 
 
 class CopyWarning(UserWarning):
-    """An argument was copied to convert it, and the copy is large. The warning comes once for each
-    argument and kind of conversion.
+    """An argument was copied to convert it, and the copy is large. The warning is shown once for
+    each argument and kind of conversion.
     """
 
 
@@ -74,7 +74,7 @@ def vectors(value: Any, name: str, dtype: Optional[str]) -> NDArray[Any]:
 
 def ids(value: Any, beside: Optional[str]) -> NDArray[numpy.uint64]:
     """`value` as an array of ids, (n,). `beside` names the rows that are in the order of the ids,
-    such as "the vectors". None: there are no such rows, so `value` may be a set.
+    such as "the vectors". If `beside` is None, there are no such rows, and `value` may be a set.
     """
     array = _array_of_ids(value, beside)
     if array.ndim == 0:
@@ -422,7 +422,8 @@ def _package(value: Any) -> str:
     """The package of a value's type, if this module has a conversion for that package."""
     for kind in type(value).__mro__:
         package = kind.__module__.partition(".")[0]
-        # Another module may only claim to be of such a package, which is not imported then.
+        # A module of another package may have the same name. Then the package itself is not
+        # imported.
         if package in ("pandas", "polars", "pyarrow") and package in sys.modules:
             return package
     return ""
@@ -434,8 +435,8 @@ def _is_missing(cell: Any) -> bool:
 
 
 def _unmasked(array: NDArray[Any], name: str, row: Optional[int] = None) -> NDArray[Any]:
-    """The array without its mask. A masked element has an arbitrary value in memory, so one is
-    refused.
+    """The array without its mask. A masked element has an arbitrary value in memory, so an array
+    that has one is refused.
     """
     if not isinstance(array, numpy.ma.MaskedArray):
         return numpy.asarray(array)
@@ -471,8 +472,8 @@ def _say(name: str, kind: str, made: NDArray[Any]) -> None:
 
 
 def _frames_of_ours() -> int:
-    """The number of frames above `_say` that belong to this package. The warning is about the
-    caller of these.
+    """The number of frames above `_say` that belong to this package. The warning names the line of
+    their caller.
     """
     frame = sys._getframe(2)
     for depth in itertools.count():

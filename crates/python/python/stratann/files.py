@@ -31,11 +31,13 @@ _CROPPED = re.compile(r"\.crop_nb_([0-9]+)", re.IGNORECASE)
 
 
 def read(path: Path, *, mmap: bool = False) -> Any:
-    """The array in a file. For a ground-truth file (.bin, .bin64), the pair `(ids, distances)`.
+    """Reads the array in a file. For a ground-truth file (.bin, .bin64), returns the pair `(ids,
+    distances)`.
 
-    With `mmap` the rows stay on disk and are read when they are accessed, except those in .fvecs,
-    .bvecs and .ivecs files. `distances` is None if the file has none. If a query has fewer than k
-    neighbours, its last ids are 2^32 - 1 (2^64 - 1 in .bin64 and .npy), at infinite distance.
+    With `mmap`, rows stay on disk and are read when they are accessed. Files of .fvecs, .bvecs and
+    .ivecs are read whole regardless. `distances` is None if the file has no distances. If a query
+    has fewer than k neighbours, its last ids are 2^32 - 1 (2^64 - 1 in .bin64 and .npy), at
+    infinite distance.
     """
     path = pathlib.Path(path)
     cropped = _CROPPED.fullmatch(path.suffix)
@@ -54,8 +56,8 @@ def read(path: Path, *, mmap: bool = False) -> Any:
 
 
 def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:
-    """Writes the rows of `array`, (n, d), to a file of the type that the ending of `path` names.
-    The dtype must be the type's own.
+    """Writes the rows of `array`, (n, d), to a file. The extension of `path` names the type of the
+    file, and the array must have the dtype of this type.
     """
     path = pathlib.Path(path)
     suffix = path.suffix.lower()

@@ -1,4 +1,4 @@
-"""Merges the answers of several indexes, each of its own vectors."""
+"""Merges the search results of several indexes with different vectors."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy
 from numpy.typing import NDArray
 
 NOTHING = numpy.uint64(2**64 - 1)
-"""The id in a place without an answer, at an infinite distance. No vector has it."""
+"""The id of a missing result, at an infinite distance. No vector has this id."""
 
 
 def nearest(found: Sequence[tuple[NDArray[Any], NDArray[Any]]], k: int) -> tuple[NDArray[numpy.uint64], NDArray[numpy.float32]]:
     """The `k` nearest of each query: ids, (nq, k) uint64, and distances, (nq, k) float32, nearest
     first.
 
-    `found` has the ids and distances of each index, (nq, any number), for the same queries. Of
-    equal distances the smaller id comes first. An id that several indexes found is one answer, at
-    its smallest distance. If there are fewer than k answers, the rest is `NOTHING`.
+    `found` has the ids and distances of each index, (nq, any number), for the same queries. At
+    equal distances, the smaller id comes first. An id that several indexes found is one result, at
+    its smallest distance. If there are fewer than k results, rows are filled with `NOTHING`.
     """
     ids = numpy.concatenate([ids for ids, _ in found], axis=1).astype(numpy.uint64, copy=False)
     distances = numpy.concatenate([distances for _, distances in found], axis=1).astype(numpy.float32, copy=False)
@@ -31,13 +31,13 @@ def nearest(found: Sequence[tuple[NDArray[Any], NDArray[Any]]], k: int) -> tuple
 
 
 def _sorted(ids: NDArray[Any], distances: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Sorts each row by distance, then by id, so that places without an answer come last."""
+    """Sorts each row by distance, then by id, so that missing results come last."""
     order = numpy.lexsort((ids, distances), axis=1)
     return numpy.take_along_axis(ids, order, axis=1), numpy.take_along_axis(distances, order, axis=1)
 
 
 def _again(ids: NDArray[Any]) -> NDArray[Any]:
-    """Marks each id that appears farther left in its row already."""
+    """Marks each id that also appears farther left in its row."""
     order = numpy.argsort(ids, axis=1, kind="stable")
     by_id = numpy.take_along_axis(ids, order, axis=1)
     repeated = numpy.zeros(ids.shape, bool)

@@ -21,8 +21,8 @@ _IN_RUST = ("search", "search_async")
 
 
 def refuse_others(call: str, given: Iterable[str], names: Iterable[str]) -> None:
-    """Raises TypeError if a call is given a name that it does not have, and suggests the most
-    similar one.
+    """Raises TypeError if a call was given an argument that it does not have, and suggests the most
+    similar name.
     """
     names = list(names)
     for name in given:
@@ -42,7 +42,7 @@ def checked(call: _Call) -> _Call:
             refuse_others(call.__qualname__, named, names)
         return call(*arguments, **named)
 
-    # `pickle` looks for it in this module.
+    # `pickle` looks for the function in this module.
     with_names.__module__ = "stratann"
     return cast(_Call, with_names)
 

@@ -1,4 +1,4 @@
-"""Vectors with their ids, and answers of searches, also as objects of pandas and pyarrow."""
+"""Vectors with their ids, and results of searches, also as objects of pandas and pyarrow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rows:
     vectors: NDArray[Any]
     """(n, d), of the index's dtype: equal to the bit to the inserted vectors."""
     missing: NDArray[numpy.uint64]
-    """The other ids of the call, which are not in the index."""
+    """The ids of the call that are not in the index."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -64,21 +64,21 @@ class Page:
     next: Optional[Tuple[float, int, int]]
     """The argument `after` for the next page; None after the last one."""
     complete: bool
-    """Whether it is certain that no answer is missing."""
+    """Whether certainly no result is missing."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 def to_lists(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> List[Any]:
-    """The answers of a search as lists of pairs of an id (int) and its distance (float), nearest
-    first. There is a list for each query, or a single one for a single query.
+    """The results of a search as lists of pairs of an id (int) and its distance (float), nearest
+    first. Several queries give a list of such lists, and a single query gives one list.
 
         for number, answers in enumerate(stratann.to_lists(*index.search(queries, k=10))):
             for id, distance in answers: ...
 
-    `ids` and `distances` are the result of `search`, (nq, k) or (k,). Places without an answer are
-    left out, so a list may be shorter than k.
+    `ids` and `distances` are the arrays that `search` returned, (nq, k) or (k,). Missing results
+    are left out, so a list may be shorter than k.
     """
     ids, distances = _same_shape(ids, distances)
     if ids.ndim == 1:
@@ -99,11 +99,11 @@ def _same_shape(ids: Any, distances: Any) -> Tuple[NDArray[Any], NDArray[Any]]:
 
 
 def to_pandas(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> Any:
-    """The answers of a search as a pandas.DataFrame. Each answer is a row with `query` (the row of
-    its query), `rank` (0 is the nearest), `id` and `distance`.
+    """The results of a search as a pandas.DataFrame. Each result is a row with `query` (the number
+    of its query), `rank` (0 is the nearest), `id` and `distance`.
 
-    `ids` and `distances` are the result of `search`, (nq, k) or (k,). Places without an answer are
-    left out.
+    `ids` and `distances` are the arrays that `search` returned, (nq, k) or (k,). Missing results
+    are left out.
     """
     import pandas
 
@@ -111,7 +111,7 @@ def to_pandas(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> 
 
 
 def to_arrow(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> Any:
-    """The answers of a search as a pyarrow.Table, with the columns of `to_pandas`."""
+    """The results of a search as a pyarrow.Table, with the columns of `to_pandas`."""
     import pyarrow
 
     return pyarrow.table(_columns(ids, distances))
@@ -134,7 +134,8 @@ def _batches(index: Index, size: int) -> Iterator[Rows]:
     ids = index.ids(None, size)
     while len(ids):
         rows = index.get(ids)
-        # The caller did not ask for ids that were deleted meanwhile, so they are not missing.
+        # Ids that were deleted between the two calls are not reported as missing, since the caller
+        # did not ask for them.
         yield dataclasses.replace(rows, missing=rows.missing[:0])
         ids = index.ids(int(ids[-1]), size)
 
@@ -148,7 +149,7 @@ def every_id(index: Index) -> Iterator[int]:
 
 
 def reopen(path: "os.PathLike[str]", arguments: Dict[str, Any]) -> Index:
-    """Opens an index again that was pickled."""
+    """Opens the index of a pickle again."""
     from ._stratann import open
 
     return open(path, **arguments)

@@ -1,7 +1,7 @@
 """StratANN for big-ann-benchmarks: the disk track (T2), and the common part of the modules of all
 tracks.
 
-- Index parameters: "memory" is the most memory of searches. All others are arguments of
+- Index parameters: "memory" is the maximum memory of searches. All others are arguments of
   `stratann.build` (preset, degree, build_list, ...).
 - Query parameters are arguments of `Index.search` (list_size, recall, beam, threads, in_flight,
   ...).
@@ -55,8 +55,8 @@ class Stratann(BaseANN):
 
     @staticmethod
     def _file(ds, folder):
-        """The file of the vectors, under a name that tells their type. Cropped files have another
-        name.
+        """The file of the vectors, under a name whose extension gives the element type. The name of
+        a cropped file has no such extension, so it gets a link.
         """
         file = pathlib.Path(ds.get_dataset_fn()).absolute()
         if file.suffix in EXTENSIONS.values():
@@ -79,7 +79,7 @@ class Stratann(BaseANN):
         return [str(folder), "", sorted(os.listdir(folder))]
 
     def set_query_arguments(self, query_args):
-        # The benchmark needs no distances, so a search reads nothing for them.
+        # The benchmark needs no distances, so searches do not read vectors for exact distances.
         self.query_params = {"exact": False, **query_args}
 
     def query(self, X, k):
@@ -100,5 +100,5 @@ class Stratann(BaseANN):
 
 
 def as_results(ids):
-    """Ids in the benchmark's form: (nq, k) int32, with -1 where there is no answer."""
+    """Ids in the benchmark's form: (nq, k) int32, with -1 for a missing result."""
     return numpy.where(ids == NO_ID, -1, ids.astype(numpy.int64)).astype(numpy.int32)

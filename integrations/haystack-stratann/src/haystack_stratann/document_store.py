@@ -39,19 +39,20 @@ _SCALED: dict[str, Callable[[float], float]] = {
 
 
 class StratannDocumentStore:
-    """Documents in the folder of a StratANN index, which may be larger than memory. The folder
-    exists from the first document on.
+    """Documents in the folder of a StratANN index, which may be larger than memory. The first
+    document creates the folder.
 
-    A document may have no embedding. Filters find it, and searches do not. Sparse embeddings are
-    stored, but not searched. Each document is durable when `write_documents` returns. After a crash
-    the store has the whole document or none of it.
+    A document may have no embedding. Filters find such a document; searches do not. Sparse
+    embeddings are stored, but not searched. When `write_documents` returns, all documents are
+    durable. After a crash, the store has a document completely or not at all.
 
     :param path: The folder. Any number of threads and processes may read. One process at a time
     makes changes, from its first change to `close`.
     :param metric: "cosine", "ip" or "l2". An existing index must have the same metric.
-    :param embedding_dim: The dimension of the embeddings. None takes it from the first embedding.
-    :param memory: The most memory of searches, in bytes or as "64MiB". None is no cap.
-    :param filterable: The keys of meta that filters may ask for, at most 1024. None is all.
+    :param embedding_dim: The dimension of the embeddings. None takes the dimension of the first
+    embedding.
+    :param memory: The maximum memory of searches, in bytes or as "64MiB". None is no cap.
+    :param filterable: The keys of meta that filters may use, at most 1024. None means all keys.
     :param options: Arguments of `stratann.build`, such as `{"preset": "spann"}`.
     """
 
@@ -77,7 +78,7 @@ class StratannDocumentStore:
 
     @property
     def documents(self) -> Documents:
-        """The documents as StratANN stores them."""
+        """The underlying documents of StratANN."""
         return self._documents
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,13 +95,13 @@ class StratannDocumentStore:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> StratannDocumentStore:
-        """The store that `to_dict` was called on."""
+        """Makes the store that `to_dict` described."""
         made: StratannDocumentStore = default_from_dict(cls, data)
         return made
 
     def close(self) -> None:
-        """Ends the changes, so that another process may make changes. The store stays open for
-        searches.
+        """Makes all changes durable and releases the lock, so that another process can make
+        changes. The store stays open for searches.
         """
         self._documents.close()
 
@@ -111,13 +112,13 @@ class StratannDocumentStore:
         return len(self._documents)
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """All documents, or those that match, in no particular order."""
+        """All documents, or the documents that match a filter, in no particular order."""
         wanted = translate(filters, self._documents.columns())
         return [_document(found) for found in self._documents.scan(wanted, vectors=True)]
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
-        """Writes documents, and returns their number. Without a policy, as with FAIL, ids that
-        exist already are refused, and nothing is written.
+        """Writes documents, and returns their number. If an id exists already and the policy is
+        FAIL or is not given, the call raises DuplicateDocumentError and writes nothing.
         """
         if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
             raise ValueError(f"documents is {documents!r}; it must be a list of haystack.Document")
@@ -138,25 +139,27 @@ class StratannDocumentStore:
         self._documents.delete_matching(None)
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
-        """Deletes the documents that match, and returns their number. An empty filter is refused;
-        `delete_all_documents` deletes all.
+        """Deletes the documents that match a filter, and returns their number. An empty filter is
+        refused; to delete all documents, use `delete_all_documents`.
         """
         if not filters:
             raise FilterError(f"delete_by_filter has the empty filter {filters!r}, which matches all documents. To delete all, call delete_all_documents")
         return self._documents.delete_matching(translate(filters, self._documents.columns(deleting=True)))
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Sets keys of the meta of the documents that match, and returns their number."""
+        """Sets keys of the meta of the documents that match a filter, and returns the number of
+        these documents.
+        """
         wanted = translate(filters, self._documents.columns())
         return self._documents.update(wanted, lambda found: dataclasses.replace(found, metadata={**found.metadata, **meta}))
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
-        """The number of documents that match."""
+        """The number of documents that match a filter."""
         return self._documents.count(translate(filters, self._documents.columns()))
 
     def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
-        """The number of different values of each key, among the documents that match. Reads all
-        these documents.
+        """The number of different values of each key in the documents that match a filter. Reads
+        all of these documents.
         """
         found: dict[str, set[Any]] = {_key(field): set() for field in metadata_fields}
         for document in self._documents.scan(translate(filters, self._documents.columns())):
@@ -165,8 +168,8 @@ class StratannDocumentStore:
         return {key: len(values) for key, values in found.items()}
 
     def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
-        """The keys of meta that filters can ask for, and the types of their values: "string",
-        "number", "boolean", ... Several types are separated by commas.
+        """The keys of meta that filters can use, and the types of their values: "string", "number",
+        "boolean", ... Several types are separated by commas.
         """
         if not len(self._documents):
             return {}
@@ -174,8 +177,9 @@ class StratannDocumentStore:
         return {key: {"type": ", ".join(columns.kinds(key))} for key in columns.keys() if columns.kinds(key)}
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
-        """The smallest and the largest value of a key, among its numbers, or else among its texts.
-        Both are None if there is no such value. Reads all documents that have the key.
+        """The smallest and the largest number of a key or, if the key has no numbers, its first and
+        last text in sorted order. Both are None if there is no such value. Reads all documents that
+        have the key.
         """
         values = [value for value in self._values(metadata_field, None) if not isinstance(value, bool)]
         numbers = [value for value in values if isinstance(value, (int, float))]
@@ -185,9 +189,9 @@ class StratannDocumentStore:
     def get_metadata_field_unique_values(
         self, metadata_field: str, search_term: str | None = None, from_: int = 0, size: int = 10, filters: dict[str, Any] | None = None
     ) -> tuple[list[Any], int]:
-        """The different values of a key that contain a text, in any case, and their total number.
-        They are sorted as texts. `size` of them are returned, from position `from_` on, counted
-        from 0.
+        """The different values of a key that contain `search_term`, in upper or lower case, sorted
+        as texts. Returns `size` values from position `from_` on, counted from 0, and the number of
+        all such values.
         """
         found = {_distinct(value): value for value in self._values(metadata_field, filters)}
         kept = [value for value in found.values() if search_term is None or search_term.lower() in str(value).lower()]
@@ -195,7 +199,7 @@ class StratannDocumentStore:
         return kept[from_ : from_ + size], len(kept)
 
     def _values(self, field: str, filters: dict[str, Any] | None) -> list[Any]:
-        """The values of a key. The items of a list are values."""
+        """All values of a key. Each item of a list is a value."""
         key, columns = _key(field), self._documents.columns()
         wanted, there = translate(filters, columns), columns.exists(key)
         values: list[Any] = []
@@ -216,8 +220,8 @@ class StratannDocumentStore:
         return_embedding: bool = False,
         search: dict[str, Any] | None = None,
     ) -> list[Document]:
-        """The nearest documents, with their scores: the cosine, the inner product, or minus the
-        squared distance. With `scale_score` scores are from 0 to 1.
+        """The nearest documents with their scores. A score is the cosine, the inner product, or
+        minus the squared distance. With `scale_score`, scores are scaled to 0 to 1.
 
         `search` has arguments of `stratann.Index.search`: recall, list_size, ...
         """
@@ -304,5 +308,6 @@ def _key(field: str) -> str:
 
 
 def _distinct(value: Any) -> Any:
-    """A key that differs for different values: 1, 1.0, True and "1" are four values."""
+    """A hashable key that is different for different values. 1, 1.0, True and "1" are four values.
+    """
     return type(value).__name__, repr(value)

@@ -1,7 +1,9 @@
-"""Translates Haystack's filters to StratANN's. The index answers each filter, or refuses it.
+"""Translates Haystack's filters to StratANN's. A filter that the index cannot evaluate is refused.
 
     {"field": "meta.year", "operator": ">=", "value": 2020}    a comparison
-    {"operator": "AND", "conditions": [.., ..]}                AND, OR, NOT (not all of them)
+    {"operator": "AND", "conditions": [.., ..]}                AND, OR, or NOT
+
+NOT matches the documents that do not match all of its conditions.
 
 Texts in ISO 8601 are times for > >= < <=. Such a text equals another text with the same time.
 Without a zone they are UTC.
@@ -19,7 +21,7 @@ from stratann.documents import Columns
 
 def translate(given: dict[str, Any] | None, columns: Columns) -> stratann.Filter | None:
     """The filter of StratANN; None for no filter. Raises FilterError for a filter that the index
-    cannot answer.
+    cannot evaluate.
     """
     if not given:
         return None

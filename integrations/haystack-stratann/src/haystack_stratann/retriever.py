@@ -15,12 +15,14 @@ class StratannEmbeddingRetriever:
     """The documents of a `StratannDocumentStore` nearest to an embedding.
 
     :param document_store: The store.
-    :param filters: The default filters. `run` can be given others.
+    :param filters: The default filters. `filter_policy` decides how filters of `run` combine with
+    them.
     :param top_k: The number of documents to return.
     :param scale_score: Whether scores are from 0 to 1, instead of the cosine, the inner product or
     minus the squared distance.
     :param return_embedding: Whether documents are returned with their embeddings.
-    :param filter_policy: Whether filters of `run` replace the default ones, or both must match.
+    :param filter_policy: Whether filters of `run` replace the default filters, or a document must
+    match both.
     :param search: Arguments of `stratann.Index.search`, such as `{"recall": 0.95}`.
     """
 
@@ -62,7 +64,7 @@ class StratannEmbeddingRetriever:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> StratannEmbeddingRetriever:
-        """The component that `to_dict` was called on."""
+        """Makes the component that `to_dict` described."""
         given = dict(data["init_parameters"])
         if isinstance(given["document_store"], dict):
             given["document_store"] = StratannDocumentStore.from_dict(given["document_store"])

@@ -3,7 +3,7 @@
     {"year": 2024, "tags": {"$contains": "sea"}}               all conditions
     {"$or": [{"year": {"$gte": 2020}}, {"kind": ["a", "b"]}]}  one of the conditions
 
-A list, as for "kind", matches each of its values.
+A list, as for "kind", matches documents whose value is one of the list.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import stratann
 from stratann.documents import Columns
 
 Filter = stratann.Filter | str | Mapping[str, Any] | None
-"""A filter of StratANN, as a text or an object, or a dict. None is no filter."""
+"""A filter of StratANN, as a text or an object; or a dict; or None for no filter."""
 
 
 def translate(given: Filter, columns: Columns) -> stratann.Filter | str | None:
     """The filter of StratANN. Raises ValueError or TypeError for a dict that the index cannot
-    answer.
+    evaluate.
     """
     if given is None or isinstance(given, (str, stratann.Filter)):
         return given
@@ -73,7 +73,7 @@ def _of_key(key: str, wanted: Any, columns: Columns) -> stratann.Filter:
 
 def _between(columns: Columns, key: str, value: Any) -> stratann.Filter:
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise ValueError(f'a filter of {key!r} has "$between": {value!r}. Pass a list of the least and the largest value, as in {{"$between": [2020, 2022]}}')
+        raise ValueError(f'a filter of {key!r} has "$between": {value!r}. Pass a list of the smallest and the largest value, as in {{"$between": [2020, 2022]}}')
     low, high = value
     return columns.order(key, ">=", low) & columns.order(key, "<=", high)
 

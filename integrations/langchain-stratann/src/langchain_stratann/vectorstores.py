@@ -26,27 +26,27 @@ from .filters import Filter, translate
 
 
 class StratannVectorStore(VectorStore):
-    """Documents in the folder of a StratANN index, which may be larger than memory. The folder
-    exists from the first document on, and can be opened again later.
+    """Documents in the folder of a StratANN index, which may be larger than memory. The first
+    document creates the folder. A later program can open the folder again.
 
-    If a document is added whose id exists already, it replaces that document. Each document is
-    durable when `add_documents` returns. After a crash the store has the whole document or none of
-    it.
+    If the id of a document exists already, the new document replaces the old one. When
+    `add_documents` returns, all documents are durable. After a crash, the store has a document
+    completely or not at all.
 
     Args:
-        embedding: The model.
+        embedding: The model of embeddings.
         path: The folder. Any number of threads and processes may search. One process at a time
         makes changes, from its first change to `close`.
         metric: "cosine", "ip" or "l2". An existing index must have the same metric.
-        memory: The most memory of searches, in bytes or as "64MiB". None is no cap.
-        filterable: The keys of metadata that filters may ask for, at most 1024. None is all.
+        memory: The maximum memory of searches, in bytes or as "64MiB". None is no cap.
+        filterable: The keys of metadata that filters may use, at most 1024. None means all keys.
         options: Arguments of `stratann.build`, such as `preset`.
 
     Scores are distances: "cosine" is 1 - cos, "ip" minus the inner product, "l2" the squared
-    distance. Smaller is nearer. In `similarity_search_with_relevance_scores` a larger score is
-    nearer, and 1 is the best. For "cosine" this score is the cosine, or 0 if that is negative. For
-    "ip" it is the inner product. For "l2", with vectors of length 1, it is 1 - sqrt(distance / 2),
-    or 0 if that is negative.
+    distance. Smaller is nearer. `similarity_search_with_relevance_scores` returns other scores:
+    larger is nearer, and 1 is the best. For "cosine", this score is the cosine, or 0 if the cosine
+    is negative. For "ip", it is the inner product. For "l2", it expects vectors of length 1, and is
+    1 - sqrt(distance / 2), or 0 if this number is negative.
     """
 
     def __init__(
@@ -65,17 +65,17 @@ class StratannVectorStore(VectorStore):
 
     @property
     def embeddings(self) -> Embeddings:
-        """The model."""
+        """The model of embeddings."""
         return self._embedding
 
     @property
     def documents(self) -> Documents:
-        """The documents as StratANN stores them: to count, to scan, and to delete by a filter."""
+        """The underlying documents of StratANN: to count, to scan, and to delete by a filter."""
         return self._documents
 
     def close(self) -> None:
-        """Ends the changes, so that another process may make changes. The store stays open for
-        searches.
+        """Makes all changes durable and releases the lock, so that another process can make
+        changes. The store stays open for searches.
         """
         self._documents.close()
 
@@ -84,8 +84,8 @@ class StratannVectorStore(VectorStore):
     def add_texts(
         self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *, ids: Sequence[str | None] | None = None, **kwargs: Any
     ) -> list[str]:
-        """Embeds and adds texts, and returns their ids. A text replaces the one with the same id.
-        New ids are UUIDs.
+        """Embeds and adds texts, and returns their ids. If an id exists already, the new text
+        replaces the old one. Texts without an id get UUIDs.
         """
         texts = listed(texts, "texts", "add_texts({})")
         named = _named(texts, metadatas, ids)
@@ -117,8 +117,8 @@ class StratannVectorStore(VectorStore):
         return [id for id, _ in named]
 
     def delete(self, ids: list[str] | None = None, *, filter: Filter = None, **kwargs: Any) -> bool:
-        """Deletes documents by their ids, or the documents that match a filter, or all with
-        neither. Ids that do not exist are ignored.
+        """Deletes the documents with these ids, or the documents that match a filter. Without ids
+        and filter, deletes all documents. Ids that do not exist are ignored.
         """
         if ids is not None and filter is not None:
             raise ValueError("delete takes ids or a filter. Pass one of them")
@@ -133,7 +133,9 @@ class StratannVectorStore(VectorStore):
     # Searches.
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Documents by their ids, in that order. Ids that do not exist are left out."""
+        """The documents with these ids, in the order of the ids. Ids that do not exist are left
+        out.
+        """
         return [_document(found) for found in self._documents.get(ids) if found is not None]
 
     def similarity_search(self, query: str, k: int = 4, *, filter: Filter = None, **kwargs: Any) -> list[Document]:
@@ -174,8 +176,9 @@ class StratannVectorStore(VectorStore):
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, *, filter: Filter = None, **kwargs: Any
     ) -> list[Document]:
-        """k of the `fetch_k` documents nearest to a text, chosen to be near and unlike each other.
-        With `lambda_mult` 1 only nearness counts, with 0 only unlikeness.
+        """Chooses k of the `fetch_k` documents nearest to a text, so that they are near to the text
+        and unlike each other. With a `lambda_mult` of 1, only nearness to the text counts; with 0,
+        only unlikeness.
         """
         return self.max_marginal_relevance_search_by_vector(self._embedding.embed_query(query), k, fetch_k, lambda_mult, filter=filter, **kwargs)
 
@@ -215,7 +218,8 @@ class StratannVectorStore(VectorStore):
         path: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> StratannVectorStore:
-        """A store in the folder `path`, with these texts added to its documents."""
+        """Opens or creates the store in the folder `path`, and adds these texts to its documents.
+        """
         if path is None:
             raise TypeError("a StratannVectorStore needs a folder on disk. Pass path=")
         store = cls(embedding, path, **kwargs)
@@ -245,7 +249,7 @@ def _of_squared(distance: float) -> float:
 
 
 def _named(texts: list[str], metadatas: list[dict[str, Any]] | None, ids: Sequence[str | None] | None) -> list[tuple[str, dict[str, Any]]]:
-    """An id and the metadata of each text."""
+    """The id and the metadata of each text."""
     for what, given in (("metadatas", metadatas), ("ids", ids)):
         if given is None:
             continue

@@ -1,7 +1,7 @@
 """Translates LlamaIndex's metadata filters to StratANN's.
 
-The index answers all operators except TEXT_MATCH and TEXT_MATCH_INSENSITIVE. These two search for a
-text in a text, which Python does (`Wanted.check`). It checks the documents that match all other
+The index evaluates all operators except TEXT_MATCH and TEXT_MATCH_INSENSITIVE. These two search for
+a text in a text, which Python does (`Wanted.check`). It checks the documents that match all other
 conditions, nearest first. Filters may be nested. A missing value matches only NE, NIN and IS_EMPTY.
 """
 
@@ -19,8 +19,8 @@ _TEXTS = (FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE)
 
 
 class Wanted(NamedTuple):
-    """The filter for the index, and a check in Python for the documents that it finds. Each is None
-    if there is nothing to ask or check.
+    """The filter for the index, or None, and the check in Python for the documents that the index
+    finds, or None.
     """
 
     filter: stratann.Filter | None
@@ -32,8 +32,8 @@ class Wanted(NamedTuple):
 
 
 def translate(given: MetadataFilters | None, columns: Columns) -> Wanted:
-    """The condition for the index and for Python. Raises ValueError or TypeError for a filter that
-    cannot be answered.
+    """The filter for the index, and the check in Python. Raises ValueError or TypeError for a
+    filter that the two cannot evaluate.
     """
     if given is None or not given.filters:
         return Wanted(None, None)
@@ -53,15 +53,15 @@ def _has_texts(given: MetadataFilter | MetadataFilters) -> bool:
 
 
 def _asked(given: MetadataFilter | MetadataFilters, columns: Columns) -> stratann.Filter:
-    """The part of a filter that the index can answer. It matches at least the documents of the whole
-    filter. A condition on a text becomes `exists`, and is left out of a NOT.
+    """The part of a filter that the index can evaluate. It matches all documents that the whole
+    filter matches, and perhaps others. A condition on a text becomes `exists`, and is left out
+    inside a NOT.
     """
     if isinstance(given, MetadataFilter):
         return columns.exists(given.key) if given.operator in _TEXTS else _OPERATORS[given.operator](columns, given.key, given.value)
     condition = given.condition or FilterCondition.AND
     if condition == FilterCondition.NOT and _has_texts(given):
-        # Conditions on texts are translated too, since their keys may be ones that filters must not
-        # ask for.
+        # Conditions on texts are translated too, since this refuses keys that filters must not use.
         parts = [(columns.negated(functools.partial(_asked, part, columns)), _has_texts(part)) for part in given.filters]
         return _joined(FilterCondition.AND, [part for part, is_text in parts if not is_text], columns)
     if condition == FilterCondition.NOT:
@@ -105,7 +105,7 @@ def _check_texts(given: MetadataFilter | MetadataFilters) -> None:
 
 
 def _matches(operator: FilterOperator, value: Any, wanted: Any) -> bool:
-    """Compares as the index does, for filters in which a condition is on texts."""
+    """Compares as the index does. It is needed for filters that have a condition on texts."""
     if operator == FilterOperator.TEXT_MATCH:
         return isinstance(value, str) and wanted in value
     if operator == FilterOperator.TEXT_MATCH_INSENSITIVE:

@@ -29,26 +29,26 @@ from stratann.documents import Document, Documents
 
 from .filters import Wanted, has_nothing, translate
 
-# Keys by which filters find the document of a node, as in other stores.
+# Keys with which filters find the nodes of a document, as in other stores.
 _OF_DOCUMENT = ("ref_doc_id", "doc_id", "document_id")
 _CANDIDATES = 4
 
 
 class StratannVectorStore(BasePydanticVectorStore):
-    """Nodes in the folder of a StratANN index, which may be larger than memory. The folder exists
-    from the first node on.
+    """Nodes in the folder of a StratANN index, which may be larger than memory. The first node
+    creates the folder.
 
-    If a node is added whose id exists already, it replaces that node. Each node is durable when
-    `add` returns. After a crash the store has the whole node or none of it. Similarities are the
-    cosine, the inner product, or 1 / (1 + squared distance).
+    If the id of a node exists already, the new node replaces the old one. When `add` returns, all
+    nodes are durable. After a crash, the store has a node completely or not at all. Similarities
+    are the cosine, the inner product, or 1 / (1 + squared distance).
     """
 
     stores_text: bool = True
     flat_metadata: bool = False
-    path: str = Field(description="The folder. One process at a time makes changes, from its first change to `close`. Any number may search.")
+    path: str = Field(description="The folder. One process at a time makes changes, from its first change to `close`. Any number of processes may search.")
     metric: str = Field(default="cosine", description='"cosine", "ip" or "l2". An existing index must have the same metric.')
-    memory: int | str | None = Field(default=None, description='The most memory of searches, in bytes or as "64MiB".')
-    filterable: list[str] | None = Field(default=None, description="The keys of metadata that filters may ask for, at most 1024. None is all.")
+    memory: int | str | None = Field(default=None, description='The maximum memory of searches, in bytes or as "64MiB".')
+    filterable: list[str] | None = Field(default=None, description="The keys of metadata that filters may use, at most 1024. None means all keys.")
     options: dict[str, Any] = Field(default_factory=dict, description="Arguments of `stratann.build`, such as `preset`.")
 
     _documents: Documents = PrivateAttr()
@@ -69,14 +69,14 @@ class StratannVectorStore(BasePydanticVectorStore):
         return self._documents.index()
 
     def close(self) -> None:
-        """Ends the changes, so that another process may make changes. The store stays open for
-        searches.
+        """Makes all changes durable and releases the lock, so that another process can make
+        changes. The store stays open for searches.
         """
         self._documents.close()
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Adds nodes with embeddings, and returns their ids. A node replaces the one with the same
-        id.
+        """Adds nodes with embeddings, and returns their ids. If an id exists already, the new node
+        replaces the old one.
         """
         self._documents.put(map(_stored, nodes))
         return [node.node_id for node in nodes]
@@ -86,8 +86,8 @@ class StratannVectorStore(BasePydanticVectorStore):
         self._documents.delete_matching(self._documents.columns().equal(_OF_DOCUMENT[0], ref_doc_id))
 
     def delete_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any) -> None:
-        """Deletes nodes by their ids, or nodes that match filters. With both, a node must match
-        both. With neither, nothing is deleted; `clear` deletes all.
+        """Deletes the nodes with these ids, or the nodes that match filters. With ids and filters,
+        deletes the nodes that match both. Without both, deletes nothing; `clear` deletes all nodes.
         """
         if node_ids is None and filters is None:
             return
@@ -107,8 +107,8 @@ class StratannVectorStore(BasePydanticVectorStore):
         self._documents.delete_matching(None)
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
-        """Nodes by their ids, or nodes that match filters, with their embeddings. With both, a node
-        must match both. With neither, all nodes.
+        """The nodes with these ids, or the nodes that match filters, with their embeddings. With
+        ids and filters, the nodes that match both. Without both, all nodes.
         """
         if node_ids is not None and filters is None:
             return [_node(found) for found in self._documents.get(node_ids, vectors=True) if found is not None]
@@ -117,8 +117,8 @@ class StratannVectorStore(BasePydanticVectorStore):
         return [_node(one) for one in found if wanted.check is None or wanted.check(one)]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """The nodes nearest to an embedding. The mode is DEFAULT, or MMR for nodes that are near
-        and unlike each other.
+        """The nodes nearest to an embedding. The mode is DEFAULT, or MMR for nodes that are near to
+        the embedding and unlike each other.
 
         `kwargs` are arguments of `stratann.Index.search` (recall, list_size, ...), and with MMR
         also `mmr_threshold` and `mmr_prefetch_k`.
@@ -169,7 +169,9 @@ class StratannVectorStore(BasePydanticVectorStore):
         )
 
     def persist(self, persist_path: str = "", fs: Any = None) -> None:
-        """Makes changes durable. The nodes are in the folder already, so nothing else is to do."""
+        """Makes changes durable. The nodes are in the folder already, so `persist_path` is not
+        used.
+        """
         self._documents.flush()
 
     # Asynchronous methods. They run in threads, so that reads of the index leave the event loop

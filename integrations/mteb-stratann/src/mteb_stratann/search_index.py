@@ -28,18 +28,18 @@ _NO_ID = 2**64 - 1
 
 
 class StratannSearchIndex:
-    """The corpus of a task as an index on disk. A search covers the whole corpus, or ranks
-    documents again that are ranked already.
+    """The corpus of a task as an index on disk. A search covers the whole corpus, or re-ranks given
+    documents.
 
     Args:
         model: The encoder. Its similarity must be the cosine, the inner product or the Euclidean
         distance.
-        path: A folder for the index. None is a temporary one. `clear`, which MTEB calls after each
-        search, removes it.
-        memory: The most memory of searches, in bytes or as "64MiB". None is no cap.
+        path: A folder for the index. None is a temporary folder. `clear`, which MTEB calls after
+        each search, removes the folder.
+        memory: The maximum memory of searches, in bytes or as "64MiB". None is no cap.
         build: Arguments of `stratann.build`, such as `{"degree": 64}`.
         search: Arguments of `stratann.Index.search`: recall, list_size, ... Scores are exact unless
-        `exact=False` is among them.
+        `exact=False` is given.
 
     Scores are the cosine, the inner product, or minus the Euclidean distance.
     """
@@ -75,7 +75,7 @@ class StratannSearchIndex:
             return
         if self._index is None:
             self._folder = self._path or pathlib.Path(tempfile.mkdtemp(prefix="mteb-stratann-"))
-            # A build measures recall only if searches will ask for one.
+            # The build measures the recall of list sizes only if searches will use `recall`.
             options = {"calibrate": "recall" in self._search, **self._build}
             stratann.build(rows, self._folder / "index", metric=self._metric, **options)
             self._index = stratann.open(self._folder / "index", memory=self._memory)
@@ -94,10 +94,11 @@ class StratannSearchIndex:
         top_ranked: Mapping[str, Sequence[str]] | None = None,
         query_idx_to_id: Mapping[int, str] | None = None,
     ) -> tuple[list[list[float]], list[list[int]]]:
-        """For each query the scores, largest first, and the positions of the documents. A position
-        counts documents in the order of adding, or with `top_ranked` in the query's list.
+        """Returns for each query the scores, largest first, and the positions of the documents. A
+        position is the number of a document in the order in which documents were added. With
+        `top_ranked`, it is the position in the query's list.
 
-        `similarity_fn` is not called, since the metric is the model's.
+        `similarity_fn` is not called, since the index uses the metric of the model.
         """
         if self._index is None:
             raise ValueError("there are no documents to search. Call add_documents first")
@@ -107,7 +108,7 @@ class StratannSearchIndex:
                 raise ValueError("top_ranked needs query_idx_to_id, which maps positions of queries to their ids. Pass both")
             return self._ranked_anew(queries, top_k, top_ranked, query_idx_to_id)
         k = min(top_k, self._count)
-        # MTEB asks for a thousand documents, and a list is never shorter than that number.
+        # MTEB asks for a thousand documents, and a list size must be at least that number.
         options = {**self._search, "list_size": max(self._search["list_size"], k)} if "list_size" in self._search else self._search
         ids, distances = self._index.search(queries, k, **options)
         found = ids != _NO_ID

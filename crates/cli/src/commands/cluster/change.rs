@@ -26,13 +26,13 @@ struct Changed {
     deleted: u64,
     /// Ids to delete that did not exist.
     missing: u64,
-    /// Ids to delete that do not exist now and may have existed before, since storage was restarted
-    /// meanwhile.
+    /// Ids to delete that are not in the index now. This change may have deleted them, since the
+    /// storage server was restarted during the change.
     unsure: u64,
     seconds: f64,
 }
 
-/// Inserts vectors in parts. Each part is durable before the next one begins.
+/// Inserts vectors in batches. Each batch is durable before the next one begins.
 pub fn upsert(arguments: &ClusterUpsertArguments, quiet: bool) -> Result<(), Failure> {
     let change = &arguments.change;
     let vectors = VectorFile::open(&arguments.vectors)?;
@@ -84,7 +84,7 @@ pub fn delete(arguments: &ClusterDeleteArguments, quiet: bool) -> Result<(), Fai
     tell("deleted", made, ids.len(), start, &shown, change.json)
 }
 
-/// Shows the progress, and returns whether to go on.
+/// Shows the progress, and returns whether the change may continue.
 fn goes_on(shown: &Shown, done: usize) -> bool {
     shown.advance(done as u64);
     !progress::interrupted()
@@ -96,7 +96,7 @@ fn different(ids: &[u64]) -> Result<(), Failure> {
     twice(ids).map_or(Ok(()), |id| Err(wrong(id)))
 }
 
-/// The failure of a change that ended early. The part that was made stays.
+/// The failure of a change that ended early. Vectors that were changed before stay changed.
 fn stopped(unfinished: Unfinished) -> Failure {
     let text = unfinished.to_string();
     match unfinished.why {
@@ -141,11 +141,11 @@ fn tell(
         size::count(rate)
     );
     if done.missing > 0 {
-        line += &format!("; {} were not in the index", size::count(done.missing));
+        line += &format!("; {} ids were not in the index", size::count(done.missing));
     }
     if done.unsure > 0 {
         line += &format!(
-            "; for {} it is unknown whether they were in the index: the storage server was restarted meanwhile, and may have deleted them before",
+            "; for {} ids it is unknown whether they were in the index: the storage server was restarted during this change, and may have deleted them before the restart",
             size::count(done.unsure)
         );
     }

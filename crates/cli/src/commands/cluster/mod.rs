@@ -31,13 +31,13 @@ pub fn run(command: &ClusterCommand, quiet: bool) -> Result<(), Failure> {
 /// The purpose of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// To search, for which all servers are needed.
+    /// To search, which needs all servers.
     Search,
-    /// To change an index, for which storage is needed.
+    /// To change an index, which needs the storage server.
     Change,
 }
 
-/// A client of the first compute server that answers, and the collection there.
+/// Connects to the first compute server that answers, and asks it for its collection.
 fn connected(
     servers: &[String],
     secret_file: Option<&Path>,
@@ -54,7 +54,7 @@ fn connected(
     };
     progress::catch_interrupts();
     let interrupted = || match purpose {
-        // A search was stopped before any change, so it needs no advice about one.
+        // The text of `Interrupted` is about changes, and a search makes none.
         Purpose::Search => stratann::Error::Stopped,
         Purpose::Change => stratann::Error::Interrupted,
     };
@@ -79,7 +79,7 @@ fn fits(collection: &Collection, rows: &dyn VectorSource, what: &str) -> Result<
     }
     let element = element.map_or_else(|| "an unknown type".to_owned(), |e| e.to_string());
     Err(Failure::Wrong(format!(
-        "{} has {} elements of {} in {what}, and the index has {} of {element}. Give vectors of this dimension and type",
+        "{} has {} elements of {} in {what}, and the index has {} elements of {element}. Give vectors with the dimension and type of the index",
         rows.name(),
         rows.dim(),
         rows.element(),

@@ -18,10 +18,11 @@ use crate::commands::answers;
 /// Results and costs at one list size.
 #[derive(Serialize)]
 struct Measured {
-    /// The longest list of a query. Without a requested list it is the server's default, and at
-    /// least `k`. It is longer if much of the result was deleted or replaced.
+    /// The list size of the query with the longest list. Without a requested list size, it is the
+    /// server's default, and at least `k`. It grows if many of the found vectors were deleted or
+    /// replaced.
     list: u32,
-    /// The requested list; `null`: the server's default.
+    /// The requested list size. `null` is the server's default.
     list_asked: Option<usize>,
     k: usize,
     /// `null` without ground truth.
@@ -41,7 +42,8 @@ struct PerQuery {
     full: f64,
     /// Rounds between compute server and memory server.
     steps: f64,
-    /// Bytes between them, and between compute server and storage.
+    /// Bytes between compute server and memory server, and between compute server and storage
+    /// server.
     wire: f64,
     storage_wire: f64,
     /// Reads of storage, and their bytes.
@@ -125,7 +127,7 @@ pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
         let found = found(&client, &queries, list, arguments)?;
         raised |= list.is_none() && found.list as usize == arguments.k;
         if let Some(asked) = list.filter(|&asked| (found.list as usize) > asked.max(arguments.k)) {
-            longer.push(format!("{} for {asked}", found.list));
+            longer.push(format!("{} instead of {asked}", found.list));
         }
         let measured = measured((&found, list), truth.as_ref(), queries.rows(), arguments)?;
         // There is only one list size then.
@@ -159,13 +161,13 @@ pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
         output.text(table.render())?;
         if raised {
             output.line(format!(
-                "the list size is {0}, for {0} answers; the default of the compute server is no larger, and was raised to {0} if it was smaller",
+                "the list size is {0}, since it must be at least -k; the default list size of the compute server is not above {0}",
                 arguments.k
             ))?;
         }
         if !longer.is_empty() {
             output.line(format!(
-                "lists were made longer, to {}: some of the vectors that were found have been deleted or replaced since the last merge",
+                "the compute server made lists longer ({}), since some of the vectors that it found have been deleted or replaced since the last merge",
                 longer.join(", ")
             ))?;
         }

@@ -26,8 +26,8 @@ struct Servers {
 }
 
 impl Servers {
-    /// The condition of all servers. Compute servers come first, since their clients notice a fault
-    /// there.
+    /// The condition of all servers. Compute servers come first, since clients depend on them
+    /// directly.
     fn report(&self, page: Page) -> Report {
         let mut report = Report::default();
         for server in &self.compute {
@@ -41,7 +41,7 @@ impl Servers {
     }
 }
 
-/// Starts all servers of an index, and serves until it is to end.
+/// Starts all servers of an index, and serves until a signal stops the process.
 pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
     let addresses = addresses(arguments.listen, arguments.servers)?;
     let listen = listening(&arguments.listen.to_string(), &arguments.server)?;
@@ -66,8 +66,8 @@ pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
         "memory server and storage in this process, {} of lists and codes; {}",
         size::format(memory.memory_bytes()),
         match changes {
-            true => "they take changes",
-            false => "they take no changes (--changes)",
+            true => "they accept changes",
+            false => "they accept changes only with --changes",
         }
     )];
     let mut compute = Vec::with_capacity(arguments.servers);
@@ -102,7 +102,7 @@ fn addresses(first: SocketAddr, servers: usize) -> Result<Vec<SocketAddr>, Failu
     let last = u16::try_from(servers - 1).ok();
     if port != 0 && last.and_then(|last| port.checked_add(last)).is_none() {
         return Err(Failure::Wrong(format!(
-            "--servers {servers} is too many; there are fewer ports from {port} on. Begin with a lower port (--listen)"
+            "--servers {servers} is too many; fewer ports are left from {port} on. Give a lower first port (--listen)"
         )));
     }
     let at = |number: u16| {

@@ -24,10 +24,10 @@ named! {
         BestFirst = "best-first", "Waits for the whole beam (DiskANN)",
         /// PipeANN's search: handles each completion at once, and widens its pipeline as it
         /// converges.
-        Pipelined = "pipelined", "Reacts to each read; the beam widens as the search converges (PipeANN)",
+        Pipelined = "pipelined", "Continues after each single read; the beam widens as the search converges (PipeANN)",
         /// DistVS's search: low-precision codes rule out most neighbours, and high-precision codes
         /// decide which node is expanded next.
-        Press = "press", "From coarse to fine codes; needs nested ones, as the preset distvs has (DistVS)",
+        Press = "press", "Ranks by low codes, then by high codes; needs codes of two precisions, as the preset distvs has (DistVS)",
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{Error, stored};
 
 /// The coupled layout.
 pub(super) static COMPOSITION: Composition = Composition {
-    about: "Vector and list side by side in records of one size, as they are (DiskANN)",
+    about: "Uncompressed vector and list side by side, in records of one size (DiskANN)",
     lists: FileKind::Graph,
     records: Records::fixed::<CoupledPages>(page_format, record_bytes),
     vectors: VectorsAt::of::<CoupledPages>(),

@@ -24,7 +24,7 @@ use crate::{Error, stored};
 
 /// The layout of rows.
 pub(super) static COMPOSITION: Composition = Composition {
-    about: "Vector and list side by side without padding, for memory that is read to the byte (CSR)",
+    about: "Vector and list side by side without padding, for memory that can be read by bytes (CSR)",
     lists: FileKind::Csr,
     records: Records::unchanging(page_format, record_bytes),
     vectors: VectorsAt::of::<CsrPages>(),

@@ -30,7 +30,7 @@ use crate::{Error, stored};
 
 /// The inline layout.
 pub(super) static COMPOSITION: Composition = Composition {
-    about: "As coupled, with the neighbours' codes in the node, so that none stay in memory (AiSAQ)",
+    about: "As coupled, with the codes of neighbours in each node, so that no codes stay in memory (AiSAQ)",
     lists: FileKind::Inline,
     records: Records::fixed::<InlinePages>(page_format, record_bytes),
     vectors: VectorsAt::of::<InlinePages>(),

@@ -33,7 +33,7 @@ use crate::{Error, stored};
 
 /// The layered layout.
 pub(super) static COMPOSITION: Composition = Composition {
-    about: "Compressed lists beside the leading parts of vectors, their trailing parts in segments",
+    about: "Compressed lists beside the leading parts of vectors; the trailing parts are in segments",
     lists: FileKind::Layered,
     records: Records::slotted::<LayeredPages>(),
     vectors: VectorsAt::of::<LayeredPages>(),

@@ -1,7 +1,7 @@
 """The columns that hold the metadata of documents, and comparisons by the keys of metadata.
 
 A column has one type, but a key of metadata may have values of several kinds. Values of the first
-kind go into a column with the key's own name. Each other kind that comes later has a column of its
+kind go into a column with the name of the key. Each further kind of values gets a column of its
 own:
 
 ```text
@@ -15,8 +15,8 @@ metadata            column                        type
                     _stratann_hidden
 ```
 
-So a filter text such as "year >= 2020" is complete if a key has values of one kind. `Columns`
-compares by key whatever kinds there are.
+So a filter text such as "year >= 2020" finds all documents only if the values of the key are of one
+kind. A filter of `Columns` covers all kinds of values of a key.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ BARE = "_stratann_bare"
 LATE = "_stratann_late"
 """The column that is true for documents that were added after the build of a small index."""
 KEYS = "_stratann_keys"
-"""The column of keys whose values are in no column."""
+"""The column that lists the keys of a document whose values are in no column."""
 HIDDEN = "_stratann_hidden"
-"""The column of keys that a document has, but that were not filterable when it was written."""
+"""The column that lists the keys of a document that were not filterable when it was written."""
 
 _MOST_NAME = 128
 _MOST_STRING = 32 << 10
@@ -62,8 +62,8 @@ NOTHING, EVERYTHING = Filter("false"), Filter("true")
 
 
 def kind_of(value: Any) -> Tuple[Optional[str], Any]:
-    """The kind of column that a value goes into, and the value in the form of that column. (None,
-    None) if it goes into none.
+    """The kind of column for a value, and the value in the form of this column. (None, None) if no
+    column can hold the value.
     """
     if isinstance(value, (numpy.generic, numpy.ndarray)):
         value = value.tolist()
@@ -110,8 +110,8 @@ def _can_name(key: str) -> bool:
 
 
 class Columns:
-    """The columns of an index of documents. They make filters of comparisons by the keys of
-    metadata, and attributes of metadata.
+    """The columns of an index of documents. They convert comparisons by keys of metadata to
+    filters, and metadata to attributes.
     """
 
     ID: ClassVar[str] = ID
@@ -129,10 +129,10 @@ class Columns:
         count: Optional[Callable[[Filter], int]] = None,
         deleting: bool = False,
     ) -> None:
-        """The columns of a schema. A key that is not in `filterable` is refused in a filter. So is
-        a key of documents that filters cannot see, by the number that `count` returns. With
-        `deleting`, a filter that negates a key that no document has is refused: a misspelt key
-        would delete every document.
+        """The columns of a schema. A filter on a key that is not in `filterable` is refused. A
+        filter is also refused if `count` finds documents whose value of the key is in no column.
+        With `deleting`, a filter that negates a key which no document has is refused, since a
+        misspelt key would delete every document.
         """
         self.schema: Dict[str, str] = dict(schema)
         self._filterable = None if filterable is None else frozenset(filterable)
@@ -141,8 +141,8 @@ class Columns:
         self._negative = False
 
     def attributes(self, metadata: Mapping[Any, Any], filterable: Optional[Iterable[str]], moments: bool) -> Dict[str, Any]:
-        """The attributes of metadata, by column. New columns are added to the schema. With
-        `moments`, texts that are times can be compared as times too.
+        """The attributes for metadata, by column. New columns are added to the schema. With
+        `moments`, a text that is a time also gets a value in a column of times.
         """
         row: Dict[str, Any] = {}
         others: List[str] = []
@@ -174,7 +174,9 @@ class Columns:
         return row
 
     def _place(self, kind: str, key: str) -> str:
-        """The column for values of a kind. It is added to the schema if it is new."""
+        """The column of a key for values of this kind. If the column is new, it is added to the
+        schema.
+        """
         wanted = _TYPES.get(kind, _TYPES["time"])
         if kind not in ("integer", "moment") and self.schema.get(key, wanted) == wanted:
             name = key
@@ -191,11 +193,11 @@ class Columns:
         return None
 
     def kinds(self, key: str) -> List[str]:
-        """The kinds of a key's values that columns have."""
+        """The kinds of values for which the key has a column."""
         return [kind for kind in _TYPES if self._find(kind, key) is not None]
 
     def keys(self) -> List[str]:
-        """The keys of metadata that columns have."""
+        """The keys of metadata that have a column."""
         found = set()
         for name in self.schema:
             if not name.startswith(RESERVED):
@@ -205,8 +207,8 @@ class Columns:
         return sorted(found)
 
     def negated(self, ask: Callable[[], Filter]) -> Filter:
-        """The negation of the filter that `ask` makes with these columns. Use it in place of `~`,
-        so that a deletion can check the keys that it negates.
+        """The negation of the filter that `ask` makes with these columns. Use this method instead
+        of `~`, so that a deletion can check the keys that a filter negates.
         """
         self._negative = not self._negative
         try:
@@ -215,7 +217,7 @@ class Columns:
             self._negative = not self._negative
 
     def _admit(self, key: str) -> None:
-        """Raises ValueError for a key that filters cannot ask for."""
+        """Raises ValueError for a key that filters cannot use."""
         if key == ID:
             return
         if self._filterable is not None and key not in self._filterable:
@@ -259,8 +261,8 @@ class Columns:
         return NOTHING if name is None else column(name) == held
 
     def is_in(self, key: str, values: Iterable[Any]) -> Filter:
-        """Matches documents whose value is one of `values`, which may be of several kinds. None
-        among them matches documents without a value.
+        """Matches documents whose value is one of `values`, which may be of several kinds. If None
+        is one of `values`, documents without a value match too.
         """
         self._admit(key)
         found = NOTHING
@@ -281,7 +283,7 @@ class Columns:
 
     def order(self, key: str, operator: str, value: Any, moments: bool = False) -> Filter:
         """Matches documents whose value is "<", "<=", ">" or ">=" `value`, a number or a time. With
-        `moments`, texts in ISO 8601 are times on both sides.
+        `moments`, texts in ISO 8601 are compared as times, in `value` and in documents.
         """
         self._admit(key)
         moment = moment_of(value) if moments else None
@@ -334,7 +336,7 @@ class Columns:
 
 
 def either(first: Filter, second: Filter) -> Filter:
-    """Matches documents that match one of the filters. A filter that matches nothing is left
+    """Matches documents that match one of the filters. A filter that matches no document is left
     out.
     """
     return second if first == NOTHING else (first if second == NOTHING else first | second)

@@ -1,5 +1,5 @@
-"""The index of documents. A process opens it once, builds it from the first documents, and one
-process at a time writes to it.
+"""Opens and builds the index of documents. A process opens the index once, and one process at a
+time writes to it.
 """
 
 from __future__ import annotations
@@ -20,42 +20,45 @@ from .._stratann import Index, InUseError, OutdatedError, StratannError
 Path = Union[str, "os.PathLike[str]"]
 
 _BEGUN = b"building\n"
-"""The contents of the lock file from before the first file of a first build until its index
-exists.
+"""The contents of the lock file during a first build: from before the build writes its first file
+until the index exists.
 """
 
 
 def is_current(index: Index) -> bool:
-    """Whether an index is still the one at its path, with the changes of all processes."""
+    """Whether an open index is still the current one at its path, with the changes of all
+    processes.
+    """
     try:
         return index.is_current()
     except (FileNotFoundError, StratannError):
-        # It was removed, or is being removed. Opening the path shows the current index.
+        # The index was removed, or is being removed. Opening the path again gives the current
+        # index.
         return False
 
 
 class Handle:
-    """One handle for each folder in a process, so that all stores of the folder see each other's
-    changes at once.
+    """The index of one folder in this process. All stores of the folder share one handle, so they
+    see each other's changes immediately.
 
     The first change takes two locks: the index's own, and a lock beside the folder (`FOLDER.lock`).
-    `close` releases both. The second lock is held while an index is rebuilt, when the first one
-    cannot be. The lock file also records that a first build is running, or was killed.
+    `close` releases both. During a rebuild, only the second lock can be held. The lock file also
+    records that a first build is running, or was killed.
 
-    A forked process starts over with the handles that it inherits (`_forked`): no index is open and
-    no lock is held there, and its changes take locks of their own.
+    A forked process resets the handles that it inherits (`_forked`): it has no index open and holds
+    no lock, and takes locks for its own changes.
     """
 
     _open: "weakref.WeakValueDictionary[str, Handle]" = weakref.WeakValueDictionary()
     _opening = threading.RLock()
-    """Held briefly, and no thread forks meanwhile: while a handle is made, and while one takes its
-    lock.
+    """Held briefly while a handle is made, and while a handle takes its lock. No thread can fork
+    while it is held.
     """
 
     @classmethod
     def of(cls, path: Path, memory: Union[int, str, None], watch_recall: Optional[int]) -> "Handle":
         """The handle of a folder. It opens the index with `memory` for searches, and with a sample
-        of `watch_recall` queries for live recall. None keeps the current value.
+        of `watch_recall` queries for live recall. An argument of None keeps the current value.
         """
         given = {"memory": memory, "watch_recall": watch_recall}
         name = os.path.realpath(path)
@@ -63,7 +66,8 @@ class Handle:
             found = cls._open.get(name)
             if found is None:
                 found = cls._open[name] = cls(pathlib.Path(name), given)
-        # Outside of the lock of all handles, since another thread may be writing to this handle.
+        # `_reopen` is called without `_opening`, since it may wait for another thread that writes
+        # to this handle.
         other = {name: value for name, value in given.items() if value is not None and value != found._arguments[name]}
         if other:
             found._reopen(other)
@@ -91,24 +95,27 @@ class Handle:
     @classmethod
     def _forked(cls) -> None:
         """Runs in a process that was just forked. Open indexes and locks belong to the parent."""
-        # The thread that held this lock may not exist here.
+        # The thread that held the lock `_opening` may not exist in this process.
         cls._opening = threading.RLock()
         handles = list(cls._open.values())
         held = [handle._beside for handle in handles]
         for handle in handles:
             handle._begin()
         for file in held:
-            # The lock is the parent's. It lasts as long as any process has the descriptor open.
+            # The lock belongs to the parent. It would last as long as this process has the
+            # descriptor open.
             if file is not None:
                 os.close(file)
 
     def index(self) -> Optional[Index]:
-        """The current index, with changes of other processes. None if there is none yet."""
+        """The current index, with the changes of other processes. None if the index does not exist
+        yet.
+        """
         index = self._index
         if index is not None and is_current(index):
             return index
         with self._publishing:
-            # Another thread may have opened it meanwhile.
+            # Another thread may have opened the index while this one waited.
             if self._index is not None and is_current(self._index):
                 return self._index
             # Files of an unfinished first build are no index yet.
@@ -140,8 +147,8 @@ class Handle:
         """The index at the path. None if the path is free, or has only files of a first build that
         is unfinished or was killed.
 
-        An index that lacks a file, even its MANIFEST, is an error. If it were taken for no index, a
-        build would overwrite it.
+        If the index lacks a file, even its MANIFEST, the method raises an error. Returning None
+        would let a build overwrite the index.
         """
         try:
             return _stratann.open(self.path, **self._arguments)
@@ -165,8 +172,8 @@ class Handle:
         unfinished or was killed.
 
         By its files alone, a first build looks like an index whose MANIFEST is missing, as in an
-        unfinished copy. The lock file tells them apart. It marks a build from before its first file
-        until its index exists.
+        unfinished copy. The lock file distinguishes the two: it has the mark `_BEGUN` during a
+        first build.
         """
         return _stratann.is_vacant(self.path) and (self._is_empty() or self._has_begun())
 
@@ -192,22 +199,23 @@ class Handle:
 
     def _note_end(self) -> None:
         """Records in the lock file that no first build is running. If this fails, the next process
-        that changes the documents does it.
+        that changes the documents records it.
         """
         if self._has_begun():
             with contextlib.suppress(OSError):
                 self._note(b"")
 
     def hold(self) -> Optional[Index]:
-        """The index, for changes. No other process changes the documents until `close`. Raises
-        InUseError if another process does now.
+        """Takes the locks for changes, and returns the index. No other process can change the
+        documents until `close`. Raises InUseError if another process has the locks now.
         """
         with self.lock:
             if self._beside is not None:
                 return self.index()
             self._take()
             try:
-                # Includes the changes of another process before it released the lock.
+                # This index includes the changes that another process made before it released the
+                # lock.
                 index = self.index()
                 if index is not None:
                     self._note_end()
@@ -219,7 +227,8 @@ class Handle:
     def _take(self) -> None:
         name = self._lock_file()
         os.makedirs(os.path.dirname(name), exist_ok=True)
-        # If a process were forked between these two calls, it would keep the descriptor open.
+        # No thread can fork between these two calls, since the child would keep the descriptor
+        # open.
         with self._opening:
             file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -241,14 +250,14 @@ class Handle:
         if file is None:
             return
         try:
-            # If the file were only closed, it would stay locked as long as another process has the
-            # same descriptor.
+            # Closing the file is not enough: it would stay locked as long as a forked process has
+            # the descriptor open.
             fcntl.flock(file, fcntl.LOCK_UN)
         finally:
             os.close(file)
 
     def __del__(self) -> None:
-        # The index releases its own lock when it is freed.
+        # The index releases its own lock when Python frees it.
         self._give_back()
 
     def build(
@@ -259,8 +268,8 @@ class Handle:
         payload: List[Any],
         options: Dict[str, Any],
     ) -> Index:
-        """Builds an index of these rows alone, in place of the current one. After a crash, one of
-        the two is there. The caller must hold the lock (`hold`).
+        """Builds an index of only these rows, and replaces the current index by it. After a crash,
+        the folder has one of the two, complete. The caller must hold the lock (`hold`).
         """
         if self._beside is None:
             raise StratannError(f"{self.path}: this process holds no lock of the documents, since it was forked during a change. Make the change again")
@@ -274,17 +283,17 @@ class Handle:
                 self._note(_BEGUN)
             _stratann.build(rows, self.path, ids=ids, attributes=attributes, payload=payload, overwrite=before is not None, **options)
         except BaseException:
-            # A failed build leaves no files, or it was done when a callback raised. Files that
-            # appear there later are not from this build.
+            # A failed build leaves no files, unless it was complete when a callback raised an
+            # exception. Files that appear in the folder later are not from this build.
             if self._beginning and (self._is_empty() or os.path.exists(os.path.join(self.path, "MANIFEST"))):
                 self._note_end()
             raise
         finally:
             self._beginning = False
-        # From here on the index exists, even if it cannot be opened.
+        # From here on, the index exists, even if it cannot be opened.
         self._note_end()
         with self._publishing:
-            # A reader may have opened it already.
+            # A reader may have opened the new index already.
             if self._index is before:
                 self._index = self._opened()
             built = self._index
@@ -293,7 +302,7 @@ class Handle:
         return built
 
     def close(self) -> None:
-        """Makes changes durable and releases the locks. The next change takes them again."""
+        """Makes changes durable and releases the locks. The next change takes the locks again."""
         with self.lock:
             try:
                 if self._index is not None:
@@ -302,7 +311,7 @@ class Handle:
                 self._give_back()
 
 
-# The lock is looked up each time: a forked process has another one.
+# `_opening` is looked up at each call, since a forked process has another lock.
 os.register_at_fork(
     before=lambda: Handle._opening.acquire(),
     after_in_parent=lambda: Handle._opening.release(),

@@ -1,5 +1,5 @@
 """Arguments with several values: ids, texts, keys, documents. A single text is refused, since
-Python would take its characters for the values.
+Python would use each of its characters as a value.
 """
 
 from __future__ import annotations
@@ -7,14 +7,14 @@ from __future__ import annotations
 from typing import Any, List
 
 _LONG = 60
-"""The most characters of a value that a message shows in full."""
+"""The maximum length of a value that a message shows in full, in characters."""
 
 
 def listed(given: Any, argument: str, call: str) -> List[Any]:
     """The values of an argument, as a list. Raises TypeError for a single text, and for an object
     without values.
 
-    `call` shows in the message how to pass a list: "delete({})" becomes `delete(['12'])`.
+    The message shows with `call` how to pass a list: "delete({})" becomes `delete(['12'])`.
     """
     if hasattr(given, "__iter__") and not isinstance(given, (str, bytes, bytearray)):
         return list(given)

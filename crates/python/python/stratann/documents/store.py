@@ -6,9 +6,10 @@
     document  ────────> the payload, {"id", "content", "metadata"}. A read checks it against the id
                         and returns it.
 
-Vector, attributes and payload of a document are one record of the log. After a crash the index has
-the whole document or none of it. Two ids with the same hash are refused (`IdCollisionError`). With
-a hundred million documents, this is expected once in two thousand collections.
+Vector, attributes and payload of a document are one record of the log. After a crash, the index has
+the complete document or nothing of it. If two ids have the same hash, the second is refused
+(`IdCollisionError`). Among two thousand collections of a hundred million documents each, one such
+pair is expected.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from .several import listed
 _BATCH = 1024
 _NO_ID = 2**64 - 1
 # The codes of an index are trained on the vectors of its build, and codes of very few vectors
-# hardly tell vectors apart. If 5,000 vectors are inserted into an index of one, recall@10 is .2;
-# into an index of ten, it is .99. So the index is rebuilt each time it has grown by this factor,
-# until a build had enough vectors.
+# hardly distinguish vectors. If 5,000 vectors are inserted into an index of one, recall@10 is .2;
+# into an index of ten, it is .99. So the index is rebuilt each time it has grown by `_GROWTH`,
+# until a build had `_ENOUGH` vectors.
 _GROWTH = 4
 _ENOUGH = 5_000
 
-# The arguments of Documents: its own, and the arguments of a build that a store does not set
-# itself.
+# The arguments of Documents: its own arguments, and the arguments of a build that a store does not
+# set itself.
 _OWN = ("metric", "dimension", "memory", "filterable", "moments", "watch_recall")
 _OF_BUILD = [name for name in inspect.signature(build).parameters if name not in (*_OWN, "base", "path", "ids", "attributes", "payload", "overwrite")]
 
@@ -51,7 +52,7 @@ T = TypeVar("T")
 
 
 class DuplicateError(ValueError):
-    """A document has an id that exists already, and `existing` is "refuse". `ids` has these ids."""
+    """Documents with these `ids` exist already, and `existing` is "refuse"."""
 
     def __init__(self, ids: List[str]) -> None:
         super().__init__(f"documents with the ids {ids[:5]!r}{' and others' if len(ids) > 5 else ''} exist already; nothing was written")
@@ -64,8 +65,8 @@ class IdCollisionError(StratannError):
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A document: its id (a UUID becomes its text), its content, its metadata, and its vector, (d,),
-    or None.
+    """A document: its id (a UUID is converted to a str), its content, its metadata, and its vector,
+    (d,), or None.
     """
 
     id: str
@@ -79,7 +80,7 @@ class Document:
 
 
 def _texts(ids: List[Any]) -> List[Any]:
-    """Ids of documents, with the texts of UUIDs."""
+    """Ids of documents, in which each UUID is converted to a str."""
     return [str(id) if isinstance(id, uuid.UUID) else id for id in ids]
 
 
@@ -90,7 +91,7 @@ def hash_of(id: str) -> int:
 
 
 class Documents:
-    """Documents in the folder of an index. The folder exists from the first document on.
+    """Documents in the folder of an index. The first document creates the folder.
 
     Parameters
     ----------
@@ -98,39 +99,41 @@ class Documents:
         The folder of the index. `stratann.open` and the command line can read it like any other
         index.
     metric : str
-        "cosine", "ip" or "l2" of an index that is to be built. An existing index must have this
-        metric.
+        "cosine", "ip" or "l2", for an index that the store will build. An existing index must have
+        this metric.
     dimension : int, optional
-        The dimension of the vectors. None takes the dimension of the first vector. Documents
-        without a vector may come before it. If documents have vectors already, this must be the
-        dimension of these.
+        The dimension of the vectors. None takes the dimension of the first vector; earlier
+        documents may have no vector. If documents have vectors already, `dimension` must be the
+        dimension of these vectors.
     memory : int or str, optional
-        The most memory of searches, as in `stratann.open`. Stores of one folder in a process share
-        it, and the size that was passed last applies to all. Another size is refused while one of
-        the stores is open for changes, until its `close`.
+        The maximum memory of searches, as in `stratann.open`. All stores of one folder in a process
+        share this memory, and the size that was passed last applies to all of them. While one of
+        these stores is open for changes, another size is refused.
     filterable : iterable of str, optional
-        The keys of metadata that filters may ask for. None is all. An index has at most 1024
-        columns, and the store takes some of them itself. With more keys, `put` and `update` raise
-        ValueError, and `filterable` chooses the keys that take columns. `columns` refuses a filter
-        on another key, and on a key of documents that were put when it was not filterable.
+        The keys of metadata that filters may use. None means all keys. An index has at most 1024
+        columns, and the store needs some of them itself. If there are too many keys, `put` and
+        `update` raise ValueError; then choose the keys that get columns with `filterable`.
+        `columns` refuses a filter on any other key, and on a key that was not filterable when a
+        document with it was put.
     moments : bool
-        Whether texts of metadata in ISO 8601 can also be compared as times.
+        Whether filters can also compare texts of metadata in ISO 8601 as times.
     watch_recall : int, optional
-        The number of queries of `search` that are kept as a sample for live recall, as in
-        `stratann.open`. `index().stats()["live_recall"]` has the result. Stores of one folder in a
-        process share the sample, as they share `memory`. It starts again after a rebuild of the
-        index, and after a change by another process.
+        The number of queries of `search` in the sample for live recall, as in `stratann.open`.
+        `index().stats()["live_recall"]` has the result. Stores of one folder in a process share the
+        sample, as they share `memory`. A new sample begins after a rebuild of the index, and after
+        a change by another process.
     options
         Arguments of `stratann.build`: preset, degree, build_list, ... Names and values are checked
-        at once. Checks that need the dimension come at once if `dimension` is given, else with the
-        first `put`.
+        immediately. Checks that need the dimension are made immediately if `dimension` is given,
+        else by the first `put`.
 
     Any number of threads may use one store, and any number of processes may read the documents. One
-    process at a time writes, from its first change to `close`. Readers do not wait for writers, and
-    writers wait for each other. Two stores of one folder in a process see each other's changes.
+    process at a time writes, from its first change to `close`. Readers do not wait for writers.
+    Writers of one process wait for each other. Two stores of one folder in a process see each
+    other's changes.
 
-    A forked process may use the stores that it inherits. It opens the index again, and its changes
-    take a lock of their own. Its parent must release that lock first (`close`).
+    A forked process may use the stores that it inherits. It opens the index again, and needs the
+    lock for its own changes. So its parent must release the lock first (`close`).
     """
 
     def __init__(
@@ -148,7 +151,7 @@ class Documents:
         refuse_others("Documents", options, (*_OWN, *_OF_BUILD))
         if dimension is not None:
             dimension = _checked_dimension(dimension)
-        # Opening an existing index checks whether it can be opened with this memory.
+        # `memory` is not checked for an existing index here, since opening it checks that.
         is_there = os.path.exists(os.path.join(path, "MANIFEST"))
         check_build(dimension, None if is_there else memory, metric=metric, watch_recall=watch_recall, **options)
         self._metric = metric
@@ -175,12 +178,14 @@ class Documents:
     # Reads.
 
     def index(self) -> Optional[Index]:
-        """The current index. None before the first document. It is closed with the documents."""
+        """The current index, or None before the first document. `close` of this store closes the
+        index too.
+        """
         return self._check(self._handle.index())
 
     def columns(self, *, deleting: bool = False) -> Columns:
-        """The columns of the metadata, to make filters from comparisons by key. Columns for a
-        deletion (`deleting`) refuse to negate a key that no document has.
+        """The columns of the metadata, from which filters by key are made. Columns for a deletion
+        (`deleting`) refuse a filter that negates a key which no document has.
         """
         index = self.index()
         if index is None:
@@ -188,11 +193,11 @@ class Documents:
         return Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting)
 
     def _reading(self, read: Callable[[Index], T], index: Optional[Index] = None) -> Optional[Tuple[Index, T]]:
-        """The result of `read` on `index`, or else on the current index, with that index. None if
-        there is none.
+        """The result of `read` on `index`, or else on the current index, together with the index
+        that was read. None if there is no index.
 
-        An index opens some of its files only when they are needed. After a rebuild these files are
-        gone, so the new index is read.
+        An index opens some of its files only when they are needed. A rebuild removes these files.
+        In this case, the new index is read.
         """
         index = index or self.index()
         failed = None
@@ -200,7 +205,7 @@ class Documents:
             try:
                 return index, read(index)
             except (FileNotFoundError, OutdatedError):
-                # The same index failed twice, so it lacks a file.
+                # If the same index fails twice, it lacks a file.
                 if index is failed:
                     raise
                 failed, index = index, self.index()
@@ -211,13 +216,13 @@ class Documents:
         return 0 if index is None else len(index)
 
     def count(self, filter: FilterLike = None) -> int:
-        """The number of documents, or of the documents that match a filter."""
+        """The number of all documents, or of the documents that match a filter."""
         found = self._reading(lambda index: len(index) if filter is None else index.count(filter))
         return 0 if found is None else found[1]
 
     def get(self, ids: Iterable[str], *, vectors: bool = False) -> List[Optional[Document]]:
-        """Documents by their ids, in that order. None stands for an id that does not exist. A
-        single text in place of a list of ids is a TypeError.
+        """The documents with these ids, in the order of the ids. None stands for an id that does
+        not exist. A single text instead of a list of ids raises TypeError.
         """
         ids = _texts(listed(ids, "ids", "get({})"))
         if not ids:
@@ -229,8 +234,9 @@ class Documents:
         return [document if document is not None and document.id == id else None for id, document in zip(ids, found[1])]
 
     def scan(self, filter: FilterLike = None, *, vectors: bool = False) -> Iterator[Document]:
-        """All documents, or those that match a filter, in a fixed order. A document that exists all
-        the time comes exactly once, also while others change.
+        """Iterates over all documents, or over the documents that match a filter, in a fixed order.
+        A document that exists during the whole iteration is returned exactly once, even if other
+        documents change.
         """
         index: Optional[Index] = None
         after: Optional[int] = None
@@ -243,7 +249,8 @@ class Documents:
             found = self._reading(page, index)
             if found is None:
                 return
-            # If another index has replaced this one, the remaining documents still have their ids.
+            # If a rebuild has replaced the index, the remaining documents have the same ids in the
+            # new index.
             index, (ids, documents) = found
             for document in documents:
                 if document is not None:
@@ -262,13 +269,14 @@ class Documents:
         vectors: bool = False,
         **options: Any,
     ) -> List[Tuple[Document, float]]:
-        """The k nearest documents to a vector, (d,), with their distances, nearest first. Distances
-        are 1 - cos for "cosine", minus the inner product for "ip", and squared for "l2".
+        """Finds the k documents nearest to a vector, (d,), and returns them with their distances,
+        nearest first. Distances are 1 - cos for "cosine", minus the inner product for "ip", and
+        squared for "l2".
 
         If at least k documents match `filter`, the search returns k. `check` is a Python function
-        for conditions that a filter cannot express. It is called with each document, and the search
-        continues with more and more vectors until k documents pass. `options` are arguments of
-        `Index.search`: recall, list_size, ...
+        for conditions that a filter cannot express: it is called with a document, and returns
+        whether the document may be a result. The search fetches more vectors until k documents
+        pass. `options` are arguments of `Index.search`: recall, list_size, ...
         """
         if k < 1:
             raise ValueError(f"k is {k}; it must be 1 or more")
@@ -285,7 +293,7 @@ class Documents:
         vectors: bool,
         options: Dict[str, Any],
     ) -> List[Tuple[Document, float]]:
-        """The answers of a search of one index."""
+        """The results of a search of one index."""
         if len(index) == 0:
             return []
         filter = self._with_vectors(index, filter)
@@ -302,7 +310,7 @@ class Documents:
             asked = min(asked * 4, MOST_PADDED)
 
     def _with_vectors(self, index: Index, filter: FilterLike) -> FilterLike:
-        """The filter, which also excludes documents without a vector."""
+        """`filter`, with a condition that excludes documents without a vector."""
         if BARE not in index.columns:
             return filter
         wanted = column(BARE).missing()
@@ -327,14 +335,14 @@ class Documents:
     # Changes.
 
     def put(self, documents: Iterable[Document], *, existing: str = "replace") -> List[str]:
-        """Writes documents, and returns the ids of the written ones. They are durable when the call
-        returns.
+        """Writes documents, and returns the ids of the written documents. When the call returns,
+        they are durable.
 
-        `existing` decides about a document whose id exists already, in the collection or earlier in
-        `documents`. "replace" replaces that document, and "skip" keeps it. "refuse" raises
-        DuplicateError, and nothing is written. A wrong value raises an error before anything is
-        written. After a crash or on a full disk, the first documents are in the index, each as a
-        whole.
+        `existing` applies to a document whose id exists already, in the collection or earlier in
+        `documents`. "replace" replaces the earlier document, and "skip" keeps it. "refuse" raises
+        DuplicateError, and nothing is written. A wrong value in a document raises an error before
+        anything is written. After a crash or on a full disk, the index has only the first
+        documents, each of them complete.
         """
         if existing not in ("replace", "skip", "refuse"):
             raise ValueError(f'existing is {existing!r}; it must be "replace", "skip" or "refuse"')
@@ -397,7 +405,7 @@ class Documents:
     def _joined(
         self, index: Index, vectors: Any, ids: NDArray[numpy.uint64], rows: List[Dict[str, Any]], payload: List[Any]
     ) -> Tuple[Any, NDArray[numpy.uint64], List[Dict[str, Any]], List[Any]]:
-        """The given rows, and the remaining rows of the index."""
+        """The given rows, and the rows of the index whose ids are not given."""
         others = index.ids()
         others = others[~numpy.isin(others, ids)]
         kept = numpy.ones((len(others), vectors.shape[1]), numpy.float32)
@@ -422,14 +430,16 @@ class Documents:
         return _hashes([document.id for document in given]), rows, payload
 
     def update(self, filter: FilterLike, change: Callable[[Document], Document]) -> int:
-        """Replaces each document that matches by `change` of it, with the same vector. Returns the
-        number of documents. Each change is durable as a whole.
+        """Calls `change` with each document that matches, and replaces the document by the result.
+        The vector stays the same. Returns the number of documents. Each document is replaced
+        atomically and durably.
         """
         with self._handle.lock:
             index = self._check(self._handle.hold())
             if index is None:
                 return 0
-            # Reads all ids first, since a changed document may no longer match, or match again.
+            # All ids are read first, since a changed document may no longer match, or match a
+            # second time.
             every = index.ids(filter=filter) if filter is not None else index.ids()
             for at in range(0, len(every), _BATCH):
                 ids = every[at : at + _BATCH]
@@ -444,8 +454,8 @@ class Documents:
             return len(every)
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Deletes documents by their ids, and returns how many existed. A single text in place of a
-        list of ids is a TypeError, since its letters would be taken for ids.
+        """Deletes documents by their ids, and returns how many of them existed. A single text
+        instead of a list of ids raises TypeError, since each of its letters would be an id.
         """
         wanted = list(dict.fromkeys(_texts(listed(ids, "ids", "delete({})"))))
         with self._handle.lock:
@@ -460,8 +470,8 @@ class Documents:
             return len(found)
 
     def delete_matching(self, filter: FilterLike) -> int:
-        """Deletes the documents that match, or all with None, and returns their number. An empty
-        text is no filter, and is refused.
+        """Deletes the documents that match `filter`, and returns their number. None deletes all
+        documents. An empty text is refused, since it is no filter.
         """
         with self._handle.lock:
             if self.index() is None:
@@ -470,17 +480,15 @@ class Documents:
             return 0 if index is None else index.delete(filter=EVERYTHING if filter is None else filter) or 0
 
     def flush(self) -> None:
-        """Makes every change durable. Only an index with another durability than the default needs
-        it.
-        """
+        """Makes every change durable. With the default durability, changes are durable already."""
         with self._handle.lock:
             index = self.index()
             if index is not None:
                 index.flush()
 
     def close(self) -> None:
-        """Ends the changes, so that another process may make changes. The next change takes the
-        lock again.
+        """Makes all changes durable and releases the lock, so that another process can make
+        changes. The next change takes the lock again.
         """
         self._handle.close()
 
@@ -520,8 +528,8 @@ def _unique(documents: Iterable[Document], existing: str) -> List[Document]:
 
 
 def _check_columns(there: Iterable[str], rows: List[Dict[str, Any]]) -> None:
-    """Raises ValueError if the columns that exist and the columns of `rows` are too many for an
-    index.
+    """Raises ValueError if the existing columns and the columns of `rows` together are too many for
+    an index.
     """
     names = set(there).union(*rows)
     if len(names) > MOST_COLUMNS:

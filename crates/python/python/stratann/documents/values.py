@@ -1,4 +1,5 @@
-"""Encodes metadata as JSON, also values that JSON lacks, so that it can be decoded unchanged.
+"""Encodes metadata as JSON, including values of types that JSON lacks. Decoding returns the same
+values.
 
     2024-02-29 12:00 UTC ──> {"$datetime": "2024-02-29T12:00:00+00:00"} ──> the same datetime
 
@@ -54,7 +55,7 @@ def encode(value: Any, what: str) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """The value that `encode` was called with."""
+    """The value from which `encode` made `value`."""
     if isinstance(value, list):
         return [decode(one) for one in value]
     if not isinstance(value, dict):

@@ -21,17 +21,19 @@ with stratann.ray.Cluster("/shared/photos.idx", servers=4, memory=ram) as cluste
 ```
 
 A shard is an index of a part of the rows, and all shards share one codebook. A search asks every
-shard and merges the answers. Milvus and other systems divide a collection in the same way. A search
-of shards costs more than one of a single index, since each shard is walked from its own entry. The
-difference grows with the number of shards; `bench/shards.py` measures it.
+shard and merges the results. Milvus and other systems divide a collection in the same way. A search
+of shards costs more than a search of a single index, since the walk of each shard starts at an
+entry point of its own. The additional cost grows with the number of shards; `bench/shards.py`
+measures it.
 
-- `build` builds a catalog of shards by tasks of the cluster. Readers see all of it or nothing.
+- `build` builds a catalog of shards in tasks of the cluster. Readers see the complete catalog or
+  none.
 - `search` opens the catalog in actors, and searches.
 - `cluster` serves one undivided index: a memory server, a storage server and compute servers
   (DistVS) as actors.
-- `placement` puts tasks and actors on nodes, asks actors within a deadline, and lets Ray restart
+- `placement` places tasks and actors on nodes, calls actors with a deadline, and lets Ray restart
   them.
-- `source` reads vectors by Ray Data. `staging` makes a folder visible as a whole.
+- `source` reads vectors with Ray Data. `staging` makes a complete folder visible by one rename.
 
 Tested with Ray 2.60.
 """

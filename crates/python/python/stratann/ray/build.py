@@ -7,16 +7,16 @@ source ─> Ray Data ─> sample ─────────────> one co
                               FOLDER, by one rename, when all shards are complete ────┘
 ```
 
-Shards are contiguous: shard i of S has the rows from i n / S on, in the order of the source. A hash
-of the id would be the other choice. Both give shards of the same number of rows, and every search
-asks all shards, so neither is quicker.
+Shards are contiguous: of n rows in S shards, shard i has the rows from i n / S on, in the order of
+the source. The alternative is to assign rows by a hash of the id. Both ways make shards of the same
+number of rows, and every search asks all shards, so searches are equally fast.
 
-Contiguous shards have three advantages. Ray Data can cut them without an exchange of every block
-with every task. A restarted task has the same rows. A row number shows its shard.
+Contiguous shards have three advantages. Ray Data can cut them without a shuffle. A restarted task
+gets the same rows. The number of a row determines its shard.
 
 The advantage of a hash is that each shard is a fair sample. If rows are ordered by subject, one
-shard may have all answers to a query, so its list must be as long as the list of a single index. In
-that case shuffle the dataset first (`random_shuffle`), with an id column.
+shard may have all results of a query, so its list size must be the list size of a single index. In
+that case, shuffle the dataset first (`random_shuffle`), and give it a column of ids.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ from .staging import CODEBOOK, Staging
 _OURS = ("base", "path", "codebook", "memory", "threads", "overwrite", "resume", "savepoint_seconds", "place", "ids", "progress")
 
 _RETRIED = [OSError, stratann.StratannError]
-"""Errors that another attempt, perhaps on another node, may not have, such as a full disk. A wrong
-call would fail again.
+"""Errors after which another attempt may succeed, perhaps on another node, such as a full disk. A
+wrong call would fail again.
 """
 
 _ENDED = 10.0
-"""The seconds that tasks have to end after another one failed. Then their folder is removed."""
+"""The time in which tasks must end after another task failed, in seconds. After that, their folder
+is removed.
+"""
 
 
 def build_shards(
@@ -66,67 +68,68 @@ def build_shards(
     progress: Union[bool, Callable[[str, int, int], object], None] = None,
     **build: Any,
 ) -> dict[str, Any]:
-    """Builds a folder of indexes, each of a part of the rows, by tasks of a Ray cluster.
+    """Builds a folder of shards in tasks of a Ray cluster. A shard is an index of a part of the
+    rows.
 
     Parameters
     ----------
     source : ray.data.Dataset, str, os.PathLike or numpy.ndarray
-        A dataset with a column of vectors, the path of a vector file (see `read`), or an array. The
-        ids of a file or an array are its row numbers. The source is read once, into the cluster's
-        object store, which spills to disk if it is full. If a node is lost, Ray reads a part again,
-        which must give the same rows in the same order.
+        A dataset with a column of vectors, the path of a vector file (see `read`), or an array. For
+        a file or an array, ids are row numbers. The source is read once into the cluster's object
+        store, which spills to disk if it is full. If a node is lost, Ray reads a part of the source
+        again. The source must then return the same rows in the same order.
     folder : str or os.PathLike
-        A folder in which all nodes see the same files. It does not exist before all shards are
-        complete. During the build there is "FOLDER.building". Both `stratann.Catalog` and
+        A folder in which all nodes see the same files. The folder appears once all shards are
+        complete. During the build, there is a folder "FOLDER.building". Both `stratann.Catalog` and
         `ShardedIndex` open the folder.
     shards : int
-        The number of shards. Their numbers of rows differ by at most one. Each shard has
-        consecutive rows, in the order of the source.
+        The number of shards. Each shard has consecutive rows in the order of the source. The sizes
+        of two shards differ by at most one row.
     vector_column, id_column : str, optional
         For a dataset: the column of the vectors (None: the only column besides the ids), and the
-        column of the ids (None: the row numbers). Ids are integers, each of them once. An id that
-        appears twice is an error within a shard, and is not noticed in two shards.
+        column of the ids (None: ids are row numbers). Ids are different integers. If an id appears
+        twice in one shard, the build fails; if it appears in two shards, the build does not notice.
     metric, code_bytes, seed
         As in `stratann.build`.
     codebook : bool
-        Whether one codebook is trained for all shards, from a sample of all rows. With False each
-        shard trains its own. Presets of clusters have no codebook.
+        Whether all shards share one codebook, trained on a sample of all rows. With False, each
+        shard trains its own codebook. Presets of clusters have no codebook.
     sample : int
-        The approximate number of random rows that train the codebook. If there are fewer, all are
-        used.
+        The approximate number of random rows on which the codebook is trained. If the source has
+        fewer rows, all of them are used.
     memory : int, optional
-        The most bytes of memory of each task's process during the build. Python, Ray and Arrow take
-        about 200 MB of them. Ray reserves as many bytes. If this is too little, the error names a
+        The maximum memory of each task's process during the build, in bytes. Python, Ray and Arrow
+        take about 200 MB of it. Ray reserves this memory. If it is too little, the error names a
         number that suffices.
     resources : Resources
-        The resources of each task. With 4 CPUs a task builds on 4 threads.
+        The resources of each task. With 4 CPUs, a task builds with 4 threads.
     retries : int
-        How often Ray restarts a task that died, or that failed with an OSError or a StratannError.
+        How often Ray restarts a task that died or that failed with an OSError or a StratannError.
     overwrite : bool
-        Whether an existing folder of shards may be replaced, once the new one is complete. Between
-        two renames there is briefly no folder.
+        Whether an existing folder of shards may be replaced once the new folder is complete.
+        Between two renames, the folder is missing for a moment.
     progress : bool or callable, optional
-        As in `stratann.build`; it counts shards.
+        As in `stratann.build`. Progress counts shards.
     **build
         Other arguments of `stratann.build`: preset, degree, build_list, layout, ..
 
     Returns
     -------
     dict
-        "vectors", "seconds", "codebook" (its hash, or None) and "shards". For each shard this has
-        its name, its number of rows, the number of its first row, and the build report.
+        "vectors", "seconds", "codebook" (its hash, or None) and "shards". The last has for each
+        shard its name, its number of rows, the number of its first row, and the build report.
 
     Raises
     ------
     ValueError, TypeError
-        Arguments or rows are wrong. A task may be the first to find wrong rows.
+        Arguments or rows are wrong. Wrong rows may be found only in a task.
     FileExistsError
-        The folder exists, or it is to be replaced and is no folder of shards.
+        The folder exists and `overwrite` is False, or the folder to replace is no folder of shards.
     stratann.InUseError
         Another process builds into the same folder.
     stratann.StratannError, OSError, ray.exceptions.RayError
-        A task failed with this error more than `retries` times. No files are left then, and the
-        call may be repeated.
+        A task failed with this error more than `retries` times. The call has removed its files, and
+        may be repeated.
     """
     _check(shards, sample, retries, memory, build)
     begun = time.monotonic()
@@ -178,8 +181,8 @@ def _build(
 ) -> dict[str, Any]:
     """Builds a shard, and returns its facts.
 
-    A task may have died after it built the shard. Then the shard is built again, and the first one
-    stays.
+    If an earlier task built the shard and then died, this task builds the shard again, but the
+    first shard is kept.
     """
     with staging.attempt(name) as folder:
         file, named = rows_of.spool(rows, vectors, ids, folder)
@@ -194,8 +197,8 @@ def _build(
 
 
 def _wait(tasks: list[Any], tell: Callable[[int], object] = lambda done: None) -> list[Any]:
-    """The results of tasks. If one fails for good, or the wait is interrupted, the other tasks are
-    ended first.
+    """Waits for tasks, and returns their results. If a task fails finally, or the wait is
+    interrupted, the other tasks are ended first.
     """
     waiting = list(tasks)
     try:
@@ -206,8 +209,8 @@ def _wait(tasks: list[Any], tell: Callable[[int], object] = lambda done: None) -
             tell(len(tasks) - len(waiting))
         return list(ray.get(tasks))
     except BaseException as error:
-        # As Ctrl-C does, which ends a build quickly. Ending tasks by force would be quicker. But if
-        # a task ended by itself at that time, this process would crash (Ray 2.60: "Tried to
+        # `cancel` acts like Ctrl-C, which ends a build quickly. To kill the tasks would be quicker,
+        # but this process would crash if a task ended at the same time (Ray 2.60: "Tried to
         # complete task that was not pending").
         _, going = ray.wait(tasks, num_returns=len(tasks), timeout=0)
         for task in going:
@@ -220,7 +223,7 @@ def _wait(tasks: list[Any], tell: Callable[[int], object] = lambda done: None) -
 
 
 def _look(staging: Staging, built: list[dict[str, Any]]) -> None:
-    """Checks that this node sees the shards that tasks have built."""
+    """Checks that this node sees the shards that the tasks have built."""
     there = set(stratann.Catalog(staging.catalog).names())
     missing = [shard["name"] for shard in built if shard["name"] not in there]
     if missing:
@@ -242,4 +245,4 @@ def _check(shards: int, sample: int, retries: int, memory: Optional[int], build:
     known = [name for name in inspect.signature(stratann.build).parameters if name not in _OURS]
     for name in build:
         if name not in known:
-            raise TypeError(f"build_shards has no argument {name!r}. Of the arguments of stratann.build it takes {', '.join(known)}")
+            raise TypeError(f"build_shards has no argument {name!r}. It takes these arguments of stratann.build: {', '.join(known)}")

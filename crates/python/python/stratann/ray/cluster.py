@@ -1,20 +1,20 @@
-"""The roles of DistVS as actors: one memory server, one storage server, and compute servers, which
-clients ask.
+"""The roles of DistVS as actors: one memory server, one storage server, and compute servers, to
+which clients send their queries.
 
     search ──> compute server ──┬──> memory server     lists and high codes of the index, in memory
     upsert ──> compute server ──┴──> storage server    exact vectors of the index; changes
 
-Vectors and answers travel between the servers over connections of their own
-(`stratann.MemoryServer` and the like), never through Ray. Ray puts the actors on nodes, restarts
-actors that die, and reports their addresses.
+Servers send vectors and results over connections of their own (`stratann.MemoryServer` and the
+like), never through Ray. Ray places the actors on nodes, restarts actors that die, and reports
+their addresses.
 
-**The address of a server** is its node's, with a secret that is drawn for each cluster. Its port is
-drawn once, or given. An actor that is restarted on the same node has the same port, so its peers
-reconnect by themselves. On another node the address changes:
+**The address of a server** is the address of its node, with a port that is drawn once, or that the
+user gives. All servers of a cluster share a random secret. An actor that is restarted on the same
+node has the same port, so its peers reconnect automatically. On another node, the address changes:
 
-- A compute server looks up memory and storage every second. If one has moved, it starts again with
-  the new address, at its own old address.
-- If none of the known compute servers answers, a `Cluster` looks them up again.
+- A compute server looks up the memory server and the storage server every second. If one of the two
+  has moved, the compute server restarts with the new address, and keeps its own address.
+- If none of the known compute servers answers, a `Cluster` looks up their addresses again.
 """
 
 from __future__ import annotations
@@ -47,25 +47,27 @@ LOOKS = 1.0
 """The seconds between two look-ups of the other servers by a compute server."""
 
 LOOK = 2.0
-"""The most seconds of a look-up. A server that does not answer by then is assumed to be at its last
-address.
+"""The time limit of a look-up in seconds. If a server does not answer by then, its last address is
+used.
 """
 
 ATTEMPT = 3.0
-"""The seconds of the first attempt at a query. After each attempt the servers are looked up again,
-and the next attempt has twice as long.
+"""The time limit of the first attempt at a query, in seconds. After each attempt the servers are
+looked up again, and the next attempt has twice the time limit.
 """
 
 TRIES, PAUSE = 20, 0.25
-"""How often, and after how many seconds, an actor tries again to get a resource that the process
-before it may still hold: its port, or the index.
+"""How often, and after how many seconds, an actor tries again to get its port or the index. The
+process that ran the actor before may still have them.
 """
 
 PORTS = range(20_000, 30_000)
-"""The ports to draw from. They are below the ports that Linux gives to outgoing connections."""
+"""The range of ports for servers. They are below the ports that Linux assigns to outgoing
+connections.
+"""
 
 STOP = 10.0
-"""The seconds that servers have to end before their processes are killed."""
+"""The time in which servers must end, in seconds. After that, their processes are killed."""
 
 _T = TypeVar("_T")
 _Ids = NDArray[numpy.uint64]
@@ -80,47 +82,47 @@ class Cluster:
     Parameters
     ----------
     index : str or os.PathLike
-        An index of the preset "distvs". The nodes of memory and storage must see the same files
-        there. Compute servers need no file.
+        The folder of an index with the preset "distvs". The nodes of the memory server and the
+        storage server must see the same files under this path. Compute servers need no file.
     servers : int
         The number of compute servers.
     changes : bool
-        Whether the cluster accepts `upsert` and `delete`. Then no other process may have the index
-        open for changes.
+        Whether the cluster accepts `upsert` and `delete`. With True, no other process may have the
+        index open for changes.
     memory, storage, compute : Resources
-        The resources of the actor of each role, and of each compute server. The number of CPUs is
-        the number of threads that search (compute) and rank (storage). `Resources.memory` is the
-        memory that Ray reserves. For the memory server it must be at least its `memory_bytes`
-        (`stats()`), and twice that with `changes`.
+        The resources of the memory server, of the storage server, and of each compute server. The
+        number of CPUs is the number of threads that search (compute) and re-rank (storage).
+        `Resources.memory` is the memory that Ray reserves. For the memory server, it must be at
+        least its `memory_bytes` (`stats()`), or twice that with `changes`.
     options : mapping, optional
         Arguments of compute servers, as in `stratann.ComputeServer`: {"list_size": 120, "beam": 8},
         for example.
     name : str, optional
         A name by which other programs of the Ray cluster find this cluster (`Cluster.find`).
     detached : bool
-        Whether the cluster continues after this program ends, until a call of `close`. It needs a
-        name then.
+        Whether the cluster continues after this program ends, until a call of `close`. A detached
+        cluster needs a name.
     restarts : int
-        How often Ray restarts each actor that died. -1 is without limit.
+        How often Ray restarts each actor after it died. -1 means without limit.
     port : int, optional
-        The first port: memory listens on it, storage on the next one, and compute servers on the
-        following ones. None draws the ports. If another process uses a port, the server takes any
-        free one.
+        The first port. The memory server listens on it, the storage server on the next port, and
+        compute servers on the following ports. With None, ports are random. If another process uses
+        a port, the server takes any free port.
     timeout : float
-        The most seconds of a query, including a restart of servers. `search` and other methods can
-        override it.
+        The time limit of a query in seconds, including a restart of servers. `search` and other
+        methods can override it.
     opening : float
-        The most seconds of the start: finding or starting nodes, and reading the index.
+        The time limit of the start in seconds: to find or start nodes, and to read the index.
 
-    A cluster may be passed to other tasks and actors, which then search with the same servers. It
-    ends with `close` or with its `with` block. Unless it is detached, it also ends with the program
-    that started it.
+    A cluster may be passed to other tasks and actors, which then search with the same servers. A
+    cluster ends with `close` or with its `with` block. Unless it is detached, it also ends with the
+    program that started it.
 
     Raises
     ------
     DeadlineError
-        Actors did not start in time: no node has their resources, or the index takes longer to
-        read.
+        Actors did not start in time: no node has their resources, or reading the index takes
+        longer.
     FileNotFoundError, ValueError, InUseError
         The index could not be opened on its node.
     """
@@ -206,8 +208,8 @@ class Cluster:
 
     @classmethod
     def find(cls, name: str, timeout: float = 30.0) -> Cluster:
-        """The cluster that any program of the Ray cluster has started with this name. Raises
-        `ValueError` if there is none.
+        """Finds the cluster that a program of the Ray cluster has started with this name. Raises
+        `ValueError` if there is no such cluster.
         """
         try:
             memory = ray.get_actor(_actor(name, "memory"), namespace=NAMESPACE)
@@ -232,16 +234,16 @@ class Cluster:
         return pathlib.Path(self._facts["path"])
 
     def addresses(self) -> list[str]:
-        """The addresses of the compute servers, by their numbers. A server that is being restarted
-        has its last address here.
+        """The addresses of the compute servers, in the order of their numbers. For a server that is
+        being restarted, this is its last address.
         """
         self._open()
         self._look()
         return self._known()
 
     def connect(self, timeout: float = 10.0) -> stratann.Client:
-        """A client of the compute servers at their current addresses. Unlike this object, it does
-        not follow them to other addresses.
+        """Connects a client to the compute servers at their current addresses. If a server moves to
+        another address, the client does not follow it, but this object does.
         """
         return stratann.connect(self.addresses(), secret=self.secret, timeout=timeout)
 
@@ -257,20 +259,21 @@ class Cluster:
     ) -> tuple[_Ids, _Distances]:
         """The `k` nearest vectors of each query, as in `stratann.Client.search`.
 
-        The queries are divided among the compute servers. If a server does not answer, the servers
-        are looked up again and others are asked, until `timeout` is over.
+        The queries are divided among the compute servers. If a server does not answer, the call
+        looks up the servers again and asks other servers, until `timeout` is over.
 
         Parameters
         ----------
         queries, k, list_size, beam, in_flight
             As in `stratann.Client.search`. `in_flight` applies to each server.
         timeout : float, optional
-            The most seconds of a server's queries if servers fail. None takes the cluster's own.
+            The time limit for the queries of each server, in seconds, including failures of
+            servers. None takes the `timeout` of the cluster.
 
         Raises
         ------
         ServerTimeoutError, ServerError
-            There was no answer in time. The message names the server that did not answer.
+            A query was not answered in time. The message names the server that did not answer.
         """
         self._open()
 
@@ -293,8 +296,9 @@ class Cluster:
         return numpy.concatenate([ids for ids, _ in found]), numpy.concatenate([distances for _, distances in found])
 
     def upsert(self, vectors: NDArray[Any], ids: Any, *, timeout: Optional[float] = None) -> None:
-        """Inserts vectors, and replaces those whose id is in the index, as `stratann.Client.upsert`
-        does. Tries until it succeeds or `timeout` is over. Needs `changes=True`.
+        """Inserts vectors, as `stratann.Client.upsert` does. If an id is in the index already, its
+        vector is replaced. The call tries until it succeeds or `timeout` is over. Needs
+        `changes=True`.
         """
         self._changes("upsert")
         self._changed(lambda client, left: client.upsert(vectors, ids, timeout=left), timeout)
@@ -303,31 +307,33 @@ class Cluster:
         """Deletes ids, and returns how many of them existed, as `stratann.Client.delete` does.
         Needs `changes=True`.
 
-        If servers were lost during the call and it was repeated, ids that the first attempt deleted
-        are not counted.
+        If the call lost a server and repeated the deletion, ids that the first attempt deleted are
+        not counted.
         """
         self._changes("delete")
         return self._changed(lambda client, left: client.delete(ids, timeout=left), timeout)
 
     def health(self, timeout: float = 10.0) -> dict[str, dict[str, Any]]:
-        """The `health` of each server, by role: "memory", "storage", "compute-0" and so on. A
-        server that does not answer within `timeout` is not well.
+        """The `health` of each server, by role: "memory", "storage", "compute-0" and so on. For a
+        server that does not answer within `timeout`, "well" is False.
         """
         return self._of_all("health", timeout, lambda trouble: {"well": False, "trouble": trouble, "lines": []})
 
     def stats(self, timeout: float = 10.0) -> dict[str, dict[str, Any]]:
-        """The `stats` of each server, by role. {} for a server that does not answer."""
+        """The `stats` of each server, by role: {} for a server that does not answer."""
         return self._of_all("stats", timeout, lambda _: {})
 
     def close(self) -> None:
-        """Ends the servers, so that storage releases the index. A second call does nothing."""
+        """Ends the servers, so that the storage server closes the index. A second call does
+        nothing.
+        """
         with self._lock:
             handles, self._handles, self._clients = self._handles, {}, {}
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False)
         if handles:
-            # Compute servers end first, since they need the others.
+            # Compute servers end first, since they need the memory server and the storage server.
             stops = [handle.stop.remote() for _, handle in sorted(handles.items())]
             ray.wait(stops, num_returns=len(stops), timeout=STOP)
             for handle in handles.values():
@@ -378,16 +384,16 @@ class Cluster:
             try:
                 self._addresses[calls[call]] = ray.get(call)
             except RayError:
-                continue  # It is being restarted. Until it answers, its last address is kept.
+                continue  # It is being restarted. Its last address is kept until it answers.
 
     def _known(self) -> list[str]:
-        """The addresses of compute servers, by their numbers."""
+        """The addresses of compute servers, in the order of their numbers."""
         known = sorted(self._addresses.items(), key=lambda known: int(known[0].rsplit("-", 1)[1]))
         return [address for _, address in known]
 
     def _client(self, number: int, patience: float) -> stratann.Client:
         """A client that asks the compute server of this number first, connected within `patience`.
-        If several threads make one at once, the first is kept.
+        If several threads make a client at the same time, the first one is kept.
         """
         with self._lock:
             known = self._clients.get(number)
@@ -404,16 +410,16 @@ class Cluster:
             return self._clients.setdefault(number, client) if self._handles else client
 
     def _changed(self, ask: Callable[[stratann.Client, float], _T], timeout: Optional[float]) -> _T:
-        """As `_asked`, for a change. One client has the whole time. It repeats the change by
-        itself, and orders it before its own later changes. Another client could not know of this
-        change.
+        """As `_asked`, for a change. One client has the whole time limit: it repeats the change
+        itself, and orders the change before its own later changes. Another client would not know of
+        the change.
         """
         timeout = self._facts["timeout"] if timeout is None else timeout
         return self._asked(ask, 0, timeout, timeout)
 
     def _asked(self, ask: Callable[[stratann.Client, float], _T], number: int, timeout: Optional[float], attempt: float = ATTEMPT) -> _T:
-        """The result of a client, from servers that answer by the deadline. If a change may still
-        be made, no other client repeats it, and the next change comes from the same client.
+        """The result of `ask`, from servers that answer by the deadline. If a change may still take
+        effect, no other client repeats it, and the next change comes from the same client.
         """
         timeout = self._facts["timeout"] if timeout is None else timeout
         deadline, attempt = time.monotonic() + timeout, min(attempt, timeout)
@@ -447,7 +453,8 @@ def _found(facts: dict[str, Any], handles: dict[str, Any]) -> Cluster:
 
 
 def _told(handle: Any, method: str, deadline: float, who: str) -> Any:
-    """The result of an actor's method, by a deadline. The actor may be restarted meanwhile."""
+    """The result of an actor's method, by a deadline. The actor may be restarted during the call.
+    """
     while True:
         left = None if math.isinf(deadline) else max(0.1, deadline - time.monotonic())
         try:
@@ -505,7 +512,7 @@ class _Role:
 
 
 class _Memory(_Role):
-    """The memory server. It also keeps the facts of the cluster."""
+    """The memory server. This actor also stores the facts of the cluster."""
 
     def __init__(self, path: pathlib.Path, port: int, facts: dict[str, Any]) -> None:
         self._facts = facts
@@ -528,14 +535,17 @@ class _Storage(_Role):
 
 
 class _Compute(_Role):
-    """A compute server, and a thread that looks up memory and storage."""
+    """A compute server, and a thread that looks up the addresses of the memory server and the
+    storage server.
+    """
 
     def __init__(self, name: str, port: int, secret: str, options: dict[str, Any]) -> None:
         self._peers = [ray.get_actor(_actor(name, role), namespace=NAMESPACE) for role in ("memory", "storage")]
         self._secret, self._options = secret, options
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        # Without a limit. The callers that wait for this actor have deadlines of their own.
+        # These calls have no time limit. The callers that wait for this actor have deadlines of
+        # their own.
         self._known = [_told(peer, "address", math.inf, "a server") for peer in self._peers]
         self._serve(self._started, port)
         if self._server is not None:
@@ -568,7 +578,7 @@ class _Compute(_Role):
                 try:
                     known[at] = ray.get(peer.address.remote(), timeout=LOOK)
                 except RayError:
-                    continue  # It is being restarted, and is asked again.
+                    continue  # The peer is being restarted. The next look asks it again.
             if known == self._known:
                 continue
             with self._lock:
@@ -581,14 +591,15 @@ class _Compute(_Role):
                 try:
                     self._server = _served(self._started, int(listen.rsplit(":", 1)[1]))
                 except Exception as error:
-                    # Without a server this process is useless, so Ray starts another one.
+                    # A process without a server is useless. It ends, so that Ray starts another
+                    # process.
                     logging.getLogger("stratann").error("%s", error)
                     os._exit(1)
 
 
 def _served(start: Callable[[str], _T], port: int) -> _T:
-    """A server at the address of this node and at this port, or at any free port if another process
-    uses it.
+    """Starts a server at the address of this node and at this port, or at any free port if another
+    process uses this port.
     """
     util: Any = ray.util
     host = str(util.get_node_ip_address())
@@ -597,7 +608,7 @@ def _served(start: Callable[[str], _T], port: int) -> _T:
         try:
             return start(f"{host}:{port}")
         except (stratann.InUseError, stratann.ServerError) as error:
-            # The process before this one may not have ended yet.
+            # The process that ran this actor before may not have ended yet.
             if attempt + 1 == TRIES and isinstance(error, stratann.InUseError):
                 raise
             time.sleep(PAUSE)

@@ -1,9 +1,9 @@
-"""Puts tasks and actors on nodes, and asks groups of actors.
+"""Places tasks and actors on nodes, and calls groups of actors.
 
 All work of StratANN on a Ray cluster is a task or an actor with `Resources`. `Actors` is a group of
-actors, each with a name for error messages. It starts them, asks all of them within a deadline, and
-ends them. Ray restarts an actor that died. The shards of an index are such a group (`search.py`),
-and so are the servers of each role of DistVS (`cluster.py`).
+actors, each with a name for error messages. A group starts its actors, calls all of them with a
+deadline, and ends them. Ray restarts an actor that died. The shards of an index are such a group
+(`search.py`), and so are the servers of each role of DistVS (`cluster.py`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ peak (Ray 2.60).
 """
 
 AGAIN = 0.25
-"""The seconds until an unavailable actor is asked again."""
+"""The pause before an unavailable actor is asked again, in seconds."""
 
 NAMED = 8
-"""The most members of a group that a message names."""
+"""The maximum number of members of a group that a message names."""
 
 
 class ActorsError(StratannError):
@@ -55,13 +55,13 @@ class Resources:
     Parameters
     ----------
     cpus : float
-        The number of cores. The engine runs on as many threads, at least one.
+        The number of cores. The engine uses as many threads, and at least one.
     memory : int, optional
-        The bytes that Ray reserves on the node. None is the memory cap of the work plus a worker's
-        own memory, or nothing if there is no cap. Ray only counts these bytes; the engine keeps to
-        the cap.
+        The memory that Ray reserves on the node, in bytes. None is the memory cap of the work plus
+        the memory of a worker without an index, or nothing if there is no cap. Ray only counts this
+        memory; the engine enforces the cap.
     custom : mapping of str to float
-        Custom resources with which the cluster's nodes were started, {"ssd": 1} for example.
+        Custom resources with which nodes of the cluster were started, for example {"ssd": 1}.
     strategy : str or ray.util.scheduling_strategies object
         Ray's `scheduling_strategy`: "SPREAD" puts actors on different nodes if possible, "DEFAULT"
         packs them.
@@ -84,8 +84,8 @@ class Resources:
         return max(1, int(self.cpus))
 
     def options(self, bound: Optional[int]) -> dict[str, Any]:
-        """Ray's `options` for a task or an actor. `bound` is the most bytes of its process, if
-        known.
+        """Ray's `options` for a task or an actor. `bound` is the maximum memory of its process in
+        bytes, if known.
         """
         memory = bound if self.memory is None else self.memory
         options: dict[str, Any] = {"num_cpus": self.cpus, "scheduling_strategy": self.strategy, "resources": dict(self.custom)}
@@ -105,16 +105,17 @@ class Actors:
     """A group of actors of one class, each with a name.
 
     Ray restarts an actor that dies, up to `restarts` times (-1: without limit), on another node if
-    its own is gone. A call meanwhile is repeated until the actor answers or the deadline has come,
-    so methods must not change anything. An actor whose `__init__` raises is dead for good.
+    its own node is lost. A call during the restart is repeated until the actor answers or the
+    deadline has passed, so methods must not change anything. An actor whose `__init__` raises an
+    exception is not restarted.
     """
 
     def __init__(
         self, kind: type, resources: Resources, *, bound: Optional[int], restarts: int, max_concurrency: int = 1
     ) -> None:
         self._class: Any = ray.remote(kind)
-        # Ray limits its own retries by number, and all of them may be over before Ray knows that a
-        # node is lost.
+        # Ray limits its own retries by their number. They may all fail before Ray knows that a node
+        # is lost.
         self._options = {"max_restarts": restarts, "max_task_retries": 0, **resources.options(bound)}
         if max_concurrency > 1:
             self._options["max_concurrency"] = max_concurrency
@@ -122,18 +123,18 @@ class Actors:
         self._actors: dict[str, Any] = {}
 
     def start(self, name: str, /, *arguments: Any, **options: Any) -> None:
-        """Lets Ray start one more actor, with these `options` of Ray. An exception of its
-        `__init__` is raised by the first `ask`.
+        """Makes Ray start one more actor, with these `options` of Ray. If its `__init__` raises an
+        exception, the first `ask` raises it.
         """
         self._actors[name] = self._class.options(**self._options, **options).remote(*arguments)
 
     def ask(self, method: str, *arguments: Any, timeout: float) -> dict[str, Any]:
-        """The result of a method of each actor, by name. Arguments that are an `ObjectRef` travel
-        once.
+        """Calls a method of each actor, and returns the results by the names of the actors. An
+        argument that is an `ObjectRef` is sent to each node once.
 
         Raises an exception of the method unchanged. Raises `DeadlineError` if an actor did not
-        answer within `timeout` seconds, and `ActorsError` if one is dead for good. There are no
-        partial answers.
+        answer within `timeout` seconds, and `ActorsError` if an actor died and is not restarted.
+        There are no partial results.
         """
         deadline = time.monotonic() + timeout
         calls: dict[Any, str] = {}
@@ -145,8 +146,7 @@ class Actors:
                     calls[getattr(self._actors[name], method).remote(*arguments)] = name
                 due = []
                 left = deadline - time.monotonic()
-                # Results that have arrived are taken, even after the deadline. If none has arrived,
-                # an actor may have to be asked again.
+                # Results that have arrived are used, even after the deadline.
                 done, _ = ray.wait(list(calls), num_returns=1, timeout=max(0.0, left))
                 if not done:
                     raise self._late(list(calls.values()), method, timeout)
@@ -163,7 +163,8 @@ class Actors:
                 except RayError as error:
                     raise _raised(error, name) from None
         finally:
-            # Calls that are not needed any more are not begun. A running call continues to its end.
+            # Calls that are no longer needed are cancelled before they begin. A running call
+            # continues to its end.
             for call in calls:
                 ray.cancel(call)
         return {name: answers[name] for name in self._actors}
@@ -187,8 +188,8 @@ class Actors:
 
 
 def _raised(error: RayError, name: str) -> Exception:
-    """The exception of a method, as if it had been called here. For a dead actor, an error with
-    Ray's reason.
+    """The exception that the method raised, as if it had been called here. For a dead actor, an
+    error with Ray's reason.
     """
     if isinstance(error, RayTaskError) and isinstance(error.cause, Exception) and not isinstance(error.cause, RayError):
         return error.cause

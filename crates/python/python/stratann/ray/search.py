@@ -1,4 +1,4 @@
-"""A search over shards that are open in actors. It asks all shards and merges their answers.
+"""A search over shards that are open in actors. It asks all shards and merges their results.
 
 ```text
 search ── queries, once ──> actor of shards 0, 3 ── Index.search each, merged ──┐
@@ -6,8 +6,9 @@ search ── queries, once ──> actor of shards 0, 3 ── Index.search eac
           object store  └──> actor of shards 2, 5 ── ..                         ┘
 ```
 
-Every shard returns its own k nearest, and the k nearest of these are the answer. Without one of the
-shards the answer would be wrong. So a search ends with the answers of all shards, or with an error.
+Every shard returns its own k nearest vectors, and the k nearest of all these are the results. If a
+shard were missing, the results would be wrong. So a search returns the merged results of all
+shards, or fails.
 """
 
 from __future__ import annotations
@@ -40,31 +41,31 @@ class ShardedIndex:
     ----------
     folder : str or os.PathLike
         A folder that `build_shards` has built, or any folder of indexes with the same dimension,
-        metric and dtype. All nodes must see the same files there.
+        metric and dtype. All nodes must see the same files under this path.
     actors : int, optional
-        The number of actors among which the shards are divided. None is one for each shard.
+        The number of actors that share the shards. None is one actor for each shard.
     memory : int, optional
-        The bytes of memory of each actor for its shards. Each shard gets an equal part, as `memory`
-        of `stratann.open`. Ray reserves these bytes and a worker's own memory
+        The memory of each actor for its shards, in bytes. Each shard gets an equal part as `memory`
+        of `stratann.open`. Ray reserves this memory and the memory of a worker without an index
         (`placement.WORKER_BYTES`).
     resources : Resources
-        The resources of each actor. With 4 CPUs it searches on 4 threads, one shard after the
-        other.
+        The resources of each actor. With 4 CPUs, an actor searches its shards one after the other,
+        each with 4 threads.
     restarts : int
-        How often Ray restarts an actor that died. -1 is without limit. A search that is running
-        then asks the actor again.
+        How often Ray restarts an actor that died. -1 means without limit. A running search asks a
+        restarted actor again.
     timeout : float
-        The most seconds of a search, including the restart of actors that died. `search` can
-        override it.
+        The time limit of a search in seconds, including the restart of actors that died. `search`
+        can override it.
     opening : float
-        The most seconds of opening, in which Ray finds or starts the nodes.
+        The time limit of opening in seconds, including the time in which Ray finds or starts nodes.
     io, cache, navigation, place
         As in `stratann.open`. For example with place="topology=ssd:/mnt/nvme", each node has copies
         on its own disk.
 
     A sharded index may be passed to other tasks and actors of the cluster, which then search with
-    the same actors. The actors end with `close`, with the `with` block, or with the program that
-    opened the index.
+    the same actors. The actors end with `close`, with the end of the `with` block, or with the
+    program that opened the index.
 
     Raises
     ------
@@ -128,7 +129,7 @@ class ShardedIndex:
         return numpy.dtype(str(self._space["dtype"]))
 
     def __len__(self) -> int:
-        """The number of vectors of all shards at the time of opening."""
+        """The number of vectors of all shards, as counted when the index was opened."""
         return self._vectors
 
     def __repr__(self) -> str:
@@ -191,14 +192,14 @@ class ShardedIndex:
         timeout: Optional[float] = None,
         return_stats: bool = False,
     ) -> Any:
-        """The `k` nearest vectors of all shards, for one query, (d,), or several, (nq, d).
+        """Finds the `k` nearest vectors of all shards, for one query, (d,), or several, (nq, d).
 
         Parameters
         ----------
         queries, k, list_size, probes, beam, strategy, navigation, whole_page, exact, stop_early,
         in_flight
-            As in `stratann.Index.search`, for each shard. With several shards distances are always
-            exact, since they are compared between shards.
+            As in `stratann.Index.search`, for each shard. With several shards, distances are always
+            exact, since the search compares distances of different shards.
         threads : int, optional
             The threads of each actor. None is its number of CPUs.
         timeout : float, optional
@@ -210,15 +211,15 @@ class ShardedIndex:
         Returns
         -------
         ids : numpy.ndarray
-            uint64, (nq, k), or (k,) for one query; nearest first. Of equal distances the smaller id
-            comes first. An id that several shards have is one answer. If all shards together have
-            fewer than k vectors, the rest is 2^64 - 1.
+            uint64, (nq, k), or (k,) for one query; nearest first. At equal distances, the smaller
+            id comes first. An id that several shards have is one result. If all shards together
+            have fewer than k vectors, rows are filled with 2^64 - 1.
         distances : numpy.ndarray
-            float32, of the same shape. Infinite where there is no answer.
+            float32, of the same shape. Infinite where a result is missing.
         stats : dict
             Only with `return_stats`. "queries" and "seconds" describe the call. "per_query" and
-            "cpu_us" are sums over the shards of the same keys of `stratann.Index.search`, with the
-            CPU time of the searching threads. "shards" has the stats of each shard that has
+            "cpu_us" are sums of these keys of `stratann.Index.search` over the shards; "cpu_us" is
+            the CPU time of the searching threads. "shards" has the stats of each shard that has
             vectors.
 
         Raises
@@ -226,7 +227,7 @@ class ShardedIndex:
         ValueError, TypeError
             As in `stratann.Index.search`.
         DeadlineError, ActorsError
-            Actors did not answer in time, or are dead for good.
+            Actors did not answer in time, or died and are not restarted any more.
         stratann.StratannError
             A shard failed with this error.
         """
@@ -263,8 +264,8 @@ class ShardedIndex:
         return ids, distances, {"queries": queries_asked, "seconds": time.monotonic() - begun, **_summed(in_order, queries_asked)}
 
     def stats(self, timeout: Optional[float] = None) -> dict[str, Any]:
-        """Facts about the shards: "vectors" of all, and under "shards" the `stratann.Index.stats`
-        of each.
+        """Facts about the shards: "vectors" is the number in all shards, and "shards" has the
+        `stratann.Index.stats` of each shard.
         """
         of_actors = self._actors.ask("stats", timeout=self._timeout if timeout is None else timeout).values()
         shards = {name: stats for of_actor in of_actors for name, stats in of_actor.items()}
@@ -315,7 +316,7 @@ class _Shards:
         found, stats = [], {}
         rows = queries[numpy.newaxis] if getattr(queries, "ndim", None) == 1 else queries
         for name, index in self._indexes.items():
-            # This shard returns at most all of its vectors; the other shards may have more.
+            # A shard with fewer than k vectors returns all of them.
             own = min(k, len(index))
             if own:
                 ids, distances, said = index.search(rows, own, threads=threads or self._threads, return_stats=True, **options)
@@ -332,7 +333,9 @@ class _Shards:
 
 
 def _shards(folder: pathlib.Path) -> tuple[list[str], Optional[str]]:
-    """The names of the shards in a folder, and the state of the catalog if it has one."""
+    """The names of the shards in a folder, and the `state` in the catalog's file of facts if the
+    folder has this file.
+    """
     there = stratann.Catalog(folder).names()
     said = facts(folder)
     if said is None:
@@ -360,9 +363,7 @@ def _of_one_space(described: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _summed(shards: dict[str, dict[str, Any]], queries: int) -> dict[str, Any]:
-    """The costs of all shards together, for each query. A shard whose vectors are all deleted was
-    not asked.
-    """
+    """The costs of all shards together, per query. A shard without vectors was not asked."""
     per_query: dict[str, float] = {}
     for stats in shards.values():
         for name, value in stats["per_query"].items():

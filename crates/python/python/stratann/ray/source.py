@@ -1,7 +1,7 @@
-"""The source of a sharded build: a Ray Dataset, or a file or array that is made one.
+"""The source of a sharded build: a Ray Dataset, or a file or an array that is converted to one.
 
-A row has a vector in one column, and perhaps an id in another. Ray Data keeps the order of rows
-only if it is told to. If no column has ids, the row's number in this order is its id.
+A row has a vector in one column, and perhaps an id in another. If no column has ids, the row number
+is the id, so this module makes Ray Data keep the order of rows.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class Rows:
         self.vectors = _column(vector_column, names, "vector_column")
 
     def cut(self, parts: int) -> list[tuple[int, _Rows]]:
-        """The rows in parts of equal size, give or take one row, in their order. Each part has the
-        number of its first row.
+        """Cuts the rows into parts, in their order. The sizes of two parts differ by at most one
+        row. Each part is returned with the number of its first row.
         """
         bounds = [self.count * part // parts for part in range(parts)]
         if parts == 1:
@@ -114,7 +114,7 @@ class Rows:
         return list(zip(bounds, self.dataset.split_at_indices(bounds[1:])))
 
     def sample(self, rows: int, seed: int) -> _Rows:
-        """About this many random rows, or all rows if there are no more."""
+        """About `rows` random rows, or all rows if the source has no more."""
         if self.count <= rows:
             return self.dataset
         with _in_order(self.dataset):
@@ -123,7 +123,7 @@ class Rows:
 
 
 def matrices(rows: _Rows, column: str) -> Iterator[NDArray[Any]]:
-    """The vectors of rows, a block of the dataset at a time. Each block is (n, d) and
+    """The vectors of rows, one block of the dataset after the other. Each block is (n, d) and
     C-contiguous.
     """
     for batch in _batches(rows):
@@ -131,12 +131,12 @@ def matrices(rows: _Rows, column: str) -> Iterator[NDArray[Any]]:
 
 
 def matrix(rows: _Rows, column: str) -> NDArray[Any]:
-    """The vectors of rows, all at once."""
+    """The vectors of rows as one array."""
     return numpy.concatenate(list(matrices(rows, column)))
 
 
 def spool(rows: _Rows, vectors: str, ids: Optional[str], folder: pathlib.Path) -> tuple[pathlib.Path, Optional[NDArray[Any]]]:
-    """Writes the vectors of rows to a file of the engine, a block at a time.
+    """Writes the vectors of rows to a vector file, one block after the other.
 
     Returns the file's path, and the ids of the rows if a column has them.
     """
@@ -168,13 +168,15 @@ def numbers(first: int, count: int) -> NDArray[numpy.uint64]:
 
 
 def _batches(rows: _Rows) -> Iterator[dict[str, Any]]:
-    # Many tasks do this at once, and none needs a progress bar.
+    # Many tasks read rows at the same time, so no task shows a progress bar.
     rows.context.enable_progress_bars = False
     return iter(rows.iter_batches(batch_size=None, batch_format="numpy"))
 
 
 def _matrix(column: NDArray[Any], name: str) -> NDArray[Any]:
-    """A column of vectors as a matrix. Lists, as in Parquet files, come as an array of arrays."""
+    """A column of vectors as a matrix. A column of lists, as in Parquet files, is an array of
+    arrays.
+    """
     if column.dtype == object:
         lengths = {len(vector) for vector in column}
         if len(lengths) > 1:
@@ -194,8 +196,8 @@ def _matrix(column: NDArray[Any], name: str) -> NDArray[Any]:
 
 @contextlib.contextmanager
 def _in_order(dataset: Dataset) -> Iterator[None]:
-    """Lets Ray Data keep the order of rows while entered. Otherwise it returns rows in the quickest
-    order.
+    """Makes Ray Data keep the order of rows inside the `with` block. Otherwise, it returns rows in
+    the order in which they are ready.
     """
     options = dataset.context.execution_options
     before, options.preserve_order = options.preserve_order, True

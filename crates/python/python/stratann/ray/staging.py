@@ -6,13 +6,13 @@ FOLDER.building/lock           held (flock) by the process that builds
 FOLDER.building/RUN/catalog/   the future FOLDER: codebook, shards.json, shard-00000, ..
 FOLDER.building/RUN/tries/     the folders of tasks; a task that died leaves its own here, and the
                                next task of its shard removes it
-FOLDER.replaced-RUN            the previous catalog, while it is exchanged; if that is cut off, the
-                               next build completes it
+FOLDER.replaced-RUN            the previous catalog, during the exchange of catalogs; the next build
+                               completes an exchange that was cut off
 ```
 
-A shard gets into `catalog` by a rename as well. If two tasks build the same shard, as after Ray
-gives up a node that is alive, the first one wins. RUN is random, so remaining tasks of a process
-that died cannot write into the catalog of the next process.
+A shard gets into `catalog` by a rename as well. Two tasks may build the same shard, for example
+after Ray gave up a node that is still alive. Then the first task wins. RUN is random, so tasks of a
+process that died cannot write into the catalog of the next process.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _FORMAT = 1
 
 
 def facts(folder: pathlib.Path) -> Optional[dict[str, Any]]:
-    """The "state" of the catalog in a folder, a random number, and the names of its "shards". None
-    if the catalog was not built by this package.
+    """The "state" of the catalog in a folder, which is a random number, and the names of its
+    "shards". None if this package did not build the catalog.
     """
     path = folder / FACTS
     try:
@@ -72,8 +72,8 @@ class Staging:
 
     @contextlib.contextmanager
     def attempt(self, shard: str) -> Iterator[pathlib.Path]:
-        """A folder to build a shard in. Remains of earlier tasks are removed first, and the folder
-        itself at the end.
+        """A folder in which a task builds a shard. The folders of earlier tasks of this shard are
+        removed first, and this folder is removed at the end.
         """
         for left in self._tries.glob(f"{glob.escape(shard)}.*"):
             self._remove(left)
@@ -85,7 +85,9 @@ class Staging:
             self._remove(folder)
 
     def place(self, index: pathlib.Path, shard: str) -> None:
-        """Makes the index of an attempt the shard, unless another one is the shard already."""
+        """Moves the index of an attempt into the catalog as the shard, unless the catalog has this
+        shard already.
+        """
         try:
             index.rename(self.catalog / shard)
         except OSError as error:
@@ -94,8 +96,8 @@ class Staging:
         _sync(self.catalog)
 
     def _remove(self, folder: pathlib.Path) -> None:
-        # Renamed first, so that a task that still works in the folder can no longer move it into
-        # the catalog.
+        # The folder is renamed first, so that a task that still works in it can no longer move its
+        # index into the catalog.
         away = self._tries / f"gone-{secrets.token_hex(8)}"
         with contextlib.suppress(FileNotFoundError):
             folder.rename(away)
@@ -104,8 +106,8 @@ class Staging:
     @classmethod
     @contextlib.contextmanager
     def begin(cls, folder: pathlib.Path, overwrite: bool) -> Iterator[Staging]:
-        """The staging folder of a new run, which holds the lock. At the end all of it is removed,
-        except a catalog that was committed.
+        """The staging folder of a new run. The run has the lock until its end. At the end, the
+        folder is removed; a committed catalog has been moved out of it.
         """
         _free(folder, overwrite)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -124,10 +126,10 @@ class Staging:
                 shutil.rmtree(staging.run, ignore_errors=True)
 
     def commit(self, said: dict[str, Any], overwrite: bool) -> None:
-        """Makes the catalog visible to readers, and durable. The previous one is removed.
+        """Makes the catalog visible to readers, and durable. The previous catalog is removed.
 
-        Between two renames there is briefly no catalog. A process that has the previous one open
-        continues with it.
+        Between two renames, the catalog is missing for a moment. A process that has the previous
+        catalog open continues with it.
         """
         whole = {"format": _FORMAT, "state": secrets.token_hex(16), **said}
         with (self.catalog / FACTS).open("x", encoding="utf-8") as file:
@@ -151,8 +153,8 @@ class Staging:
 
 
 def _heal(folder: pathlib.Path) -> None:
-    """Completes an exchange that was cut off. If the new catalog is missing, the old one is put
-    back, else it is removed.
+    """Completes an exchange of catalogs that was cut off. If the new catalog is missing, the old
+    catalog is put back. Otherwise, the old catalog is removed.
     """
     for old in folder.parent.glob(f"{glob.escape(folder.name)}.replaced-*"):
         if os.path.lexists(folder):
@@ -190,14 +192,14 @@ def _locked(root: pathlib.Path, folder: pathlib.Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InUseError(
-                    f"{folder}: another process builds shards there and holds {path}. Wait until it is done"
+                    f"{folder}: another process builds shards there and has {path} locked. Wait until that build is done"
                 ) from None
             if _is(file.fileno(), path):
                 try:
                     yield
                 finally:
-                    # The name goes first, so a process that opens it from now on makes a new file,
-                    # and perhaps a new folder.
+                    # The name of the lock file is removed before the lock is released. A process
+                    # that opens this name from now on makes a new file, and perhaps a new folder.
                     path.unlink(missing_ok=True)
                     with contextlib.suppress(OSError):
                         root.rmdir()

@@ -1,7 +1,8 @@
-"""StratANN for ann-benchmarks: an index on disk, searched with one query or a batch at a time.
+"""StratANN for ann-benchmarks: an index on disk. A call searches for one query or for a batch of
+queries.
 
     method_param   arguments of `stratann.build` (preset, degree, build_list, ...), and "memory",
-                   the most memory of searches
+                   the maximum memory of searches
     query_args     the list size, or the number of probes for clusters
 """
 
@@ -46,7 +47,7 @@ class Stratann(BaseANN):
     def _options(self, n):
         if self.method_param.get("preset") in CLUSTERS:
             return {"probes": self.effort}
-        # The benchmark needs no distances, so a search reads nothing for them.
+        # The benchmark needs no distances, so searches do not read vectors for exact distances.
         return {"list_size": max(self.effort, n), "exact": False}
 
     def done(self):

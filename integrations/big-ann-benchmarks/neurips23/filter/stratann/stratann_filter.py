@@ -1,8 +1,8 @@
-"""StratANN for the filter track. The tags of an image are a column of lists, and a query asks for
+"""StratANN for the filter track. The tags of an image are a list in a column, and a query finds
 images that have all of its tags.
 
 Queries with the same tags are searched together. The parameters are the same as in the disk track,
-and "workers", the number of searches at once.
+plus "workers", the number of searches at the same time.
 """
 
 import concurrent.futures
@@ -39,7 +39,7 @@ class Stratann(Disk, BaseFilterANN):
             found[rows] = self.index.search(X[rows], k, filter=wanted, **self.query_params)[0]
 
         with concurrent.futures.ThreadPoolExecutor(self.workers) as pool:
-            # Raises the exception of a search here.
+            # `list` raises the exception of a search.
             list(pool.map(search, alike.keys(), alike.values()))
         self.res = as_results(found)
         self.stats = {}

@@ -1,8 +1,8 @@
-"""StratANN for the streaming track. Inserts go straight into the graph on disk, and each is durable
-when it returns.
+"""StratANN for the streaming track. Each insert goes directly into the graph on disk, and is
+durable when the call returns.
 
-The index is built from the first vectors, and its codes are trained on these. The parameters are
-the same as in the disk track.
+The index is built from the vectors of the first step, and its codes are trained only on these
+vectors. The parameters are the same as in the disk track.
 """
 
 import pathlib
@@ -44,7 +44,7 @@ class Stratann(BaseStreamingANN):
         self.index.upsert(X, tags)
 
     def set_query_arguments(self, query_args):
-        # The benchmark needs no distances, so a search reads nothing for them.
+        # The benchmark needs no distances, so searches do not read vectors for exact distances.
         self.query_params = {"exact": False, **query_args}
 
     def query(self, X, k):

@@ -17,7 +17,7 @@ class StratannConfig(DBConfig):
 
 
 class StratannIndexConfig(BaseModel, DBCaseConfig):
-    """`memory` is the most memory of searches. Searches use `list_size`, or ask for `recall`."""
+    """`memory` is the maximum memory of searches. Searches use `list_size`, or `recall` instead."""
 
     metric_type: MetricType | None = None
     preset: str = "stratann"
@@ -40,8 +40,8 @@ class StratannIndexConfig(BaseModel, DBCaseConfig):
         return {"metric": self.metric(), "preset": self.preset, "build_list": self.build_list, **degree}
 
     def search_param(self) -> dict:
-        """Arguments of `stratann.Index.search`. The benchmark needs only ids, so a search reads
-        nothing for distances.
+        """Arguments of `stratann.Index.search`. The benchmark needs only ids, so searches do not
+        read vectors for exact distances.
         """
         given = {"list_size": self.list_size, "recall": self.recall, "exact": False}
         return {name: value for name, value in given.items() if value is not None}

@@ -1,8 +1,8 @@
 """StratANN for VectorDBBench.
 
 Inserted vectors are appended to a file, and their ids and labels to another one. `optimize` builds
-the index from these files. Searches open it, in any number of threads and processes. A run that
-inserts later (streaming) changes the index, from one process.
+the index from these files. Searches open the index, in any number of threads and processes. If a
+case inserts vectors after `optimize` (streaming), one process changes the index.
 """
 
 import json
@@ -54,7 +54,7 @@ class Stratann(VectorDB):
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def __getstate__(self) -> dict:
-        # A copy in another process opens the index there.
+        # A copy of this object in another process opens the index again.
         return {name: value for name, value in self.__dict__.items() if name not in ("index", "_lock")}
 
     def __setstate__(self, state: dict) -> None:
@@ -120,7 +120,7 @@ class Stratann(VectorDB):
         if len(rows) != len(attributes["id"]):
             msg = f"{self.folder}: there are {len(rows)} vectors and {len(attributes['id'])} ids; an insert failed half-way. Begin again with drop_old"
             raise RuntimeError(msg)
-        # The build measures recall if searches will ask for one.
+        # The build measures the recall of list sizes only if searches will use `recall`.
         options = {"calibrate": self.case_config.recall is not None, **self.case_config.index_param()}
         stratann.build(rows, self.folder / "index", ids=attributes["id"], attributes=attributes, **options)
         for name in ("rows", "beside"):
