@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Index::search ── waits ──┬─ threads ──> executor of a thread ── in_flight ──> task: next query
-//!   Index::submit ── handle ─┘                                     table, seeds, strategy, answers
+//!   Index::submit ── handle ─┘                                     table, seeds, strategy, results
 //! ```
 //!
 //! - [`batch`]: the tasks of a batch. They are the same for `search`, which waits, and for `submit`
