@@ -1,5 +1,5 @@
 //! Stores: the parts of an index, one for each role. Code that opens, searches and changes an index
-//! knows the abilities of a store, and not its kind.
+//! depends on the abilities of a store, not on its kind.
 //!
 //! ```text
 //!   role       contents                                    here
