@@ -81,7 +81,8 @@ impl<'a> ClusterReader<'a> {
         outcome
     }
 
-    /// Calls `each` with consecutive vectors, which begin at a place. Their checksums are verified.
+    /// Calls `each` with consecutive vectors, from the vector at `at` on. Their checksums are
+    /// verified.
     ///
     /// # Errors
     /// The vectors cannot be read, or are damaged; an error of `each`.
