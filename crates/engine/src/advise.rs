@@ -211,7 +211,7 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
 /// Recommends candidates for the vectors of a source. Candidates that fit the options come first.
 /// Both groups are ordered by queries a second.
 ///
-/// The queries are taken from `asked`, which should resemble those to come. If it is `None`, rows
+/// The queries are taken from `asked`, which should resemble future queries. If it is `None`, rows
 /// of the source serve as queries, and are left out of the indexes. Small indexes are built in
 /// `scratch`, an existing folder, one after the other. Each is removed after its trial.
 ///
@@ -453,7 +453,7 @@ impl Tried<'_> {
             // one. A graph search waits for its whole beam in each round.
             rounds: match trial.replicas {
                 Some(_) => 1.0 + f64::from(u8::from(counters.stray_reads > 0)),
-                // A pipeline has a width of 4 while it approaches its answers, whatever its beam.
+                // A pipeline has a width of 4 while it approaches its results, whatever its beam.
                 None => {
                     let width = trial.preset.beam.min(4) as f64;
                     (counters.hops as f64 / queries / width).min(reads)

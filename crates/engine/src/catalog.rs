@@ -70,8 +70,8 @@ pub struct CatalogOptions {
     /// is the catalog's. Each open index has a `cache` of its own.
     pub open: OpenOptions,
     /// The time that a call waits if the memory budget is full of indexes in use; 10 seconds by
-    /// default. This applies to opening an index for changes. It also applies to opening one for
-    /// searches while others are open for changes.
+    /// default. This applies to opening an index for changes. It also applies to opening an index
+    /// for searches while other indexes are open for changes.
     pub patience: Duration,
 }
 

@@ -197,8 +197,8 @@ impl Frontier {
         }
     }
 
-    /// As [`insert_unless`](Self::insert_unless), for a key with an exact distance. `noted` says
-    /// whether that distance is already noted.
+    /// As [`insert_unless`](Self::insert_unless), for a key with an exact distance. If `noted` is
+    /// set, that distance is already noted.
     pub(crate) fn insert_exact_unless(
         &mut self,
         key: u64,

@@ -376,7 +376,7 @@ mod tests {
             .collect()
     }
 
-    /// A graph of rows in which each links to all others of a group.
+    /// A graph of rows. Each row links to all other rows of its group.
     fn graph(rows: &[f32]) -> NavigationFile {
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         for node in 0..NODES as u32 {

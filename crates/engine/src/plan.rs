@@ -25,7 +25,7 @@ use crate::stores::columns::segment_memory;
 
 /// Memory of a process beside the index's own tables. It covers the program and its libraries (6
 /// MB, of files that the system shares between processes), and two threads' stacks and rings. It
-/// also covers some thousands of queries and their answers.
+/// also covers some thousands of queries and their results.
 pub(crate) const PROGRAM: u64 = 8 << 20;
 /// The most queries in flight that a budget plans for, and the divisor that gives the queries'
 /// share of the remaining memory.
@@ -102,7 +102,7 @@ pub(crate) struct Needs {
     /// The set of vectors deleted since the last merge, according to the checkpoint. The need is
     /// met as far as memory is available.
     pub(crate) deleted: u64,
-    /// Memory that the caller holds beside the index: queries, answers, threads beyond two.
+    /// Memory that the caller holds beside the index: queries, results, threads beyond two.
     pub(crate) beside: u64,
     /// Memory wanted for inserts beside a search: pages that inserts hold, and pending changes.
     pub(crate) inserting: u64,
@@ -315,7 +315,7 @@ fn kept_bytes(list: usize, candidate: u64) -> u64 {
     (list.saturating_add(BEYOND) as u64).saturating_mul(candidate)
 }
 
-/// About the most pages that a query with a candidate list of `list` holds.
+/// The approximate number of pages that a query with a candidate list of size `list` keeps at most.
 pub(crate) const fn held_pages(list: usize) -> usize {
     list / 2 + 24
 }
@@ -441,8 +441,8 @@ fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     })
 }
 
-/// The optional uses of memory, those that save most reads a byte first. `left` is the memory that
-/// is available.
+/// The optional uses of memory, in descending order of the reads that each byte saves. `left` is
+/// the memory that is available.
 fn slices(needs: &Needs, value: &Value, left: u64) -> Vec<Slice> {
     let mut slices = Vec::new();
     // If all lists are in memory, the approach reads nothing, so the navigation graph saves

@@ -110,8 +110,8 @@ named! {
         /// The vector is written at once. Changes of lists by many inserts wait in memory, and are
         /// written together to the pages of their lists.
         Accumulate = "accumulate", "At once, and changes of pages are collected in memory and written together",
-        /// The vector waits in memory, then joins clusters on storage together with others. Changed
-        /// clusters are split, merged and rewritten (SPFresh).
+        /// The vector waits in memory, then joins clusters on storage together with other new
+        /// vectors. Changed clusters are split, merged and rewritten (SPFresh).
         Rebalance = "rebalance", "Some vectors at a time join clusters, which are kept in balance (SPFresh)",
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Closure {
     /// nearest's squared distance.
     pub(crate) share: f32,
     /// The most members of a cluster. If a cluster has more, members that have a nearer cluster
-    /// leave, those with the largest ratio of the two distances first.
+    /// leave it. Members with the largest ratio of the two distances leave first.
     pub(crate) most: usize,
     /// The sizes of members and blocks, if clusters are stored in whole blocks. Members that would
     /// begin a further block then leave as well.

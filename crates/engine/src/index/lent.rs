@@ -60,8 +60,8 @@ pub(crate) trait Lender: Send + Sync {
     fn give_back(&self, number: u64);
 }
 
-/// The memory that a [`Lender`] counts for an index. Drop gives it back, and must not happen while
-/// the lender's lock is held.
+/// The memory that a [`Lender`] counts for an index. Dropping it gives the memory back. Do not drop
+/// it while the lender's lock is held.
 pub(crate) struct Grant {
     lender: Arc<dyn Lender>,
     number: u64,

@@ -18,7 +18,7 @@
 //! it is not traversed, recall is too low, since the neighbours that it connects are not linked to
 //! each other.
 //!
-//! Rows that were held out of the build are the reference. The share of results that their searches
+//! The reference is rows that were held out of the build. The share of results that their searches
 //! miss is about the geometric mean of both kinds. Recall@10 with lists of 13, 17, 22 and 29 was on
 //! package-text: held out .949, .971, .982, .988; traversed .969, .985, .992, .996; not traversed
 //! .926, .953, .962, .970; mean .952, .973, .982, .988. On photo-sift-100k: held out .942, .968,

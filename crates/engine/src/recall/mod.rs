@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   measured (build, calibrate)        target of .95              a query
-//!   recall of each bucket (band)  ──>  depth by distance  ──>     distance of its k-th answer
+//!   recall of each bucket (band)  ──>  depth by distance  ──>     distance of its k-th result
 //!   for each list size                                            ──> number of candidates to look
 //!                                                                     at: the nearer, the fewer
 //! ```

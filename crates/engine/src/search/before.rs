@@ -177,7 +177,7 @@ impl Left {
     }
 
     /// The number of results expected among these nodes, and among `others` more nodes whose
-    /// estimates are not below that of the last node.
+    /// estimates are at least as large as the last node's.
     fn expected(&self, ranking: &Ranking<'_>, others: u64) -> f64 {
         let estimates = self.keys.iter().map(|&key| distance_of(key));
         ranking.expected(estimates) + others as f64 * ranking.expected(std::iter::once(self.last))

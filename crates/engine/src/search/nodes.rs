@@ -78,8 +78,8 @@ impl Nodes<'_> {
 impl Index {
     /// Calls `each` with the given nodes that exist, in any order, on one thread at a time.
     ///
-    /// A node that has a number but no page yet, since its insert is not finished, does not exist.
-    /// Nodes that `admission` rules out in advance are skipped as well.
+    /// While the insert of a node has given it a number but no page, the node does not exist. Nodes
+    /// that `admission` rules out in advance are skipped as well.
     ///
     /// # Errors
     /// A failed read; a damaged page; a node that is not on its page; an interruption; no threads.

@@ -11,8 +11,8 @@ use super::*;
 use crate::search::leading::ByLeading;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Expands a candidate on a page. Without whole-page search, its exact distance is ranked at
-    /// once.
+    /// Expands a candidate on a page. Without whole-page search, its node is ranked by exact
+    /// distance at once.
     pub(super) fn expand(&mut self, view: N::View<'_>, page: u64, key: u64) -> Result<(), Error> {
         let Some(slot) = view.slot_of(node_of(key)) else {
             return self.expand_pending(page, key);
