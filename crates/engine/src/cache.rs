@@ -129,8 +129,8 @@ fn word_of(bytes: &[u8]) -> u64 {
 
 /// Spreads keys, including arithmetic progressions, over all 64 bits.
 fn hash(key: u32) -> u64 {
-    // The golden ratio and another odd constant with no structure. A single multiplication would
-    // leave strides that are Fibonacci numbers in few sets.
+    // The golden ratio and another odd constant with no structure. With a single multiplication,
+    // keys whose stride is a Fibonacci number would fall into few sets.
     let spread = u64::from(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (spread ^ (spread >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }

@@ -1,4 +1,4 @@
-//! The share that one index has of a memory budget of several indexes. The index can be opened
+//! The share of one index in a memory budget that several indexes use. The index can be opened
 //! again, or opened for changes, within that budget.
 //!
 //! ```text

@@ -301,7 +301,7 @@ impl HighQuery {
     /// to [`refine`](HighQuery::refine) or [`look`](HighQuery::look).
     ///
     /// # Errors
-    /// The query has another length, NaN or infinity, or the norm 0 under cosine. `list`, `full` or
+    /// The query has a wrong length, NaN or infinity, or the norm 0 under cosine. `list`, `full` or
     /// `beam` is 0.
     pub fn begin(
         &mut self,

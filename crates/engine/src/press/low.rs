@@ -185,7 +185,7 @@ impl LowQuery {
     /// node is in `missing`, whose old contents are replaced.
     ///
     /// # Errors
-    /// The row has another length, NaN or infinity, or the norm 0 under cosine. `list` is 0.
+    /// The row has a wrong length, NaN or infinity, or the norm 0 under cosine. `list` is 0.
     /// `press` has numbers that a search refuses too.
     pub fn begin(
         &mut self,

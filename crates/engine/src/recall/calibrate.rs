@@ -232,9 +232,9 @@ fn shares(
                 }
             })
             .collect();
-        // The first results of a search for many are in the right order. Where results are ranked
-        // by leading parts, the order of long results is approximate, so they are searched
-        // separately.
+        // If a search returns many results, the first of them are in the right order. Where results
+        // are ranked by leading parts, the order of long results is approximate, so they are
+        // searched separately.
         let (few, many): (Vec<usize>, Vec<usize>) = (0..ks.len()).partition(|&at| ks[at] <= MANY);
         let some: Vec<usize> = wanted
             .iter()

@@ -42,8 +42,8 @@ const LEAST: usize = 256;
 const MORE: usize = 4;
 /// The share of the k results that may be expected among unread nodes when the search ends.
 const MISSED: f64 = 0.05;
-/// Codes that are compared at a time, and the number of such pieces between two yields to other
-/// queries.
+/// The number of codes in a piece, which is compared at once, and the number of pieces between two
+/// yields to other queries.
 const PIECE: usize = 1 << 10;
 const PIECES: usize = 16;
 
