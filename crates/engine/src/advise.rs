@@ -28,9 +28,9 @@
 //!                                 1 / max(bytes / bandwidth, time of the requests)    the device
 //! ```
 //!
-//! A collection that is larger than the sample needs more reads for the same recall. The reads grow
-//! with the logarithm of the rows, in a line for each preset ([`Growth`]). `bench/advise.py`
-//! compares the results with measurements.
+//! A collection that is larger than the sample needs more reads for the same recall. The number of
+//! reads grows linearly with the logarithm of the number of rows, at a rate of its own for each
+//! preset ([`Growth`]). `bench/advise.py` compares the results with measurements.
 
 mod growth;
 

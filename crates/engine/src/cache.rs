@@ -11,25 +11,26 @@
 //!
 //! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4). Searches fill it
 //! themselves, with entries of one size, so that memory does not fragment. The paper evicts the
-//! least recently used of all entries. This cache evicts by CLOCK among the eight of a set, which
-//! approximates that. A hit sets a bit, and reorders no list. If the bit is already set, a hit
-//! writes nothing. Hits never wait for each other.
+//! least recently used of all entries. Here a key belongs to one set, which has eight *ways* with
+//! one entry each. This cache evicts by CLOCK among the ways of a set, which approximates the
+//! paper's policy. A hit sets a bit, and reorders no list. If the bit is already set, a hit writes
+//! nothing. Hits never wait for each other.
 //!
-//! The cache may forget anything at any time. If a look-up finds another thread writing its way, it
-//! reports a miss. An insert then does nothing. A returned value is always whole. It is the right
-//! one as long as **all values of one key and stamp are equal**. A key that is present with its
-//! stamp is not written again. Two threads that insert it at once may leave two copies.
+//! The cache may forget anything at any time. If another thread is writing the way of a key, a
+//! look-up reports a miss, and an insert does nothing. A returned value is always whole. It is the
+//! right one as long as **all values of one key and stamp are equal**. A key that is present with
+//! its stamp is not written again. Two threads that insert it at once may leave two copies.
 //!
 //! # Records that change
 //!
-//! The stamp is the page that a record was read from. As long as no vector is inserted into the
+//! The stamp is the page from which a record was read. As long as no vector is inserted into the
 //! index, this is sufficient. Direct inserts rewrite records:
 //!
 //! - *on another page* (`stores/topology/placement.rs`). The cached record then has the stamp of a
-//!   page that the node has left, and no search asks for it. The node may later return to a page of
-//!   the same number. Before the placement records this, the node is [removed](SlotCache::remove)
-//!   from the cache. No thread caches an older record of that page afterwards: a page is reused
-//!   only when all searches that may have read it are over.
+//!   page that the node has left, and no search looks for that stamp. The node may later return to
+//!   a page of the same number. Before the placement records this, the node is
+//!   [removed](SlotCache::remove) from the cache. No thread caches an older record of that page
+//!   afterwards: a page is reused only when all searches that may have read it are over.
 //! - *in its place*, in the inline layout. A rewritten page stays dirty, and searches look among
 //!   dirty pages before the cache, until all searches that began before the rewrite are over. The
 //!   nodes of the page are removed from the cache after the page was made dirty. A search that has

@@ -240,7 +240,7 @@ impl Drop for Catalog {
 
 impl Catalog {
     /// Opens a directory whose subdirectories are indexes. No index is opened yet. Indexes that are
-    /// built there later belong to the catalog too.
+    /// built in the directory later belong to the catalog too.
     ///
     /// # Errors
     /// No such directory; a directory that is an index itself; a memory budget too small for the

@@ -60,7 +60,7 @@ pub enum Error {
     NoSuchIndex {
         /// The catalog's directory.
         catalog: PathBuf,
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// The names that exist.
         remedy: String,

@@ -346,8 +346,8 @@ impl Preset {
         update: Update::Rebalance,
         low_codes: None,
     };
-    /// The cluster index of the second-tier paper (its §6): each vector once, in the group of one
-    /// of its clusters.
+    /// The cluster index of the second-tier memory paper (its §6): each vector is stored once, in
+    /// the group of one of its clusters.
     pub const TIERED_CLUSTER: Preset = Preset {
         name: "tiered-cluster",
         about: "clusters for memory that is slower than DRAM and finer than SSD: each vector once, grouped by cluster",

@@ -13,13 +13,13 @@
 //!   a group:    3 ⇄ 8 ⇄ 21 ⇄ 40 ⇄ (3)        two links a row, whatever the size of the group
 //! ```
 //!
-//! If a list is full, such a link replaces another equal row in it. If the list has none, the link
-//! replaces the farthest row to which many lists lead. The pass runs after unreachable nodes were
-//! linked (`reach.rs`). So each equal row has edges from other rows, and a search that follows any
-//! of these edges finds the whole ring. If all other rows are equally far, rings alone do not help,
-//! so the prune orders ties as well ([`prune`](super::prune)). The lists of rows that equal no
-//! other row stay unchanged. Rows count as equal if their points in build space are equal. So
-//! floats that are rounded to the same bytes count as equal, as in the prune.
+//! If a list is full, a link of the ring replaces another equal row in the list. If the list has
+//! none, the link replaces the farthest row to which many lists lead. The pass runs after
+//! unreachable nodes were linked (`reach.rs`). So each equal row has edges from other rows, and a
+//! search that follows any of these edges finds the whole ring. If all other rows are equally far,
+//! rings alone do not help, so the prune orders ties as well ([`prune`](super::prune)). The lists
+//! of rows that equal no other row stay unchanged. Rows count as equal if their points in build
+//! space are equal. So floats that are rounded to the same bytes count as equal, as in the prune.
 
 use super::Interrupted;
 use super::adjacency::Slots;

@@ -1,4 +1,4 @@
-//! A small seeded random generator (SplitMix64), With it, a build with one thread and a given seed
+//! A small seeded random generator (SplitMix64). With it, a build with one thread and a given seed
 //! makes the same graph on every machine, whatever the versions of dependencies.
 
 /// SplitMix64. It has 64 bits of state, and takes a few multiplications for each number. It passes

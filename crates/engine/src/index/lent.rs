@@ -8,9 +8,10 @@
 //!                                              Grant: until the last index with it is dropped
 //! ```
 //!
-//! A grant begins with the memory that changes of such an index can use ([`Needs::lendable`]). If
-//! more changes wait, or a merge made the index larger, the grant grows as far as the lender has
-//! memory. After a merge, the index gives back memory that it no longer needs.
+//! A *grant* is the lease of an index that is open for changes. It begins with the memory that such
+//! an index can use ([`Needs::lendable`]). If more changes wait, or a merge made the index larger,
+//! the grant grows as far as the lender has memory. After a merge, the index gives back memory that
+//! it no longer needs.
 //!
 //! A caller that opens an index in this way often still has the index that it replaces. The lender
 //! allows that, and counts the replaced index until it is dropped.

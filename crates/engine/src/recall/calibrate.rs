@@ -1,5 +1,5 @@
-//! Measures the recall of an index's searches for each list size, in dependence on the distance of
-//! the k-th nearest vector.
+//! Measures the recall of an index's searches for each list size, and for each range of the
+//! distance of the k-th nearest vector.
 //!
 //! ```text
 //!   queries ──> the true nearest (one pass over all vectors)

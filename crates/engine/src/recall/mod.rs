@@ -16,8 +16,8 @@
 //! the distance of the tenth nearest, rows have .990, .977, .946, .952, .885, and queries .985,
 //! .976, .951, .954, .887.
 //!
-//! So recall is measured in dependence on that distance, and a search uses the distance of its k-th
-//! result so far. It starts with the longest list, and shortens the list as its results come
+//! So recall is measured for each range of that distance, and a search uses the distance of its
+//! k-th result so far. It starts with the longest list, and shortens the list as its results come
 //! nearer. So easy queries read less, and a batch of queries of another kind has about the same
 //! recall (`docs/results/recall.md` has the differences).
 //!

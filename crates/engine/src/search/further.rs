@@ -11,8 +11,7 @@
 //! If codes were not trained for a vector ([`drift`](crate::update)), its estimate is about the
 //! same as its neighbours' estimates. So only some of these vectors get into the list, by chance,
 //! and the walk ends near the nearest of them. A longer list has more of them, and ranks them all.
-//! A page that was read serves all its nodes, so that each inserted node on it is ranked. A page
-//! that was read serves all its nodes, and each inserted one among them is ranked.
+//! A page that was read serves all its nodes, so that each inserted node on it is ranked.
 //!
 //! The table shows recall@10 of queries near rows of 24 floats that were inserted with a shift of
 //! 3:

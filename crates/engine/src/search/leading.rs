@@ -10,7 +10,7 @@
 //! The search reads the trailing parts of all candidates in doubt at once, and ranks these
 //! candidates exactly. Other candidates keep their expected distances. Of the candidates that are
 //! 1.5 deviations from the middle, about one in fifteen is on its wrong side. Of farther
-//! candidates, fewer are.
+//! candidates, the share is smaller.
 //!
 //! A leading part gives the interval (step) of each element. The element is taken as uniformly
 //! distributed within half a step of the step's middle. So the distance has an expectation and a

@@ -10,8 +10,8 @@
 //!     └─ Everything    every vector, without a graph or heads                     scan.rs
 //! ```
 //!
-//! A source takes the query from its [`Ranking`] and ranks its candidates there. If a new kind of
-//! index finds candidates in another way, it needs a source of its own, beside
+//! A source takes the query from its [`Ranking`], and hands its candidates to that [`Ranking`]. If
+//! a new kind of index finds candidates in another way, it needs a source of its own, beside
 //! [`Walker`](super::walker::Walker) and [`Prober`](super::probe::Prober).
 //! [`Batch`](super::batch::Batch), which chooses the source, then needs an arm for it.
 

@@ -484,7 +484,7 @@ impl Ending {
 /// # Panics
 /// If the search panicked, the call that takes its results panics with the same payload. In a
 /// process forked after the search was submitted, the search threads are missing, so waiting
-/// panics. Dropping the handle there does nothing.
+/// panics. In that process, dropping the handle does nothing.
 #[must_use = "a search whose handle is dropped is cancelled"]
 pub struct SubmittedSearch {
     ending: Arc<Ending>,

@@ -8,10 +8,11 @@
 //!   grouped       the extent: its group, and numbers  the numbered vectors outside probed groups
 //! ```
 //!
-//! Changes since the build are in files of their own. If the members of a cluster changed, such a
-//! file has a new posting list for it. The last one is valid. New vectors are stored in these
-//! posting lists (replicated) or singly. In a grouped index, a new posting list has no group, so
-//! its members are read singly. The members of the old group are still next to each other.
+//! Changes since the build are in files of their own. If the members of a cluster changed, one of
+//! these files has a new posting list for it. If there are several, the last one is valid. New
+//! vectors are stored in these posting lists (replicated) or singly. In a grouped index, a new
+//! posting list has no group, so its members are read singly. The members of the old group are
+//! still next to each other.
 //!
 //! The byte tables are in [`stratann_layout::clusters`].
 

@@ -1,5 +1,5 @@
 //! A pass of live recall. It searches queries again at one read timestamp (*moment*), and computes
-//! their true nearest among all vectors at the same one.
+//! their true nearest among all vectors at the same timestamp.
 //!
 //! Vectors on storage are read through the tiers of the index, some thousands at a time, as
 //! look-ups read them. The caches of searches do not change. If vectors are stored with each of

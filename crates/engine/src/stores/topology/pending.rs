@@ -10,15 +10,15 @@
 //! An insert adds a back link to tens of nodes, which are on about as many pages. OdinANN §3.2
 //! avoids a write of each page, and writes the changed records together to other pages. Here
 //! records stay near their neighbours, and changes wait in memory until a page has enough of them.
-//! A change takes some ten bytes, while the changed record takes some hundred.
+//! A change takes some ten bytes, while the changed record takes some hundred bytes.
 //!
 //! Pending changes can be computed again from the vectors in the log, so a loss of them costs only
 //! time. Searches see the changes at once, since each list that is read is updated in memory.
 //!
 //! If codes are beside lists (`inline`), a search that meets an added neighbour needs its code as
 //! well. So the codes of neighbours to add are kept here, and a list and its codes are updated
-//! together. The memory of the bits does not grow with the index: one bit is for all pages whose
-//! numbers are equal modulo 65,536.
+//! together. A bit marks pages with pending changes. So that the bits do not grow with the index,
+//! all pages whose numbers are equal modulo 65,536 share one.
 //!
 //! Changes apply to lists as sets, so their order and repetition do no harm. If a neighbour is
 //! present, it is not added again. If it is missing, it is not removed. A node is added to a list
