@@ -45,7 +45,7 @@ pub const MOST_SEEDS: usize = 1 << 16;
 /// Most results of one call: k times the number of queries. Each result takes 12 bytes.
 pub const MOST_ANSWERS: usize = 1 << 30;
 
-/// Most queries in a sample of live recall, whose true neighbours are computed.
+/// Most queries in a sample of live recall. Their true neighbours are computed.
 pub const MOST_WATCHED: usize = 1_000;
 /// The largest k of a sampled query. Queries with a larger k are not sampled, since their true
 /// neighbours take memory.

@@ -425,8 +425,8 @@ impl Catalog {
         self.budget.options.memory
     }
 
-    /// The number of codebooks in memory: one for each content that open indexes have, and the most
-    /// recently used ones.
+    /// The number of codebooks in memory: one for each distinct codebook of open indexes, and the
+    /// most recently used others.
     pub fn codebook_count(&self) -> usize {
         self.budget.ledger.lock().codebook_count()
     }

@@ -144,10 +144,10 @@ impl LowList {
         }
     }
 
-    /// Appends the nearest nodes that were not taken before, but does not take them. At most as
-    /// many are appended as will be taken once the estimates of `asked` more nodes are known.
-    /// Returns the number to take. Also returns the estimate above which the list would not keep a
-    /// node, so that it need not be reported.
+    /// Appends the nearest nodes that were not taken before, but does not take them. It appends at
+    /// most the number of nodes that will be taken once the estimates of `asked` more nodes are
+    /// known. Returns the number to take. Also returns the estimate above which the list would not
+    /// keep a node, so that it need not be reported.
     pub(super) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
         let most = self.share(self.size.min(self.list.len() + asked));
         let unread = self.list.unread().take(most);

@@ -160,8 +160,8 @@ pub struct SearchOptions {
     /// preset's strategy. If that is PRESS, the search must use PRESS. Otherwise the search must
     /// use another strategy.
     pub recall: Option<f64>,
-    /// The order of filter and search. `None` chooses by the expected cost of each order. Without a
-    /// filter, it must be `None`.
+    /// The strategy for a filter: *within* the walk, or *before* it. `None` chooses by the expected
+    /// cost of each strategy. Without a filter, it must be `None`.
     pub way: Option<Way>,
     /// Whether to measure the time of each part ([`SearchResults::parts`]). The measurement itself
     /// costs time.
@@ -327,7 +327,7 @@ pub struct SearchResults {
     pub latencies_us: Vec<f32>,
     /// The cost of the queries, summed.
     pub counters: Counters,
-    /// The chosen order of filter and search, and its estimates, if there was a filter.
+    /// The chosen strategy for the filter, and its estimates, if there was a filter.
     pub explained: Option<Explained>,
     /// The time of each part, if [`SearchOptions::parts`] was set.
     pub parts: Option<Parts>,

@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(chosen(64, waits(1.0)), (2, vec![1, 2, 4, 8, 1]));
         assert_eq!(chosen(64, waits(7.0)), (8, vec![1, 2, 4, 8, 16, 32, 4]));
         assert_eq!(chosen(64, waits(1_000.0)).0, 64);
-        // No number beyond the one that memory allows is tried. It need not be a power of two.
+        // No number beyond the memory's limit is tried. That limit need not be a power of two.
         assert_eq!(chosen(6, waits(7.0)), (6, vec![1, 2, 4, 6, 4]));
         assert_eq!(chosen(1, waits(7.0)), (1, vec![1]));
     }
