@@ -1,4 +1,4 @@
-//! Advice: the preset to take for a collection on a device, and its expected performance.
+//! Recommends a preset for a collection on a device, with its expected performance.
 //!
 //! ```text
 //!   sample of the rows ──> each candidate built and searched in memory
@@ -13,14 +13,14 @@
 //! that recall is interpolated between the last two lists, as `stratann bench` does to compare at
 //! equal recall.
 //!
-//! Queries should resemble those to come. Without them, rows of the collection serve, which may be
-//! harder to find. On photo-sift, clusters take 1.7 times the probes for its rows as for its
-//! queries.
+//! Given queries should resemble the queries to come. If none are given, rows of the collection
+//! serve as queries. They may be harder to find: on photo-sift, clusters need 1.7 times as many
+//! probes for rows as for queries.
 //!
-//! The device is a model, the same by which the modelled tiers delay
-//! ([`DeviceModel`](stratann_tier::DeviceModel)). A query takes the CPU time that it took in
-//! memory, some more for each request ([`request_cpu`]), and the device's time for its reads.
-//! Queries that take turns hide latency (§5), so that
+//! The device is described by the same [`DeviceModel`](stratann_tier::DeviceModel) as the modelled
+//! tiers. A query takes its CPU time in memory, further CPU time for each request
+//! ([`request_cpu`]), and the device's time for its reads. Queries that take turns on a thread hide
+//! latency (§5). So
 //!
 //! ```text
 //!   queries a second = least of   threads / CPU                                       computation
@@ -28,9 +28,9 @@
 //!                                 1 / max(bytes / bandwidth, time of the requests)    the device
 //! ```
 //!
-//! A collection that is larger than the sample needs more reads for the same recall. This is a line
-//! in the logarithm of the rows, a different one for each preset ([`Growth`]). `bench/advise.py`
-//! compares the results with measurements.
+//! A collection that is larger than the sample needs more reads for the same recall. The number of
+//! reads grows linearly with the logarithm of the number of rows, at a rate of its own for each
+//! preset ([`Growth`]). `bench/advise.py` compares the results with measurements.
 
 mod growth;
 
@@ -62,9 +62,9 @@ pub struct AdviseOptions {
     pub rows: Option<u64>,
     /// The recall target of searches, above 0 and below 1.
     pub recall: f64,
-    /// Answers a query.
+    /// The number of results for each query.
     pub k: usize,
-    /// Threads that search.
+    /// The number of search threads.
     pub threads: usize,
     /// Queries in flight on each thread.
     pub in_flight: usize,
@@ -72,7 +72,7 @@ pub struct AdviseOptions {
     pub memory: Option<u64>,
     /// The most bytes of the index. `None` is no limit.
     pub space: Option<u64>,
-    /// The most rows that are looked at.
+    /// The most rows that are sampled.
     pub sample: usize,
 }
 
@@ -120,11 +120,11 @@ pub struct Candidate {
     pub list: usize,
     /// The recall with that list. It is below the target if no list that was tried met it.
     pub recall: f64,
-    /// Expected reads a query on the whole collection.
+    /// Expected reads of a query on the whole collection.
     pub reads: f64,
     /// Bytes of these reads.
     pub bytes: f64,
-    /// Seconds of CPU a query.
+    /// CPU seconds of a query.
     pub cpu: f64,
     /// Queries a second.
     pub throughput: f64,
@@ -166,9 +166,9 @@ struct Trial {
 /// The most names that are tried for a new folder.
 const FOLDERS: u32 = 16;
 
-/// The candidates: the baselines of an SSD, and the systems of the paper for finer memory with some
-/// index sizes (its Figures 9 and 12). If memory is bounded, systems with next to nothing in memory
-/// are added.
+/// The candidates: the baselines for an SSD, and the systems of the paper on second-tier memory in
+/// some index sizes (its Figures 9 and 12). If memory is bounded, systems that keep next to nothing
+/// in memory are added.
 fn trials(memory: Option<u64>) -> Vec<Trial> {
     let graph = |preset, degree, growth| Trial {
         preset,
@@ -197,7 +197,7 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
     ];
     if memory.is_some() {
         trials.extend([
-            // The same graph, read in the same way.
+            // The graph is the same as DiskANN's, and is read in the same way.
             graph(Preset::AISAQ, 32, Growth::DISKANN),
             Trial {
                 layout: Some(Layout::Inline),
@@ -208,11 +208,12 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
     trials
 }
 
-/// Candidates for the vectors of a source: first those that fit, by queries a second.
+/// Recommends candidates for the vectors of a source. Candidates that fit the options come first.
+/// Both groups are ordered by queries a second.
 ///
-/// The queries are taken from `asked`, which should resemble those to come. Without it, rows of the
-/// source serve, and are left out of the indexes. Small indexes are built in `scratch`, an existing
-/// folder, one after the other. Each is removed after its trial.
+/// The queries are taken from `asked`, which should resemble future queries. If it is `None`, rows
+/// of the source serve as queries, and are left out of the indexes. Small indexes are built in
+/// `scratch`, an existing folder, one after the other. Each is removed after its trial.
 ///
 /// # Errors
 /// Options out of range, too few rows, queries of another form, rows that cannot be read or
@@ -258,8 +259,8 @@ pub fn advise(
     Ok(candidates)
 }
 
-/// Evenly spaced rows of the source to index, and queries. If no queries are given, rows in between
-/// serve.
+/// Evenly spaced rows of the source to index, and queries. If no queries are given, rows between
+/// the indexed ones serve as queries.
 fn sample(
     source: &dyn VectorSource,
     asked: Option<&dyn VectorSource>,
@@ -355,8 +356,8 @@ struct Taken {
 }
 
 impl Taken {
-    /// The cost at a recall between that of `shorter` and this one, by linear interpolation. The
-    /// list is this one's, which meets the recall.
+    /// The cost at a recall between the recalls of `shorter` and `self`, by linear interpolation.
+    /// The list size is that of `self`, which meets the recall.
     fn at(&self, recall: f64, shorter: Option<&Taken>) -> Taken {
         let Some(shorter) =
             shorter.filter(|shorter| shorter.recall < recall && recall < self.recall)
@@ -395,7 +396,7 @@ impl Tried<'_> {
         };
         let quiet = WithinStage(progress);
         let report = build(self.base, &built.0, &options, &quiet)?;
-        // In memory, so that the device's time can be added.
+        // The index is read from memory, so that the device's modelled time can be added.
         let open = OpenOptions {
             places: Places::in_memory(report.layout),
             ..OpenOptions::default()
@@ -448,11 +449,11 @@ impl Tried<'_> {
             recall,
             reads,
             bytes: counters.bytes_read as f64 / queries,
-            // Posting lists are read at once, and their members elsewhere at once afterwards. A
-            // beam is awaited as a whole.
+            // All posting lists are read in one round, and members outside their groups in a second
+            // one. A graph search waits for its whole beam in each round.
             rounds: match trial.replicas {
                 Some(_) => 1.0 + f64::from(u8::from(counters.stray_reads > 0)),
-                // A pipeline has a width of 4 while it approaches its answers, whatever its beam.
+                // A pipeline has a width of 4 while it approaches its results, whatever its beam.
                 None => {
                     let width = trial.preset.beam.min(4) as f64;
                     (counters.hops as f64 / queries / width).min(reads)
@@ -503,8 +504,8 @@ impl Tried<'_> {
         let codebook = index.manifest().file(FileKind::Codebook.name());
         let codebook = codebook.map_or(0, |entry| entry.length);
         let size = scale(stats.bytes.total.saturating_sub(codebook)).saturating_add(codebook);
-        // If codes are in the records, only those of the entry points are in memory, whatever the
-        // number of vectors.
+        // If codes are in the records, only the codes of the entry points are in memory, whatever
+        // the number of vectors.
         let codes = match index.composition().has_codes_in_records() {
             true => plan.codes,
             false => scale(plan.codes),
@@ -551,12 +552,12 @@ fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
     reads * link.max(engine) as f64 / 16.0 * 1e-12
 }
 
-/// Seconds of CPU of a request beyond a read of this machine's memory.
+/// CPU seconds that a request takes beyond a read of this machine's memory.
 ///
-/// The values are the same as in the modelled tiers, by `bench/second-tier.toml` and
-/// `bench/second-tier-text.toml`: clusters of addresses in DRAM and on each model, whose queries
-/// make 400 to 2,100 reads each. They are some tenths of a microsecond, and matter for layouts that
-/// read single vectors.
+/// The modelled tiers have the same values. They were measured by `bench/second-tier.toml` and
+/// `bench/second-tier-text.toml`, with cluster indexes of addresses in DRAM and on each model.
+/// Their queries make 400 to 2,100 reads each. The values are some tenths of a microsecond, and
+/// matter for layouts that read single vectors.
 fn request_cpu(device: Option<DeviceKind>) -> f64 {
     match device {
         None => 0.0,
@@ -593,7 +594,7 @@ impl Removed {
 
 impl Drop for Removed {
     fn drop(&mut self) {
-        // The call is over, so a folder that cannot be removed is no error of the advice.
+        // The advice is complete, so a folder that cannot be removed is no error.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -611,7 +612,7 @@ mod tests {
             assert_eq!(growth(20_000, 20_000), 1.0);
             let growths = [100_000, 1_000_000, 1_000_000_000].map(|to| growth(20_000, to));
             assert!(growths[0] > 1.0 && growths.is_sorted(), "{growths:?}");
-            // Fewer than a thousand rows are not measured.
+            // Fewer than a thousand rows count as a thousand.
             assert_eq!(growth(10, 1_000), 1.0);
             assert!(growth(1_000, 20_000).is_finite() && growth(1_000, 20_000) > 1.0);
         }

@@ -1,6 +1,6 @@
-//! A set of small numbers, as a bit for each possible number.
+//! A set of small numbers, with one bit for each possible number.
 
-/// Numbers of a word.
+/// The numbers in a word.
 const WORD: u64 = 64;
 
 /// A set of numbers from 0 on. Words that were never touched take no memory.
@@ -13,7 +13,7 @@ impl Bits {
         Self(vec![0; count.div_ceil(WORD) as usize])
     }
 
-    /// Whether the set can hold a number.
+    /// Whether the set has a bit for this number.
     pub(crate) fn takes(&self, at: u64) -> bool {
         at / WORD < self.0.len() as u64
     }
@@ -25,7 +25,7 @@ impl Bits {
         word.is_some_and(|word| word >> (at % WORD) & 1 == 1)
     }
 
-    /// Adds a number. False if it was in the set before, or the set cannot hold it.
+    /// Adds a number. False if it was in the set before, or the set has no bit for it.
     pub(crate) fn add(&mut self, at: u64) -> bool {
         let fresh = self.takes(at) && !self.has(at);
         if fresh {

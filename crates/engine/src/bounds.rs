@@ -1,5 +1,5 @@
-//! Bounds of the numbers in calls. They are in one place, so that Rust, the command line, Python
-//! and a catalog refuse the same numbers in the same words.
+//! Bounds of the numbers that calls accept. They are in one module, so that Rust, the command line,
+//! Python and a catalog refuse the same numbers with the same errors.
 //!
 //! | number | from | to |
 //! |---|---|---|
@@ -16,11 +16,11 @@
 //! | queries in a sample of live recall | 1 | [`MOST_WATCHED`] |
 //!
 //! The bounds of an index itself (its degree, its dimension, the bytes of its codes) come from its
-//! format, and are checked at the start of a build (`build/facts.rs`). A size in bytes is a limit,
-//! and nothing is allocated for it alone.
+//! format, and are checked at the start of a build (`build/facts.rs`). A size in bytes has no bound
+//! here: it is a limit, and memory is not allocated up to it.
 //!
-//! A number within its bound may still exceed the collection. A list of a billion candidates is
-//! taken, and costs only as much as the collection has vectors.
+//! A number within its bound may still exceed the collection. For example, a list size of a billion
+//! is accepted. Its cost is bounded by the number of vectors in the collection.
 
 use std::path::Path;
 
@@ -39,13 +39,13 @@ pub const MOST_BEAM: usize = 1_024;
 pub const MOST_LIST: usize = u32::MAX as usize - 1;
 /// The longest list by low codes, as a multiple of the list by high codes.
 pub const MOST_LOW: f64 = 64.0;
-/// Most nodes among which a search of PRESS chooses its start.
+/// Most seeds of a search by PRESS.
 pub const MOST_SEEDS: usize = 1 << 16;
 
-/// Most answers of one call: k times the queries. They take 12 bytes each.
+/// Most results of one call: k times the number of queries. Each result takes 12 bytes.
 pub const MOST_ANSWERS: usize = 1 << 30;
 
-/// Most queries in a sample of live recall, whose answers are computed exactly.
+/// Most queries in a sample of live recall. Their true neighbours are computed.
 pub const MOST_WATCHED: usize = 1_000;
 /// The largest k of a sampled query. Queries with a larger k are not sampled, since their true
 /// neighbours take memory.
@@ -71,7 +71,7 @@ pub(crate) fn threads(value: usize) -> Result<usize, Error> {
     number("threads", value, MOST_THREADS)
 }
 
-/// Queries of a sample.
+/// The number of queries in a sample.
 pub(crate) fn watched(value: usize) -> Result<usize, Error> {
     number("queries of watch_recall", value, MOST_WATCHED)
 }
@@ -86,11 +86,11 @@ pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
 
 pub use stratann_layout::attributes::{MOST_COLUMNS, MOST_PAYLOAD};
 
-/// The largest k that is always taken. If there are fewer vectors, the answers are padded.
+/// The largest k that is always accepted. If the index has fewer vectors, the results are padded.
 pub const MOST_PADDED: usize = 1 << 16;
 
-/// The largest k among `vectors` vectors, and its description in messages. `what` describes the
-/// number of vectors.
+/// The largest k for an index of `vectors` vectors, and its description in errors. `what` describes
+/// the number of vectors.
 pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
     match vectors < MOST_PADDED {
         true => (MOST_PADDED, "the most where fewer are left"),
@@ -99,8 +99,8 @@ pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
 }
 
 /// Refuses the numbers of a search that are beyond their bounds. `most` is the largest k, and
-/// `what` its description in messages (for example "the vectors in the index"). Every search calls
-/// it first.
+/// `what` its description in errors (for example "the vectors in the index"). Every search calls
+/// this function first.
 ///
 /// # Errors
 /// [`Error::Call`] that names the number, its value and the bound.
@@ -185,7 +185,8 @@ pub(crate) fn writing(options: &WriteOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The path of an index. An empty path names nothing, and the system's own error for it is no help.
+/// The path of an index. An empty path is refused here, since the system's own error for it does
+/// not help.
 pub(crate) fn path(path: &Path) -> Result<(), Error> {
     match path.as_os_str().is_empty() {
         true => Err(Error::call("the path", "empty", "the path of a directory")),
@@ -193,7 +194,7 @@ pub(crate) fn path(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The number of answers: `k` for each query.
+/// The number of results in all: `k` for each query.
 pub(crate) fn answers(k: usize, queries: usize) -> Result<usize, Error> {
     match k.checked_mul(queries) {
         Some(count) if count <= MOST_ANSWERS => Ok(count),
@@ -205,7 +206,7 @@ pub(crate) fn answers(k: usize, queries: usize) -> Result<usize, Error> {
     }
 }
 
-/// Memory for `count` answers, each `empty` at first.
+/// Memory for `count` results, all of them `empty` at first.
 pub(crate) fn room<T: Clone>(count: usize, empty: T) -> Result<Vec<T>, Error> {
     let mut room = Vec::new();
     match room.try_reserve_exact(count) {

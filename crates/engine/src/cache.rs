@@ -11,30 +11,31 @@
 //!
 //! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4). Searches fill it
 //! themselves, with entries of one size, so that memory does not fragment. The paper evicts the
-//! least recently used of all entries. This cache evicts by CLOCK among the eight of a set, which
-//! approximates that. A hit sets a bit, and moves no entry to the front of a list. So hits write
-//! nothing once the bit is set, and never wait for each other.
+//! least recently used of all entries. Here a key belongs to one set, which has eight *ways* with
+//! one entry each. This cache evicts by CLOCK among the ways of a set, which approximates the
+//! paper's policy. A hit sets a bit, and reorders no list. If the bit is already set, a hit writes
+//! nothing. Hits never wait for each other.
 //!
-//! The cache may forget anything at any time. A thread that meets another one in a way treats it as
-//! a miss, or does not insert. A value that is returned is always whole. It is the right one as
-//! long as **the values of a key and a stamp are all equal**. A key that is present with its stamp
-//! is not written again. Two threads that insert it at once may leave two copies.
+//! The cache may forget anything at any time. If another thread is writing the way of a key, a
+//! look-up reports a miss, and an insert does nothing. A returned value is always whole. It is the
+//! right one as long as **all values of one key and stamp are equal**. A key that is present with
+//! its stamp is not written again. Two threads that insert it at once may leave two copies.
 //!
 //! # Records that change
 //!
-//! The stamp is the page that a record was read from. As long as no vector is inserted into the
+//! The stamp is the page from which a record was read. As long as no vector is inserted into the
 //! index, this is sufficient. Direct inserts rewrite records:
 //!
 //! - *on another page* (`stores/topology/placement.rs`). The cached record then has the stamp of a
-//!   page that the node has left, and no search asks for it. The node may later return to a page of
-//!   the same number. It is [removed](SlotCache::remove) here before the placement says so. No
-//!   thread caches an older record of that page afterwards: a page is reused only when all searches
-//!   that may have read it are over.
+//!   page that the node has left, and no search looks for that stamp. The node may later return to
+//!   a page of the same number. Before the placement records this, the node is
+//!   [removed](SlotCache::remove) from the cache. No thread caches an older record of that page
+//!   afterwards: a page is reused only when all searches that may have read it are over.
 //! - *in its place*, in the inline layout. A rewritten page stays dirty, and searches look among
-//!   dirty pages before the cache, until all searches that began before are over. The nodes of the
-//!   page are removed here after the page was made dirty. A search that has cached a record then
-//!   checks whether its page is dirty, and if so removes the record. In each of the two threads a
-//!   fence separates its steps, so one of them sees the other's first step.
+//!   dirty pages before the cache, until all searches that began before the rewrite are over. The
+//!   nodes of the page are removed from the cache after the page was made dirty. A search that has
+//!   cached a record then checks whether its page is dirty, and if so removes the record. In each
+//!   of the two threads a fence separates its steps, so one of them sees the other's first step.
 //!
 //! # Why no read is torn
 //!
@@ -129,8 +130,8 @@ fn word_of(bytes: &[u8]) -> u64 {
 
 /// Spreads keys, including arithmetic progressions, over all 64 bits.
 fn hash(key: u32) -> u64 {
-    // The golden ratio and another odd constant with no structure. A single multiplication would
-    // leave strides that are Fibonacci numbers in few sets.
+    // The golden ratio and another odd constant with no structure. With a single multiplication,
+    // keys whose stride is a Fibonacci number would fall into few sets.
     let spread = u64::from(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (spread ^ (spread >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
@@ -287,7 +288,7 @@ impl SlotCache {
     }
 
     /// Removes a key with all values that were inserted before this call, whatever their stamps.
-    /// Waits for a thread that is writing one.
+    /// Waits for a thread that is writing one of them.
     pub(crate) fn remove(&self, key: u32) {
         let Some(set) = self.sets.get(self.set_of(key)) else {
             return;

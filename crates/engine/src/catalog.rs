@@ -18,10 +18,10 @@
 //! - [`names`]: the names of a directory's indexes, and names similar to a wrong one
 //! - [`federated`]: one search over several indexes
 //!
-//! Opening an `aisaq` index reads a fixed amount, whatever its size: some kilobytes if its codebook
-//! is in memory. So indexes are opened on request, and the least recently used ones are closed
-//! again. `bench/kernels/benches/open.rs` measures the time, and `examples/catalog.rs` the cost of
-//! thousands of indexes.
+//! Opening an `aisaq` index reads a fixed amount of data, whatever its size: some kilobytes if its
+//! codebook is in memory. So indexes are opened on request, and the least recently used ones are
+//! closed again. `bench/kernels/benches/open.rs` measures the time, and `examples/catalog.rs` the
+//! cost of thousands of indexes.
 
 mod budget;
 mod federated;
@@ -49,15 +49,15 @@ use crate::plan::{self, Needs, PageFile};
 use crate::progress::{Progress, Silent};
 use crate::{Error, ErrorKind, Index, OpenOptions, stored};
 
-/// The most indexes that a catalog has open. Each has its folder and one file open, and more if
-/// vectors or the data beside them are apart from lists. If the process may have few files open,
-/// fewer indexes are open, since a part of the files is left to other uses.
+/// The most indexes that a catalog has open. Each has its folder and one file open, and more files
+/// if vectors or the data beside them are apart from lists. If the process may have few open files,
+/// fewer indexes are open, since other uses need a part of the files.
 pub const MOST_OPEN: usize = 512;
 
-/// How often the catalog opens an index that is replaced meanwhile.
+/// The most attempts to open an index that a build replaces meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// The default time that a call waits for memory of a catalog.
+/// The default time that a call waits for memory of the catalog.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Options for opening a catalog.
@@ -70,8 +70,8 @@ pub struct CatalogOptions {
     /// is the catalog's. Each open index has a `cache` of its own.
     pub open: OpenOptions,
     /// The time that a call waits if the memory budget is full of indexes in use; 10 seconds by
-    /// default. This applies to opening an index for changes. It also applies to opening one for
-    /// searches while others are open for changes.
+    /// default. This applies to opening an index for changes. It also applies to opening an index
+    /// for searches while other indexes are open for changes.
     pub patience: Duration,
 }
 
@@ -89,18 +89,19 @@ impl Default for CatalogOptions {
 /// may use a catalog.
 ///
 /// An index is opened at its first use. It stays open until another index needs its memory, or its
-/// files if the process may have few open. The least recently used index is closed first. An index
-/// that a caller still holds ([`index`](Catalog::index) returns an [`Arc`]) cannot be closed, and
-/// counts until it is dropped. So hold it no longer than needed. The catalog spends none of its
-/// budget on hot pages, as an index that is opened alone would.
+/// file descriptors if the process may have few. The least recently used index is closed first.
+/// While a caller has the [`Arc`] that [`index`](Catalog::index) returned, the index cannot be
+/// closed, and its memory counts. So keep it no longer than needed. An index that is opened alone
+/// spends memory on hot pages. A catalog does not.
 ///
 /// The same threads search all indexes, and all share the memory for queries in flight.
 ///
 /// To change an index, call [`LiveIndex::over`](crate::LiveIndex::over) with the one that
-/// [`index`](Catalog::index) returns. Under a budget, it gets as much memory as changes of an index
-/// of its size can use, and more while more changes wait. If there is no memory, it waits for a
-/// time ([`CatalogOptions::patience`]), and is then refused. It has its own threads. Without a
-/// budget, nothing bounds the memory of changes, and it is not counted.
+/// [`index`](Catalog::index) returns. Under a budget, the opened index gets as much memory as
+/// changes of an index of its size can use, and more while more changes wait. If there is no
+/// memory, the call waits for a time ([`CatalogOptions::patience`]), and then fails. The opened
+/// index has its own threads. Without a budget, the memory of changes is neither bounded nor
+/// counted.
 pub struct Catalog {
     place: IndexPaths,
     budget: Arc<Budget>,
@@ -142,8 +143,8 @@ pub struct IndexFacts {
     pub format_version: u32,
 }
 
-/// The version of an index on disk: the identity of its manifest file, which a replacement changes,
-/// and the amount of log since.
+/// The version of an index on disk: the identity of its manifest file, which each commit replaces,
+/// and the bytes of its logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -198,13 +199,13 @@ impl Stamp {
     }
 }
 
-/// The error of a failed look at an index's files.
+/// The error if an index's files cannot be examined.
 fn unseen(path: &Path, error: std::io::Error) -> Error {
     TierError::io("open", path.display().to_string(), 0, 0, error).into()
 }
 
-/// The right to open an index, which one thread has at a time. On drop it gives back its memory,
-/// unless the index was opened.
+/// The right to open an index, which one thread has at a time. If the index was not opened, drop
+/// gives back the memory reserved for it.
 struct Opening<'a> {
     catalog: &'a Catalog,
     name: &'a str,
@@ -239,7 +240,7 @@ impl Drop for Catalog {
 
 impl Catalog {
     /// Opens a directory whose subdirectories are indexes. No index is opened yet. Indexes that are
-    /// built there later belong to the catalog too.
+    /// built in the directory later belong to the catalog too.
     ///
     /// # Errors
     /// No such directory; a directory that is an index itself; a memory budget too small for the
@@ -338,19 +339,21 @@ impl Catalog {
             .is_ok_and(|path| matches!(Stamp::of(&path), Ok(Some(_))))
     }
 
-    /// The index of this name. If it is not open, it is opened, and others may be closed for it.
+    /// The index of this name. If it is not open, the call opens it, and may close other indexes
+    /// for it.
     ///
-    /// If any process replaced or changed it on disk, it is opened again, and callers that hold the
-    /// old one keep that. So while an index is being changed, each call after a change opens it
-    /// again.
+    /// If any process replaced or changed the index on disk, it is opened again. Callers that have
+    /// the old handle keep it. So while an index is being changed, each call after a change opens
+    /// it again.
     ///
     /// If the index is open, the call only looks at its folder. Otherwise its files are read
     /// without a lock, so that searches, and the opening of other indexes, continue meanwhile.
     ///
     /// # Errors
     /// - [`Error::NoSuchIndex`], with similar names, if there is none of this name.
-    /// - [`Error::Memory`] if the index can never fit the memory budget, or does not while callers
-    ///   hold others. The call first waits for memory if some of these are open for changes.
+    /// - [`Error::Memory`] if the index can never fit the memory budget, or does not fit beside the
+    ///   indexes that callers hold. If some of them are open for changes, the call first waits for
+    ///   memory.
     /// - An error of its files.
     pub fn index(&self, name: &str) -> Result<Arc<Index>, Error> {
         self.index_observed(name, &Silent)
@@ -376,8 +379,8 @@ impl Catalog {
             self.budget.leave_files();
             match self.budget.assemble(name, &path, progress) {
                 Ok(index) => return Ok(self.settle(opening, index, stamp)),
-                // A build that replaces the index removes files between the reading of the manifest
-                // and their opening.
+                // A build that replaces the index may remove files after the manifest was read and
+                // before they are opened.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(&path)? != Some(stamp) => {}
                 // Other uses have taken the remaining file descriptors.
                 Err(error)
@@ -396,13 +399,13 @@ impl Catalog {
         closed.is_some()
     }
 
-    /// Whether the index of this name is open, in its latest version that was requested. The call
-    /// does not count as a use.
+    /// Whether the latest requested version of the index of this name is open. The call does not
+    /// count as a use.
     pub fn is_open(&self, name: &str) -> bool {
         self.budget.ledger.lock().is_open(name)
     }
 
-    /// The number of open indexes, including those that callers still hold, have opened again, or
+    /// The number of open indexes, including indexes that callers still hold, have opened again, or
     /// change.
     pub fn open_count(&self) -> usize {
         self.budget.ledger.lock().open_count()
@@ -422,8 +425,8 @@ impl Catalog {
         self.budget.options.memory
     }
 
-    /// The number of codebooks in memory: one for each content that open indexes have, and those
-    /// used last.
+    /// The number of codebooks in memory: one for each distinct codebook of open indexes, and the
+    /// most recently used others.
     pub fn codebook_count(&self) -> usize {
         self.budget.ledger.lock().codebook_count()
     }
@@ -477,8 +480,8 @@ impl Catalog {
         Err(self.place.absent(name, path))
     }
 
-    /// The index, if it is open and unchanged on disk. Otherwise the right to open it, once no
-    /// other thread has that right.
+    /// The index, if it is open and unchanged on disk. Otherwise the right to open it. If another
+    /// thread has that right, the call waits.
     fn begin<'a>(&'a self, name: &'a str, stamp: Stamp) -> Begin<'a> {
         let mut ledger = self.budget.ledger.lock();
         if ledger.is_opening(name) {
@@ -516,7 +519,7 @@ impl Catalog {
 
 /// The result of [`Catalog::begin`].
 enum Begin<'a> {
-    /// The index is open.
+    /// Another thread has just opened the index, or failed to open it. The caller must look again.
     Open(Arc<Index>),
     /// Another thread has just opened it, or failed to. The caller must look again.
     Look,

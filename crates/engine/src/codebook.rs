@@ -1,4 +1,4 @@
-//! Codebooks: the centroids that give codes a meaning, shared among indexes.
+//! Codebooks: the centroids of product quantisation. Several indexes may share a codebook.
 //!
 //! ```text
 //!   INDEX/codebook-…   each index has its own copy, to be moved, copied and deleted by itself
@@ -7,13 +7,13 @@
 //!                      see [`Shared`](crate::index::Shared)
 //! ```
 //!
-//! The header of the file has the dimension and the bytes of a code. If codes are of
-//! [two precisions](Codebook::low_codes), it has a third number: 1 for nested codes, 2 for separate
-//! ones (and the bytes count both). A version that does not know the number refuses the file. The
-//! centroids of low codes come first, and the centroids of residual or high codes follow.
+//! The header of the file has the dimension and the bytes of a code. If codes have [two
+//! precisions](Codebook::low_codes), the bytes count both codes, and the header has a third number:
+//! 1 for nested codes, 2 for separate codes. A version that does not know this number refuses the
+//! file. The centroids of low codes come first, and the centroids of residual or high codes follow.
 //!
-//! A codebook may be shared by several collections of one vector space. It is trained once, from a
-//! sample of any of them ([`Codebook::train`]), and given to each build
+//! A codebook may be shared by several collections of one vector space. It is trained once, on a
+//! sample of any of these collections ([`Codebook::train`]), and given to each build
 //! ([`BuildOptions::codebook`](crate::BuildOptions::codebook)).
 
 pub(crate) mod crowds;
@@ -37,16 +37,16 @@ use crate::{Error, bounds, stored};
 
 /// The most rows that a codebook is trained on.
 const TRAINING_ROWS: usize = 100_000;
-/// Rows of more dimensions than `WIDE` are wide. Of these, the sample has about this many numbers
-/// in total, but at least 40 rows for each centroid.
+/// Rows of more dimensions than `WIDE` are wide. A sample of wide rows has about `TRAINING_NUMBERS`
+/// elements in total, but at least 40 rows for each centroid.
 const WIDE: usize = 128;
 const TRAINING_NUMBERS: usize = 4 << 20;
 const TRAINING_ROWS_WIDE: usize = 40 * CENTROIDS;
-/// The most iterations of Lloyd's algorithm. On wide rows, which take most of the training time, it
-/// ends when an iteration reduces the squared error by less than this share.
+/// The most iterations of Lloyd's algorithm. Training on wide rows takes the most time. There, the
+/// algorithm ends when an iteration reduces the squared error by less than the share `LEAST_GAIN`.
 const ITERATIONS: usize = 12;
 const LEAST_GAIN: f64 = 0.005;
-/// The header's number for the order of centroids of two precisions.
+/// The third number of the header, for each kind of low codes.
 const ORDERS: [(u32, LowCodes); 2] = [(1, LowCodes::Nested), (2, LowCodes::Separate)];
 
 /// A codebook: 256 centroids for each byte of a code.
@@ -128,12 +128,12 @@ pub(crate) fn training_rows(dim: usize) -> usize {
 }
 
 impl Codebook {
-    /// Trains a codebook on an even sample of up to 100,000 rows. Of wide rows the sample is
-    /// smaller, down to 10,240.
+    /// Trains a codebook on an even sample of up to 100,000 rows. If rows have many dimensions, the
+    /// sample is smaller, down to 10,240 rows.
     ///
     /// # Errors
-    /// No rows; code bytes that are not from 1 to the dimensions; rows of the sample with NaN or
-    /// infinity, or zero rows under cosine; a file that cannot be read; an interruption through
+    /// No rows. Code bytes that are not from 1 to the dimensions. Rows of the sample with NaN or
+    /// infinity, or zero rows under cosine. A file that cannot be read. An interruption through
     /// `progress`.
     pub fn train(
         source: &dyn VectorSource,
@@ -175,9 +175,9 @@ impl Codebook {
         )
     }
 
-    /// Trains a codebook on rows of floats, for codes of one or two precisions. With two,
-    /// `code_bytes` counts both. If some rows are in dense clusters ([`crowds`]), their errors
-    /// count more.
+    /// Trains a codebook on rows of floats, for codes of one or two precisions. With two
+    /// precisions, `code_bytes` counts both codes. If some rows are in dense clusters ([`crowds`]),
+    /// the errors of these rows have a larger weight.
     pub(crate) fn of_sample(
         mut floats: Vec<f32>,
         dim: usize,
@@ -233,7 +233,7 @@ impl Codebook {
     }
 
     /// The squared distance of each vector from the vector that its code stands for. Vectors are
-    /// consecutive floats. For codes of two precisions, both codes together count.
+    /// consecutive floats. For codes of two precisions, the error is of both codes together.
     pub(crate) fn squared_errors(&self, vectors: &[f32], threads: usize) -> Vec<f64> {
         let (dim, code_bytes) = (self.dim(), self.code_bytes());
         let count = vectors.len() / dim;
@@ -255,7 +255,7 @@ impl Codebook {
     }
 
     /// Fills a query's table of partial distances. Nested codes need a correction as well
-    /// ([`PairedQuantizer::correction`]). For separate codes, the table is for the high ones.
+    /// ([`PairedQuantizer::correction`]). For separate codes, the table is for the high codes.
     pub(crate) fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.table(metric, query, table),
@@ -267,7 +267,7 @@ impl Codebook {
     /// index.
     ///
     /// # Errors
-    /// A file that is missing, damaged, of a later format, or no codebook.
+    /// The file is missing, damaged, of a later format, or not a codebook.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let file = path.display().to_string();
@@ -290,7 +290,7 @@ impl Codebook {
     /// Writes the codebook to a file atomically.
     ///
     /// # Errors
-    /// A directory that does not exist or cannot be written to, or a full disk.
+    /// The directory does not exist or cannot be written to, or the disk is full.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
@@ -375,10 +375,10 @@ impl Codebook {
         Ok(Self { quantizer, hash })
     }
 
-    /// A codebook of centroids in the form in which a file stores them.
+    /// Makes a codebook from centroids in the form in which a file stores them.
     ///
     /// # Errors
-    /// Bytes that are no centroids for such vectors and codes.
+    /// The bytes are not centroids for such vectors and codes.
     pub(crate) fn of_content(
         centroids: &[u8],
         dim: usize,
@@ -394,7 +394,7 @@ impl Codebook {
         4 * CENTROIDS * dim * (1 + usize::from(low_codes.is_some()))
     }
 
-    /// The fields of its file's header, and the file's contents.
+    /// The fields of the header of the codebook's file, and the contents of the file.
     pub(crate) fn file(&self) -> (Vec<u8>, Vec<u8>) {
         let fields = FieldsWriter::new()
             .u32(self.dim() as u32)
@@ -402,7 +402,7 @@ impl Codebook {
         let order = (ORDERS.iter()).find(|(_, low_codes)| Some(*low_codes) == self.low_codes());
         let fields = match order {
             Some(&(order, _)) => fields.u32(order),
-            // A version that knows only codes of one precision reads this.
+            // A version that knows only codes of one precision can read this header.
             None => fields,
         };
         (fields.finish(), self.quantizer.centroid_bytes())
@@ -416,7 +416,7 @@ impl Codebook {
         }
     }
 
-    /// Bytes of a code; with two precisions, of both codes.
+    /// Bytes of a code. For codes of two precisions, the bytes of both codes.
     pub fn code_bytes(&self) -> usize {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.code_bytes(),
@@ -429,15 +429,15 @@ impl Codebook {
         &self.hash
     }
 
-    /// Whether its content has its hash. A codebook read from an index has the hash that the
-    /// MANIFEST names.
+    /// Whether the hash of the content is [`hash`](Codebook::hash). In a codebook that was read
+    /// from an index, `hash` is the one in the MANIFEST.
     pub(crate) fn is_what_it_says(&self) -> bool {
         let found = blake3::hash(&self.quantizer.centroid_bytes()).to_hex();
         found.as_str() == self.hash
     }
 
-    /// Whether both share their memory. In a [`Catalog`](crate::Catalog), codebooks with equal
-    /// content do.
+    /// Whether two codebooks share their memory. In a [`Catalog`](crate::Catalog), codebooks with
+    /// equal content share it.
     pub fn shares_memory_with(&self, other: &Codebook) -> bool {
         match (&self.quantizer, &other.quantizer) {
             (Quantizer::Plain(one), Quantizer::Plain(other)) => Arc::ptr_eq(one, other),
@@ -474,7 +474,7 @@ pub(crate) fn training(dim: usize, threads: usize, seed: u64) -> Training {
     }
 }
 
-/// Refuses rows with too many dimensions for an index, or with none.
+/// Refuses rows with no dimensions, or with too many for an index.
 pub(crate) fn check_dimension(source: &dyn VectorSource) -> Result<(), Error> {
     match source.dim() {
         1..=MAX_DIMENSION => Ok(()),

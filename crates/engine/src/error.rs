@@ -38,7 +38,7 @@ pub enum Error {
         /// How the caller can repair the call.
         remedy: &'static str,
     },
-    /// A filter that cannot be parsed, or that the columns of the index cannot answer.
+    /// A filter that cannot be parsed, or that the columns of the index cannot evaluate.
     #[error("filter{}: {reason}", position.map(|at| format!(", at character {at}")).unwrap_or_default())]
     Filter {
         /// The character of the text at which the error is, from 1. `None` if the filter was made
@@ -60,7 +60,7 @@ pub enum Error {
     NoSuchIndex {
         /// The catalog's directory.
         catalog: PathBuf,
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// The names that exist.
         remedy: String,
@@ -114,7 +114,7 @@ pub enum Error {
         /// The contradiction.
         what: String,
     },
-    /// A log that has lost records which had been durable.
+    /// A log that lost durable records.
     #[error(
         "{file}: damaged: its records end at offset {offset} ({reason}) with sequence number {sequence}, and {evidence}: \
          of {missing} records that were there {}{whole} are whole. Restore a copy, or run `stratann repair`, which keeps \
@@ -132,21 +132,21 @@ pub enum Error {
         reason: String,
         /// The evidence that the log had more records.
         evidence: String,
-        /// The number of records that the log had from there on.
+        /// The number of records that the log had from this offset on.
         missing: u64,
         /// The number of these records that can still be read.
         whole: u64,
-        /// Whether `whole` is a lower bound, since the count was given up.
+        /// Whether `whole` is a lower bound, since the count ended early.
         more: bool,
     },
-    /// Another process has changed the index since this process opened it to read. Pages that it
-    /// needs are gone.
+    /// Another process has changed the index since this process opened it for reading. Pages that
+    /// it needs are gone.
     #[error("{}: another process has changed it since it was opened here. Open it again (in Python index.refresh())", path.display())]
     Outdated {
         /// The directory.
         path: PathBuf,
     },
-    /// An index that changed so fast that no snapshot of it could be copied, exported or measured.
+    /// An index that changed too fast for a snapshot of it to be copied, exported or measured.
     #[error("{}: {what}. {remedy}", path.display())]
     Restless {
         /// The directory of the index.
@@ -199,7 +199,7 @@ pub enum Error {
         /// The missing part.
         reason: String,
     },
-    /// The caller asked to stop, before any change.
+    /// The caller asked to stop, before anything was changed.
     #[error("interrupted; nothing was changed")]
     Interrupted,
     /// A search that was not finished at its deadline.
@@ -207,7 +207,7 @@ pub enum Error {
         "the deadline passed before the search was done. Allow more time, or ask for less (a shorter list, fewer queries a search)"
     )]
     DeadlineExceeded,
-    /// The caller asked to stop, when a part of the work was done.
+    /// The caller asked to stop, after a part of the work was done.
     #[error("interrupted")]
     Stopped,
     /// An insert of several batches that failed before the last batch.
@@ -222,8 +222,8 @@ pub enum Error {
         /// The error that ended the insert.
         source: Box<Error>,
     },
-    /// An insert of the same rows was cut off before. Another insert of them would insert some rows
-    /// twice.
+    /// An earlier insert of the same rows was interrupted. Another insert of them would insert some
+    /// rows twice.
     #[error(
         "{file}: an insert of these rows was cut off; the first {done} of {total} are in, with ids {first_id} to {}. Continue it (`--resume`), or forget it and insert all \
          rows (`--no-resume`)",
@@ -236,7 +236,7 @@ pub enum Error {
         done: usize,
         /// The number of all rows.
         total: usize,
-        /// The id of the first row. The others have the following ids.
+        /// The id of the first row. Later rows have the next ids.
         first_id: u64,
     },
     /// A change of attributes that failed before the last row.
@@ -263,10 +263,10 @@ pub enum Error {
         /// The error that ended the deletion.
         source: Box<Error>,
     },
-    /// A file of vectors or of ground truth.
+    /// An error of a file of vectors or of ground truth.
     #[error(transparent)]
     Data(DataError),
-    /// Bytes of an index.
+    /// An error in the bytes of an index.
     #[error(transparent)]
     Layout(LayoutError),
     /// A list or vector that cannot be encoded or decoded.
@@ -280,10 +280,10 @@ pub enum Error {
     /// A read or write that failed.
     #[error(transparent)]
     Tier(#[from] TierError),
-    /// Quantiser training.
+    /// An error in the training of a quantiser.
     #[error(transparent)]
     Quantizer(#[from] QuantizerError),
-    /// Graph construction.
+    /// An error in the construction of a graph.
     #[error(transparent)]
     Graph(GraphError),
 }
@@ -310,7 +310,7 @@ pub enum ErrorKind {
     TooManyFiles,
     /// The system has no thread or no memory left.
     Exhausted,
-    /// The caller asked to stop; a part may be done.
+    /// The caller asked to stop; a part of the work may be done.
     Interrupted,
     /// A search was not done by its deadline.
     DeadlineExceeded,
@@ -404,7 +404,7 @@ impl Error {
         }
     }
 
-    /// The cause by the error of the operating system or tier below this error, if there is one.
+    /// The cause by the underlying error of the operating system or tier, if there is one.
     fn cause(&self) -> Option<ErrorKind> {
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
@@ -431,7 +431,7 @@ impl Error {
         }
     }
 
-    /// The same error, about a part of an argument: `whole` is put before its name.
+    /// The same error, about a part of an argument: puts `whole` before its name.
     pub(crate) fn within(self, whole: &str) -> Self {
         match self {
             Self::Call {
@@ -478,8 +478,8 @@ impl Error {
     }
 }
 
-/// How to continue after an insert that inserted a part of its rows. `given` are the ids of the
-/// first and last inserted row, if the index counted the ids.
+/// The remedy after an insert that inserted only a part of its rows. `given` are the ids of the
+/// first and last inserted row, if the index chose the ids.
 fn others(given: Option<(u64, u64)>, total: usize) -> String {
     match given {
         Some((first, last)) => format!(

@@ -1,5 +1,5 @@
-//! Block fill of an inline index: the share of blocks that its nodes use, and degrees or codes that
-//! would use them better (AiSAQ §3.1).
+//! Block fill of an inline index: the share of blocks that its nodes use, and the degrees or code
+//! lengths that would use blocks better (AiSAQ §3.1).
 
 use std::fmt;
 
@@ -13,8 +13,9 @@ pub struct BlockFill {
     /// The present use.
     #[serde(flatten)]
     pub fill: Fill,
-    /// Proposals that use the blocks better: more neighbours; longer codes in the same blocks; and
-    /// the largest degree that saves a block, or fits another node into a block.
+    /// Proposals that use the blocks better. They are a higher degree in the same blocks, longer
+    /// codes in the same blocks, and the largest degree that saves a block or fits another node
+    /// into a block.
     pub proposals: Vec<Fill>,
 }
 
@@ -60,7 +61,7 @@ impl BlockFill {
 }
 
 impl Fill {
-    /// Blocks that a search reads for a node, if it uses all nodes of a page.
+    /// Blocks that a search reads for each node, if it uses all nodes of a page.
     pub(crate) fn read_per_node(&self) -> f64 {
         self.blocks as f64 / self.nodes_per_page as f64
     }
@@ -77,11 +78,11 @@ impl fmt::Display for Fill {
     }
 }
 
-/// The range of default degrees, if codes are in the nodes. On photo-sift-100k, 24 to 40 neighbours
-/// reach a recall in about as many reads each, and 16 and 64 in more.
+/// The range of default degrees, if codes are in the nodes. On photo-sift-100k, degrees from 24 to
+/// 40 need about the same number of reads for a recall. Degrees of 16 and 64 need more.
 const USUAL_DEGREES: std::ops::RangeInclusive<usize> = 24..=40;
 
-/// The degree that reads the fewest blocks for a node. Of degrees that read equally many, it is the
+/// The degree with the fewest blocks to read for a node. Of several such degrees, it is the
 /// largest.
 pub(crate) fn usual_degree(element: Element, dim: usize, code_bytes: usize) -> usize {
     let read = |degree: usize| {
@@ -90,7 +91,7 @@ pub(crate) fn usual_degree(element: Element, dim: usize, code_bytes: usize) -> u
             .read_per_node()
     };
     let degrees = USUAL_DEGREES.rev();
-    // Reversed, so that the first of equals is the largest.
+    // The order is reversed, so that of equally good degrees the largest comes first.
     degrees
         .min_by(|&a, &b| read(a).total_cmp(&read(b)))
         .unwrap_or(*USUAL_DEGREES.start())

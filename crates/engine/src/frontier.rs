@@ -1,4 +1,4 @@
-//! The frontier: a traversal's candidate list with the L nearest nodes seen so far, in order of
+//! The frontier: a traversal's candidate list. It has the L nearest nodes seen so far, in order of
 //! estimated distance.
 //!
 //! ```text
@@ -8,30 +8,30 @@
 //! ```
 //!
 //! Distance and node share one integer key, so the order is total. The contents of the list do not
-//! depend on the order in which nodes arrive. So best-first search gives the same answers under any
+//! depend on the order in which nodes arrive. So best-first search gives the same results under any
 //! order of completions.
 //!
-//! **Nodes that may be no answers**, such as deleted ones, are traversed and take no place among
+//! **Nodes that may not be results**, such as deleted ones, are traversed, but take no place among
 //! the L (the dynamic candidate pool of OdinANN §3.4.1). The search may learn only from a node's
-//! record that it is one of them. Such a node is *refused*, and the list then extends to one more
-//! candidate, which must not have been dropped before. So if there may be such nodes, a reserve of
-//! candidates is kept behind the L, which no other code looks at.
+//! record that the node is one of them. Such a node is *refused*, and one more candidate then
+//! counts as one of the L. That candidate must still be in memory. So if there may be such nodes, a
+//! reserve of candidates is kept after the L. No other code reads the reserve.
 
 /// The state of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its node has not been requested.
+    /// The candidate's node has not been requested.
     Unread,
-    /// Its node's page is being read.
+    /// The page of the candidate's node is being read.
     Reading,
-    /// Its neighbours have been scored.
+    /// The neighbours of the candidate's node have been scored.
     Expanded,
 }
 
-/// The most candidates that memory is reserved for at the start.
+/// The most candidates for which memory is reserved at the start.
 const RESERVED: usize = 1 << 12;
 
-/// A candidate without its key.
+/// The facts about a candidate, apart from its key.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     state: State,
@@ -39,11 +39,11 @@ struct Entry {
     known: u8,
 }
 
-/// Its node is known to be no answer.
+/// The node is known not to be a result.
 const REFUSED: u8 = 1;
-/// Its key has the exact distance, not an estimate.
+/// The key has the exact distance, not an estimate.
 const EXACT: u8 = 2;
-/// Its exact distance was [noted](Frontier::note).
+/// The exact distance was [noted](Frontier::note).
 const NOTED: u8 = 4;
 
 impl Entry {
@@ -61,7 +61,8 @@ pub(crate) enum KeyIs {
     Exact,
 }
 
-/// The distances up to which candidates are taken: one for estimates, and one for exact distances.
+/// The distances up to which candidates are taken. There is one bound for estimates, and one for
+/// exact distances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bounds {
     pub(crate) estimated: f32,
@@ -76,45 +77,46 @@ impl Bounds {
         } else {
             self.estimated
         };
-        // NaN counts as within the bounds.
+        // A bound of NaN, or a distance of NaN, counts as within the bounds.
         let beyond = distance_of(key) > bound;
         !beyond
     }
 }
 
-/// A bounded sorted list of candidates, reused from query to query. It allocates only when it
-/// becomes longer than ever before.
+/// A bounded sorted list of candidates, reused from query to query. It allocates only if it becomes
+/// longer than in all earlier queries.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     keys: Vec<u64>,
     entries: Vec<Entry>,
-    /// L: the number of candidates that count, without those known to be no answer.
+    /// L, the number of candidates that count. Refused candidates are not included.
     size: usize,
-    /// The candidates before `end` that are not known to be no answer: at most `size`.
+    /// The number of candidates before `end` that are not refused. It is at most `size`.
     live: usize,
     /// The start of the reserve. Candidates before it count.
     end: usize,
-    /// The most candidates, without those known to be no answer.
+    /// The most candidates that are kept, without refused ones.
     room: usize,
-    /// The number of candidates known to be no answer.
+    /// The number of refused candidates.
     refused: usize,
-    /// The most candidates of any kind.
+    /// The most candidates that are kept, with refused ones.
     most: usize,
     cursor: usize,
-    /// The first position of an insertion since [`take_touched`](Frontier::take_touched).
+    /// The first position at which a candidate was inserted since
+    /// [`take_touched`](Frontier::take_touched).
     touched: usize,
 }
 
-/// Maps a distance to an integer of the same order. It also works for negative distances.
+/// Maps a distance to an integer that sorts like it. This also works for negative distances.
 fn ordered_bits(distance: f32) -> u32 {
     let bits = distance.to_bits();
     bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000)
 }
 
-/// The sort key of a candidate: its distance, then its node. NaN sorts behind all numbers, though
+/// The sort key of a candidate: its distance, then its node. NaN sorts after all numbers, although
 /// its bits might sort before them. An estimate by code can be NaN if infinities meet.
 pub(crate) fn key(distance: f32, node: u32) -> u64 {
-    // `min` of NaN and a number is the number.
+    // `min` of NaN and a number returns the number.
     let distance = distance.min(f32::INFINITY);
     (u64::from(ordered_bits(distance)) << 32) | u64::from(node)
 }
@@ -136,14 +138,14 @@ pub(crate) fn node_of(key: u64) -> u32 {
 
 impl Frontier {
     /// Empties the list and sets its size L. `shares` is the number of candidates to keep for each
-    /// of the L, if some may turn out to be no answers. `most` is the longest list in that case.
+    /// of the L, if some may be refused. `most` is the greatest length of the list in that case.
     pub(crate) fn clear(&mut self, size: usize, shares: usize, most: usize) {
         self.keys.clear();
         self.entries.clear();
         self.size = size;
         self.room = size.saturating_mul(shares);
         self.most = most.max(self.room);
-        // A longer list grows with the candidates that are met, since there may be few.
+        // A longer list grows as candidates are met, since there may be few.
         let reserved = self.room.min(RESERVED) + 1;
         self.keys.reserve(reserved);
         self.entries.reserve(reserved);
@@ -157,7 +159,7 @@ impl Frontier {
         self.keys.capacity() * size_of::<u64>() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// The key that a new candidate must beat to count.
+    /// The key below which a new candidate counts among the L.
     pub(crate) fn bound(&self) -> u64 {
         match self.end.checked_sub(1) {
             Some(last) if self.live == self.size || self.end == self.most => self.keys[last],
@@ -170,7 +172,7 @@ impl Frontier {
         self.keys.len() - self.refused >= self.room || self.keys.len() >= self.most
     }
 
-    /// The key that a new candidate must beat to be kept.
+    /// The key below which a new candidate is kept.
     fn last(&self) -> u64 {
         match self.keys.last() {
             Some(&last) if self.is_full() => last,
@@ -186,7 +188,7 @@ impl Frontier {
         }
     }
 
-    /// As [`insert`](Self::insert), for a candidate whose node may be no answer. `refused` is
+    /// As [`insert`](Self::insert), for a candidate whose node may have to be refused. `refused` is
     /// called with the node only if the candidate would be kept.
     #[inline]
     pub(crate) fn insert_unless(&mut self, key: u64, refused: impl FnOnce(u32) -> bool) {
@@ -195,8 +197,8 @@ impl Frontier {
         }
     }
 
-    /// As [`insert_unless`](Self::insert_unless), for a key with an exact distance. `noted` says
-    /// whether that distance is already noted.
+    /// As [`insert_unless`](Self::insert_unless), for a key with an exact distance. If `noted` is
+    /// set, that distance is already noted.
     pub(crate) fn insert_exact_unless(
         &mut self,
         key: u64,
@@ -232,7 +234,7 @@ impl Frontier {
         self.touched = self.touched.min(at);
     }
 
-    /// Moves the end behind the last candidate that counts.
+    /// Moves the end to directly after the last candidate that counts.
     fn settle_end(&mut self) {
         while self.live > self.size {
             self.end -= 1;
@@ -260,7 +262,7 @@ impl Frontier {
         self.cursor = self.cursor.min(self.keys.len());
     }
 
-    /// Records that a candidate may be no answer, so that another one counts in its place.
+    /// Refuses a candidate, so that another one counts in its place.
     pub(crate) fn refuse(&mut self, key: u64) {
         let Ok(at) = self.keys.binary_search(&key) else {
             return;
@@ -276,35 +278,35 @@ impl Frontier {
         }
     }
 
-    /// Whether the candidate at a position is known to be no answer.
+    /// Whether the candidate at a position is refused.
     pub(crate) fn is_refused(&self, place: usize) -> bool {
         let entry = self.entries.get(place);
         entry.is_some_and(|entry| entry.is(REFUSED))
     }
 
-    /// The first position of an insertion since the last call; `usize::MAX` if there was none.
+    /// The first position at which a candidate was inserted since the last call; `usize::MAX` if
+    /// none was.
     pub(crate) fn take_touched(&mut self) -> usize {
         std::mem::replace(&mut self.touched, usize::MAX)
     }
 
-    /// Whether candidates that count were dropped, because candidates known to be no answer filled
-    /// the list.
+    /// Whether candidates that count were dropped, because refused candidates filled the list.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.live < self.size && self.keys.len() >= self.most
     }
 
-    /// The number of candidates before the end, including those known to be no answer.
+    /// The number of candidates before the end, including refused ones.
     pub(crate) fn len(&self) -> usize {
         self.end
     }
 
-    /// The number of candidates that count.
+    /// The number of candidates before the end, without refused ones.
     pub(crate) fn live(&self) -> usize {
         self.live
     }
 
-    /// The position behind the next `count` candidates from `place` on that are not known to be no
-    /// answer; at most the end of those that count.
+    /// The position after the next `count` candidates from `place` on, without refused ones. It is
+    /// at most the end of the candidates that count.
     #[inline]
     pub(crate) fn behind(&self, place: usize, count: usize) -> usize {
         if self.refused == 0 || count == 0 {
@@ -343,9 +345,10 @@ impl Frontier {
     }
 
     /// As [`take_unread`](Self::take_unread), among the nearest `depth` candidates that count.
-    /// Candidates behind them stay unread. Of the candidates before them that are known to be no
-    /// answer, only the nearest are taken: a share of `through`, and all among the nearest `depth`.
+    /// Farther candidates stay unread. Of the refused candidates before them, only the nearest are
+    /// taken: a share of `through`, and all among the nearest `depth` candidates.
     pub(crate) fn take_unread_among(&mut self, depth: usize, through: f64) -> Option<u64> {
+        // Refused candidates do not count towards the depth.
         let until = self.behind(0, depth);
         let live = depth.min(self.live);
         let others = until.saturating_sub(live);
@@ -361,11 +364,11 @@ impl Frontier {
         None
     }
 
-    /// As [`take_unread`](Self::take_unread), among candidates within `bounds`. Those beyond stay
-    /// unread, and may be taken when the bounds are wider.
+    /// As [`take_unread`](Self::take_unread), among candidates within `bounds`. Candidates beyond
+    /// the bounds stay unread, and may be taken when the bounds are wider.
     pub(crate) fn take_unread_within(&mut self, bounds: &Bounds) -> Option<u64> {
         let farthest = bounds.estimated.max(bounds.exact);
-        // The cursor may pass over candidates that are not unread, and no others.
+        // The cursor may only pass over candidates that are read or being read.
         while self.cursor < self.end && self.entries[self.cursor].state != State::Unread {
             self.cursor += 1;
         }
@@ -382,8 +385,8 @@ impl Frontier {
         None
     }
 
-    /// Records that the exact distance of a candidate was taken into account. Returns the kind of
-    /// its key, if it is in the list and was not noted before.
+    /// Records that the exact distance of a candidate was used. Returns the kind of its key, if the
+    /// candidate is in the list and was not noted before.
     pub(crate) fn note(&mut self, key: u64) -> Option<KeyIs> {
         let at = self.position(key)?;
         let entry = &mut self.entries[at];
@@ -404,7 +407,7 @@ impl Frontier {
             .map(|at| self.keys[at])
     }
 
-    /// Whether there is an unread candidate.
+    /// Whether an unread candidate counts among the L.
     pub(crate) fn has_unread(&self) -> bool {
         let rest = self.entries.get(self.cursor..self.end);
         rest.is_some_and(|rest| rest.iter().any(|entry| entry.state == State::Unread))
@@ -460,7 +463,7 @@ mod tests {
             distances in prop::collection::vec(-1e3f32..1e3, 1..200), capacity in 1usize..50, seed in any::<u64>()
         ) {
             let mut keys: Vec<u64> = distances.iter().enumerate().map(|(i, &d)| key(d, i as u32)).collect();
-            // A cheap shuffle, since the list must not depend on the order of arrival.
+            // This is a cheap shuffle. The list must not depend on the order of arrival.
             keys.sort_by_key(|k| (k ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let mut frontier = Frontier::default();
             frontier.clear(capacity, 1, capacity);
@@ -478,8 +481,8 @@ mod tests {
             prop_assert_eq!(&taken, &expected);
         }
 
-        // Whenever candidates are found to be deleted, the list ends with the nearest live ones,
-        // and the deleted ones before them.
+        // At whatever time candidates are found to be deleted, the final list has the nearest live
+        // candidates, and the deleted ones before them.
         #[test]
         fn the_deleted_take_no_place(
             distances in prop::collection::vec((-1e3f32..1e3, any::<bool>(), any::<bool>()), 1..200),
@@ -505,7 +508,7 @@ mod tests {
                 }
                 frontier.expanded(key);
             }
-            // As many as there are, and none behind the last that counts.
+            // All candidates up to the last one that counts were taken, and none after it.
             let last = live.get(size - 1).copied().unwrap_or(u64::MAX);
             let expected: Vec<u64> = keys.iter().map(|k| k.0).filter(|&k| k <= last).collect();
             prop_assert_eq!(&taken, &expected);
@@ -559,7 +562,7 @@ mod tests {
         };
         assert_eq!(within(0.5, 0.5), None);
         assert_eq!(within(2.0, 5.0), Some(1));
-        // The estimate before it is beyond the bound, and stays.
+        // The estimate before this candidate is beyond the bound, and stays unread.
         assert_eq!(within(2.0, 5.0), Some(3));
         assert_eq!(within(2.0, 5.0), None);
         assert_eq!(within(3.0, 5.0), Some(2));

@@ -72,7 +72,7 @@ use crate::update::{CarriedIds, Drift, Overlay, logged_bytes, replay};
 use crate::{Error, ErrorKind, Preset, plan, stored};
 
 /// An index that is open for searches. Any number of threads may share it. Opening and searching
-/// never write.
+/// never write to the index.
 pub struct Index {
     path: PathBuf,
     volume: Arc<dyn Volume>,
@@ -88,23 +88,24 @@ pub struct Index {
     memory_plan: MemoryPlan,
     /// The measured recall of searches.
     recall: Recall,
-    /// Whether codes describe the vectors inserted since the last build or merge badly.
+    /// Whether codes describe badly the vectors that were inserted since the last build or merge.
     drift: Drift,
     shared: Arc<Shared>,
     /// Ids inserted or deleted since the build, as the checkpoint has them.
     carried: CarriedIds,
-    /// The nodes of the build by external id. The file of ids stays open, since a merge of another
-    /// process may remove its name. The table over it is made at the first look-up of ids.
+    /// The file of the external ids of the build's nodes. It stays open, since a merge by another
+    /// process may remove its name. `ids` is the table over it, which the first look-up of an id
+    /// makes.
     ids_file: Option<Arc<dyn VolumeReader>>,
     ids: OnceLock<IdTable>,
-    /// Hashes of the ids of the build's nodes, and of later nodes. Made at a look-up if no file has
-    /// the ids.
+    /// Hashes of the ids of the build's nodes, and of later nodes. A look-up makes them if no file
+    /// has the ids.
     id_hashes: [IdHashes; 2],
     /// The changes in the log at the opening, on top of the checkpoint.
     overlay: Option<Overlay>,
     /// Bytes of the log at the opening.
     logged: u64,
-    /// The lease of memory, if several indexes share a budget.
+    /// The lease of memory; `None` unless several indexes share a budget.
     lent: Option<Lent>,
     /// The measurement of recall in the background.
     measurer: Mutex<Option<Measurer>>,
@@ -129,15 +130,15 @@ impl Index {
     /// Opens the index in a directory, for reading.
     ///
     /// # Errors
-    /// No index there; a file that is damaged, truncated or of a later format; a memory budget
-    /// smaller than the codes.
+    /// The directory has no index. A file is damaged, truncated or of a later format. The memory
+    /// budget is too small for the codes and other data that searches require.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
         let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
         Self::open_from(home, &stored::home(path.as_ref())?, options)
     }
 
-    /// As [`open`](Index::open), for the index whose primary copy is in a volume. Other processes
-    /// may change it meanwhile.
+    /// As [`open`](Index::open), for an index whose primary copy is in the volume `home`. Other
+    /// processes may change the index during the call.
     pub(crate) fn open_from(
         home: Arc<dyn Volume>,
         path: &Path,
@@ -149,8 +150,8 @@ impl Index {
             let volume = (options.places).over(&home, path, Purpose::Search, options.memory);
             let opened = volume.and_then(|volume| Self::open_in(volume, path, options));
             let error = match opened.and_then(Self::with_log) {
-                // If another checkpoint was committed while copies were made, they may mix both
-                // checkpoints.
+                // If another checkpoint was committed while the copies were made, the copies may
+                // mix files of two checkpoints.
                 Ok(index) if options.places.state(&*home, path)? == copied => {
                     if options.memory.is_some() {
                         release_code_pages();
@@ -163,8 +164,8 @@ impl Index {
                 }
                 Err(error) => error,
             };
-            // A merge may have committed another checkpoint meanwhile, so that these files are
-            // gone.
+            // A merge may have committed another checkpoint meanwhile, and removed the files of
+            // this one.
             let now = home.read(MANIFEST).ok();
             if now.is_none() || now == manifest && !is_of_a_log_that_went(&error) {
                 return Err(error);
@@ -176,18 +177,18 @@ impl Index {
         })
     }
 
-    /// Reads the log, so that searches see the changes in it. Later records of the log are seen
-    /// when the index is opened again.
+    /// Reads the log, so that searches see the changes in it. Changes that are logged later are
+    /// seen after the index is opened again.
     pub(crate) fn with_log(mut self) -> Result<Self, Error> {
-        // Read first. A change that is logged meanwhile may be seen, and the index then still
-        // counts as outdated.
+        // The length is read before the replay. If a change is logged in between, searches may see
+        // it, and the index still counts as outdated.
         self.logged = self.log_bytes();
         let overlay = replay(&*self.volume, &self)?.overlay;
         self.overlay = (!overlay.is_empty()).then_some(overlay);
         Ok(self)
     }
 
-    /// Deletes a vector in memory alone, so that searches do not answer it.
+    /// Deletes a vector in memory alone, so that searches do not return it.
     #[cfg(test)]
     pub(crate) fn with_deleted(mut self, id: u64) -> Result<Self, Error> {
         let overlay = replay(&*self.volume, &self)?.overlay;
@@ -206,9 +207,9 @@ impl Index {
         Self::assemble(volume, path, manifest, options, Arc::default())
     }
 
-    /// As [`open_in`](Index::open_in), with memory in the budget for inserts. If the index shares a
-    /// budget with others, `lent` is the lease of the index that this one replaces. If the lease
-    /// must wait for memory, `progress` may end the wait.
+    /// As [`open_in`](Index::open_in), but the budget includes memory for inserts. If the index
+    /// shares a budget with others, `lent` is the lease of the index that this one replaces. If the
+    /// lease must wait for memory, `progress` may end the wait.
     pub(crate) fn open_for_changes(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -231,7 +232,7 @@ impl Index {
         (lent, progress): (Option<&Lent>, &dyn Progress),
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
-        // Pages that are rewritten stay beside the loaded ones.
+        // A rewritten page is in memory beside its loaded version.
         let composition = stored::layout(&*volume, &manifest)?.composition();
         let doubled = composition.takes_inserts() && !composition.records_move();
         let preset: Preset = manifest.preset.parse()?;
@@ -275,7 +276,7 @@ impl Index {
         shared: Arc<Shared>,
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
-        // An index that is only searched has more pages in memory instead.
+        // An index that is only searched uses this memory for pages.
         let divide = |needs: &Needs| {
             let inserting = 0;
             plan::divide(
@@ -290,8 +291,8 @@ impl Index {
         Self::assemble_within(volume, path, manifest, options, shared, divide)
     }
 
-    /// As [`assemble`](Index::assemble), with a function that divides the memory among the parts
-    /// that could be in it. It is called after the tables are read, and before the codes are.
+    /// As [`assemble`](Index::assemble), with a function that divides the memory among the parts of
+    /// the index. It is called after the tables are read, and before the codes are read.
     pub(crate) fn assemble_within(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -319,7 +320,8 @@ impl Index {
             CacheSize::Bytes(bytes) => SlotCache::entries_for(bytes, slot_bytes),
             CacheSize::Entries(entries) => entries,
         }
-        // At most the number of records at the build. Later inserts share these entries.
+        // The cache has at most one entry for each record of the build. Records that are inserted
+        // later compete for these entries.
         .min(manifest.vectors as usize);
         SlotCache::check_room(entries, slot_bytes)?;
         let cache = (entries > 0).then(|| Arc::new(SlotCache::new(entries, slot_bytes)));
@@ -327,7 +329,7 @@ impl Index {
         let code_bytes = Codes::memory_bytes(&*volume, &manifest, kind.composition())?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
         let navigation = kind.navigation_entry(&manifest).filter(|_| navigates);
-        // Pages of files that are in memory as a whole are not loaded once more.
+        // If a file is in memory as a whole, its pages are not loaded a second time.
         let (no_lists, no_vectors) = options.places.all_in_memory();
         let left = |file: PageFile, none: bool| PageFile {
             pages: if none { 0 } else { file.pages },
@@ -372,7 +374,7 @@ impl Index {
             "give it a smaller memory budget",
         )?;
         if memory_plan.graph_pages + memory_plan.vector_pages > 0 {
-            // Counts of reads are for the pages of the build.
+            // The counts of reads cover only pages of the build.
             let (graph, vectors) = kind.files();
             let pages = (graph.pages, vectors.pages);
             let heat = stored::heat(&*volume, &manifest, pages)?;
@@ -445,7 +447,7 @@ impl Index {
         &self.recall
     }
 
-    /// Whether codes describe later vectors badly, as far as this was measured.
+    /// Whether codes describe later vectors badly, as far as their error was measured.
     pub(crate) fn drift(&self) -> &Drift {
         &self.drift
     }
@@ -455,12 +457,12 @@ impl Index {
         self.overlay.as_ref()
     }
 
-    /// Bytes of the log's records, as far as they can be read.
+    /// Bytes of the log's records; 0 if the log cannot be read.
     pub(crate) fn log_bytes(&self) -> u64 {
         log_bytes(&*self.volume, self.manifest.log_from.number).unwrap_or(0)
     }
 
-    /// Bytes of storage that are reserved for deletes on a full disk, as far as this can be read.
+    /// Bytes of storage that are reserved for deletes on a full disk; 0 if they cannot be read.
     pub(crate) fn room_bytes(&self) -> u64 {
         kept_room(&*self.volume).unwrap_or(0)
     }
@@ -474,8 +476,8 @@ impl Index {
 
     /// Whether the index in its directory is still as it was opened. False if another process has
     /// logged a change, made a checkpoint or merged since, or if the directory was moved, removed
-    /// or replaced. Open the index again to see the changes. Until then this handle answers
-    /// from the state at its opening.
+    /// or replaced. Open the index again to see the changes. Until then this handle searches the
+    /// state at its opening.
     ///
     /// # Errors
     /// The manifest or the logs cannot be read.
@@ -498,13 +500,13 @@ impl Index {
         self.nodes().saturating_sub(self.placeholders())
     }
 
-    /// The nodes in the checkpoint, numbered from 0: vectors, and a placeholder if it was built of
-    /// no rows.
+    /// The number of nodes in the checkpoint: its vectors, and a placeholder if the index was built
+    /// of no rows. Nodes are numbered from 0.
     pub(crate) fn nodes(&self) -> usize {
         self.kind.nodes() as usize
     }
 
-    /// Nodes that never were vectors: 1 if the checkpoint was built of no rows.
+    /// The number of placeholders: 1 if the checkpoint was built of no rows, otherwise 0.
     pub(crate) fn placeholders(&self) -> usize {
         usize::from(self.manifest.has_placeholder())
     }
@@ -514,13 +516,13 @@ impl Index {
         &self.carried
     }
 
-    /// Whether the ids of the build are row numbers: 0 to the number of its vectors, each once.
+    /// Whether the ids of the build are its row numbers, which begin with 0.
     pub(crate) fn has_row_numbers(&self) -> bool {
         self.manifest.has_row_numbers()
     }
 
-    /// The nodes of the build by external id. `None` if there is no such file, or a damaged one.
-    /// The records have the ids then.
+    /// The nodes of the build by external id. `None` if the file of ids is missing or damaged. The
+    /// records then have the ids.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -546,12 +548,13 @@ impl Index {
         }
     }
 
-    /// Hashes of the ids of nodes from `first` on: 0, or the first node after the build.
+    /// Hashes of the ids of the nodes from `first` on. `first` is 0 or the first node after the
+    /// build.
     pub(crate) fn id_hashes(&self, first: u32) -> &IdHashes {
         &self.id_hashes[usize::from(first > 0)]
     }
 
-    /// Bytes of memory that look-ups of ids have filled.
+    /// Bytes of memory of the id hashes, which look-ups make.
     pub(crate) fn id_hash_bytes(&self) -> u64 {
         self.id_hashes.iter().map(IdHashes::memory_bytes).sum()
     }
@@ -623,8 +626,8 @@ impl Index {
         &self.options
     }
 
-    /// Device and inode of the directory. Two handles with equal values are of one index, whatever
-    /// their paths. `None` if the index is in no directory.
+    /// Device and inode of the directory. If two handles have equal values, they belong to one
+    /// index, whatever their paths. `None` if the index is in no directory.
     pub fn folder(&self) -> Option<(u64, u64)> {
         self.volume.identity()
     }
@@ -655,7 +658,7 @@ impl Index {
     /// The stores of a graph index.
     ///
     /// # Panics
-    /// For a cluster index. Callers look at the kind first.
+    /// For a cluster index. Callers check the kind first.
     pub(crate) fn graph(&self) -> &GraphStores {
         match &self.kind {
             Kind::Graph(graph) => &graph.stores,
@@ -671,7 +674,7 @@ impl Index {
         }
     }
 
-    /// Whether it is a cluster index, whose nearest clusters a search probes, and not a graph.
+    /// Whether this is a cluster index. Otherwise it is a graph index.
     pub fn has_clusters(&self) -> bool {
         self.clusters().is_some()
     }
@@ -690,16 +693,16 @@ impl Index {
         &self.memory_plan
     }
 
-    /// A reservation of memory for queries in flight with candidate lists of `list`, for as many of
-    /// `wanted` as the budget can hold now. If other searches have reserved all of it, the
-    /// reservation waits.
+    /// A reservation of memory for queries in flight whose candidate lists have the size `list`. It
+    /// covers as many of the `wanted` queries as the budget can hold now. If other searches have
+    /// reserved all memory, the reservation waits.
     pub(crate) fn room(&self, list: usize, candidates: usize, wanted: Wanted) -> Queued {
         let size = (list, self.largest_page(), candidates);
         self.shared.room.queue(&self.memory_plan, size, wanted)
     }
 
-    /// A reservation of memory for `bytes` and for reading nodes, in place of queries in flight.
-    /// `None` if the budget is smaller.
+    /// A reservation of `bytes` and of the memory to read nodes, within the memory of queries in
+    /// flight. `None` if that memory is smaller.
     pub(crate) fn room_beside_reading(&self, bytes: u64) -> Option<Queued> {
         let reading = self
             .memory_plan
@@ -716,7 +719,7 @@ impl Index {
         lists.read_bytes().max(vectors.read_bytes())
     }
 
-    /// The number of candidates that a query may have beyond its list, up to `wanted`.
+    /// The number of candidates that a query may have beyond its list; at most `wanted`.
     pub(crate) fn candidates(&self, list: usize, wanted: usize) -> usize {
         self.memory_plan
             .candidates(list, self.largest_page(), wanted)
@@ -734,7 +737,7 @@ impl Index {
         self.options.verify_pages
     }
 
-    /// The codes in memory, by node, if each is stored as a whole.
+    /// The codes in memory, by node, if each code is stored as a whole.
     pub(crate) fn codes(&self) -> &GrowingBytes {
         self.codes.whole()
     }
@@ -781,9 +784,10 @@ impl Index {
         self.shared.worker_pool(threads, self.options.io)
     }
 
-    /// Workers for a batch that can use `threads`, from a call that allows `most`. Starts as many
-    /// as later batches can use, too, since this batch may be of one query, and others may run
-    /// beside it. Falls back to `threads` if the system has no more.
+    /// The worker threads for a batch that can use `threads` of them, from a call that allows
+    /// `most`. The pool has as many threads as later batches can use, since this batch may be one
+    /// query, and other batches may run beside it. If the system refuses so many, the pool has
+    /// `threads`.
     pub(crate) fn workers(&self, threads: usize, most: usize) -> Result<Arc<WorkerPool>, Error> {
         let beside = most.min(crate::threads::processors());
         match self.worker_pool(threads.max(beside)) {
@@ -805,5 +809,5 @@ fn is_of_a_log_that_went(error: &Error) -> bool {
     name.is_some_and(|name| log_number(name).is_some())
 }
 
-/// How many times an open is repeated because another process has committed meanwhile.
+/// The most times that an open is repeated after commits by another process.
 const MOST_OPENINGS: usize = 100;

@@ -1,5 +1,5 @@
-//! Measures the benefit of memory for a collection, at build time, with a sample of its own rows as
-//! queries.
+//! Measures the benefit of memory for a collection, at build time, with a sample of the
+//! collection's rows as queries.
 //!
 //! ```text
 //!   sample, first half   from the medoid            -> reads without the navigation graph
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The planner ([`crate::plan`]) divides a budget by these numbers, and keeps the hottest pages in
-//! memory. Rows find themselves at once, so real queries read more. Only the proportions count
-//! here.
+//! memory. A row finds itself at once, so real queries read more. Only the proportions of these
+//! numbers are used.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -30,17 +30,17 @@ const ROWS_A_QUERY: usize = 250;
 const MOST_QUERIES: usize = 20_000;
 /// The list size of the sample's queries.
 pub(crate) const LIST: usize = 40;
-/// Their beam width.
+/// The beam width of the sample's queries.
 const BEAM: usize = 4;
-/// Shares of the pages at which hits are recorded.
+/// The shares of hottest pages for which the share of hits is recorded.
 const SHARES: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0];
 
-/// Counts of how often each page was wanted.
+/// Counts how often each page was requested.
 pub(crate) struct Heat {
     graph: Vec<AtomicU32>,
     /// Pages of all segments, one segment after the other.
     vectors: Vec<AtomicU32>,
-    /// The start of each segment in `vectors`.
+    /// The position of each segment's first page in `vectors`.
     starts: Vec<usize>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn sample_size(rows: usize) -> usize {
     (rows / ROWS_A_QUERY).clamp(200, MOST_QUERIES).min(rows)
 }
 
-/// Measures an index on `sample`, some of its rows.
+/// Measures an index with `sample`, some of its rows, as queries.
 pub(crate) fn measure(
     index: &Index,
     sample: &[u8],
@@ -169,10 +169,11 @@ fn curve(ranking: &[AtomicU32], reads: &[AtomicU32]) -> Vec<HotShare> {
         .collect()
 }
 
-/// Selects the hottest `share` of pages: those above a threshold, and the first of those at it.
+/// Selects the hottest `share` of pages: the pages with more reads than a threshold, and the first
+/// pages with as many reads as the threshold.
 pub(crate) struct Hottest {
     above: u16,
-    /// The number of pages at the threshold that are still to be taken.
+    /// The number of pages with as many reads as the threshold that are still to be selected.
     at: u64,
 }
 

@@ -1,12 +1,13 @@
-//! The navigation graph: a small graph in memory over a sample of the nodes. A search starts there
-//! near its answer instead of at the medoid.
+//! The navigation graph: a small graph in memory over a sample of the nodes. A search uses it to
+//! start near its results instead of at the medoid.
 //!
-//! It saves the reads of the approach, with about 1 % of the nodes in RAM. The sample is
-//! *stratified* over the node order, so that in locality order every neighbourhood has its share.
+//! The navigation graph saves the reads of the approach, with about 1 % of the nodes in RAM. The
+//! sample is *stratified* over the node order. So in locality order each neighbourhood is
+//! represented in proportion.
 //!
 //! Vectors of floats are *rounded* to a byte for each element. Seeds need not be exact, and the
-//! memory saved holds pages of the index. A query is rounded too, and its distances are of
-//! integers. If rounded vectors do not tell a node's neighbours apart as well, the build keeps
+//! saved memory can keep pages of the index. A query is rounded too, and its distances are computed
+//! from integers. If rounded vectors distinguish a node's neighbours less well, the build keeps
 //! whole vectors.
 
 use stratann_layout::navigation::NavigationFile;
@@ -15,14 +16,14 @@ use stratann_vector::{Element, Kernel, Metric, to_f32};
 use crate::frontier::{Frontier, distance_of, key, node_of};
 use crate::visited::Visited;
 
-/// Candidates of a walk of the navigation graph, which are the seeds of the search. PipeANN also
-/// has 10.
+/// The list size of a walk of the navigation graph. Its candidates are the seeds of the search.
+/// PipeANN also has 10.
 const LIST: usize = 10;
-/// The most steps of a rounded element in either direction.
+/// The largest absolute value of a rounded element, in steps.
 const STEPS: f32 = 127.0;
-/// The most nodes that are all looked at, if a walk found no direction.
+/// The most nodes of a graph whose nodes are all compared, if a walk found no direction.
 const LOOKED_AT: usize = 1 << 16;
-/// Nodes whose distances are then computed at once.
+/// The number of nodes whose distances are then computed at once.
 const AT_ONCE: usize = 1 << 10;
 /// The largest squared error of distances of rounded vectors, relative to the variance of the
 /// distances to neighbours. On package-text it is 7e-5.
@@ -37,7 +38,7 @@ pub(crate) struct NavigationScratch {
     distances: Vec<f32>,
     seeds: Vec<u32>,
     seed_distances: Vec<f32>,
-    /// The query as floats, and rounded.
+    /// The query as floats, and the rounded query.
     floats: Vec<f32>,
     rounded: Vec<u8>,
 }
@@ -48,9 +49,9 @@ pub(crate) struct Seeds<'a> {
     pub(crate) nodes: &'a [u32],
     /// Their distances.
     pub(crate) distances: &'a [f32],
-    /// Whether the distances are exact. If not, they are of rounded vectors.
+    /// Whether the distances are exact. If not, they are distances of rounded vectors.
     pub(crate) are_exact: bool,
-    /// The number of distances computed to find them.
+    /// The number of distances that were computed to find these nodes.
     pub(crate) distance_computations: u64,
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct Navigation {
     rounding: Option<Rounding>,
 }
 
-/// Measures distances of rounded vectors.
+/// Computes distances of rounded vectors.
 #[derive(Debug)]
 struct Rounding {
     kernel: Kernel,
@@ -114,8 +115,8 @@ fn append_rounded(floats: &[f32], step: f32, out: &mut Vec<u8>) {
     out.extend(floats.iter().map(|x| steps(x) as u8));
 }
 
-/// The graph with rounded vectors, if these tell a node's neighbours apart as well as whole ones.
-/// Otherwise the graph is unchanged.
+/// The graph with rounded vectors, if these distinguish a node's neighbours as well as whole
+/// vectors do. Otherwise the graph is unchanged.
 pub(crate) fn rounded(
     file: NavigationFile,
     metric: Metric,
@@ -160,7 +161,7 @@ pub(crate) fn rounded(
         }
     }
     let variance = squares / count - (sum / count) * (sum / count);
-    // Written so that NaN fails the comparison.
+    // NaN fails this comparison, so the vectors then stay whole.
     if error / count <= TELLING * variance {
         NavigationFile {
             vectors,
@@ -173,7 +174,7 @@ pub(crate) fn rounded(
 }
 
 impl Navigation {
-    /// A graph of whole vectors. The layout has checked ids and links.
+    /// A graph of whole vectors. The layout has already checked its ids and links.
     pub(crate) fn new(file: NavigationFile) -> Self {
         Self {
             file,
@@ -194,12 +195,12 @@ impl Navigation {
         Self { file, rounding }
     }
 
-    /// The number of its nodes.
+    /// The number of nodes.
     pub(crate) fn nodes(&self) -> usize {
         self.file.nodes.len()
     }
 
-    /// Their vectors, consecutive.
+    /// The vectors of the nodes, consecutive.
     pub(crate) fn vectors(&self) -> &[u8] {
         &self.file.vectors
     }
@@ -248,8 +249,8 @@ impl Navigation {
         }
     }
 
-    /// Walks to a query with a candidate list of `list`. `scratch` gets the positions in the sample
-    /// that were found. Returns the number of distances computed.
+    /// Walks towards a query with a candidate list of size `list`. `scratch` gets the found
+    /// positions in the sample. Returns the number of distances computed.
     pub(crate) fn walk(
         &self,
         kernel: &Kernel,
@@ -262,9 +263,9 @@ impl Navigation {
         walk(*entry, links_of, vectors, (kernel, query), list, scratch)
     }
 
-    /// As [`walk`](Self::walk). If all nodes found are equally far, the walk had no direction. Then
-    /// all nodes are looked at, if there are at most 65,536. Vectors with a single element that is
-    /// not 0 are an example.
+    /// As [`walk`](Self::walk). If all found nodes are equally far, the walk had no direction. If
+    /// the graph has at most 65,536 nodes, all of them are then compared. An example are vectors
+    /// with a single element that is not 0.
     pub(crate) fn look(
         &self,
         kernel: &Kernel,
@@ -278,7 +279,7 @@ impl Navigation {
             return computations;
         };
         let is_tied = scratch.found().all(|(distance, _)| distance == first);
-        // Nothing is nearer than an equal vector.
+        // No vector is nearer than an equal one.
         let is_nearest = first == 0.0 && kernel.metric() != Metric::InnerProduct;
         if !is_tied || is_nearest || list >= nodes || nodes > LOOKED_AT {
             return computations;
@@ -297,14 +298,14 @@ impl Navigation {
         computations + nodes as u64
     }
 
-    /// The file that the graph was made from.
+    /// The file from which the graph was made.
     pub(crate) fn file(&self) -> &NavigationFile {
         &self.file
     }
 }
 
-/// Walks a graph in memory from its entry to a query. `links_of` returns the neighbours of a node,
-/// and `vectors` has the vectors of all nodes. The result is as for [`Navigation::walk`].
+/// Walks a graph in memory from its entry towards a query. `links_of` returns the neighbours of a
+/// node, and `vectors` has the vectors of all nodes. The result is as for [`Navigation::walk`].
 pub(crate) fn walk<'g>(
     entry: u32,
     links_of: impl Fn(u32) -> &'g [u32],
@@ -375,7 +376,7 @@ mod tests {
             .collect()
     }
 
-    /// A graph of rows in which each links to all others of a group.
+    /// A graph of rows. Each row links to all other rows of its group.
     fn graph(rows: &[f32]) -> NavigationFile {
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         for node in 0..NODES as u32 {
@@ -431,7 +432,7 @@ mod tests {
 
     #[test]
     fn vectors_stay_whole_where_rounded_ones_say_little_and_where_they_are_bytes() {
-        // The difference between rows is a hundredth of a step.
+        // The differences between rows are a hundredth of a step.
         let far = graph(&rows(NODES, 1, 9_000.0));
         for metric in [Metric::L2, Metric::InnerProduct] {
             assert_eq!(
@@ -450,7 +451,7 @@ mod tests {
     #[test]
     fn where_all_are_equally_far_from_a_query_the_one_that_is_nearer_is_found() {
         // Each vector has one element of its own that is not 0, and each node links to the 24 nodes
-        // behind it.
+        // after it.
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         let mut vectors = vec![0; NODES * NODES];
         for node in 0..NODES {

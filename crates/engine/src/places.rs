@@ -30,16 +30,16 @@
 //! (`tier/src/copies/folder.rs`). So copies of another checkpoint or index are never read, and are
 //! removed when no process uses them.
 //!
-//! The number is the same wherever the index was copied to. On a memory server, machines with the
-//! same checkpoint of an index share its copies. An existing copy is compared with the original by
-//! its hash (`tier/src/remote/volume.rs`). After copying, each file is compared with the original
-//! byte by byte, and pages have checksums that are verified on every read. An index that is opened
-//! for changes has copies of its own, which are written after the originals.
+//! Each copy of an index folder has the same random number. So machines with the same checkpoint of
+//! an index share its copies on a memory server. An existing copy is compared with the original by
+//! its hash (`tier/src/remote/volume.rs`). A new copy is compared with the original byte by byte.
+//! Pages have checksums that are verified on every read. An index that is opened for changes has
+//! copies of its own, which are written after the originals.
 //!
 //! **Roles.** Searches read pages with lists (`topology`) and pages with vectors only (`vectors`)
-//! from storage. Codes and ids are read into memory, or not read during searches, and the log
-//! belongs to the manifest. A place for these would have no effect, and is refused. So is a place
-//! for vectors that are beside the lists.
+//! from storage. Searches do not read codes and ids from storage, and the log belongs to the
+//! manifest. A place for these roles would have no effect, and is refused. A place for vectors that
+//! are stored beside lists is refused, too.
 
 mod listed;
 mod names;
@@ -63,8 +63,8 @@ use names::{Identity, owner};
 use crate::{Error, Layout, stored};
 
 /// The tier from which each role of an index is read, written as
-/// `topology=mapped:/dev/shm/x,vectors=dram`. The module of this name has all tiers. Empty by
-/// default: everything is read from the index folder.
+/// `topology=mapped:/dev/shm/x,vectors=dram`. `docs/tiers.md` has all tiers. The default is empty:
+/// everything is read from the index folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places(Vec<Place>);
 
@@ -104,9 +104,9 @@ struct Remote {
 /// The purpose of opening an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// It is not changed.
+    /// The index is not changed.
     Search,
-    /// It may be changed through the same volume.
+    /// The index may be changed through the same volume.
     Change,
 }
 
@@ -307,8 +307,8 @@ impl Remote {
         })
     }
 
-    /// A client of its server, with the secret and the certificates of the environment. A server of
-    /// this machine may be reached with this user's own secret, if no other is set.
+    /// A client of its server, with the secret and the certificates of the environment. If no
+    /// secret is set, a server of this machine may be reached with this user's own secret.
     fn client(&self) -> Result<Client, Error> {
         let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -356,7 +356,7 @@ impl Places {
         Ok(())
     }
 
-    /// All places of both.
+    /// The places of `self` and of `more`.
     ///
     /// # Errors
     /// As [`put`](Places::put).
@@ -397,8 +397,8 @@ impl Places {
         Ok(())
     }
 
-    /// Bytes of the copies of an index in this process's memory, mapped ones too. Files to which
-    /// direct inserts have added are longer than their entries say.
+    /// Bytes of the copies of an index in this process's memory, including mapped copies. Files to
+    /// which direct inserts have added are longer than their entries say.
     pub(crate) fn memory_bytes(&self, home: &dyn Volume, manifest: &Manifest) -> u64 {
         let in_memory = self.0.iter().filter(|place| place.tier.counts_as_memory());
         in_memory
@@ -437,7 +437,7 @@ impl Places {
         }
     }
 
-    /// A name of the index's present checkpoint, which differs from all others; `None` without
+    /// A name of the index's present checkpoint, which no other checkpoint has; `None` without
     /// places.
     ///
     /// # Errors
@@ -463,8 +463,8 @@ impl Places {
     /// opened.
     ///
     /// # Errors
-    /// No index there; a role that it does not have on storage; copies that do not fit into the
-    /// memory `budget`; a folder that other users can access.
+    /// `home` has no index. The index has no files of a role on storage. The copies do not fit into
+    /// the memory `budget`. Other users can access a folder.
     pub(crate) fn over(
         &self,
         home: &Arc<dyn Volume>,
@@ -516,8 +516,8 @@ impl Places {
         )))
     }
 
-    /// Checks a build's places before it begins. Copies in memory would end with the build, and an
-    /// unusable folder should be found before the work is done.
+    /// Checks a build's places before it begins. Copies in memory are refused, since they would end
+    /// with the build. An unusable folder is reported before the work begins.
     pub(crate) fn check_for_build(&self) -> Result<(), Error> {
         for place in &self.0 {
             match &place.tier {

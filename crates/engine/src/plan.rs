@@ -9,9 +9,9 @@
 //!             pages of vectors alone               the hottest first, up to all
 //! ```
 //!
-//! Optional items are ordered by the reads a query that each byte saves, which the build measured
+//! Optional items are ordered by the reads that each byte saves a query, which the build measured
 //! on a sample of queries ([`crate::measure`]). A budget below the required items is refused with a
-//! number that would suffice. It is never exceeded.
+//! number of bytes that would suffice. A budget is never exceeded.
 
 use serde::Serialize;
 use stratann_layout::BLOCK;
@@ -25,23 +25,23 @@ use crate::stores::columns::segment_memory;
 
 /// Memory of a process beside the index's own tables. It covers the program and its libraries (6
 /// MB, of files that the system shares between processes), and two threads' stacks and rings. It
-/// also covers some thousands of queries and their answers.
+/// also covers some thousands of queries and their results.
 pub(crate) const PROGRAM: u64 = 8 << 20;
-/// The most queries in flight that a budget plans for, and the divisor that gives their share of
-/// the remainder.
+/// The most queries in flight that a budget plans for, and the divisor that gives the queries'
+/// share of the remaining memory.
 const MOST_QUERIES: u64 = 16;
 const QUERY_SHARE: u64 = 4;
-/// The memory that inserts get before searches get pages, if they need so much.
+/// The memory that inserts get before searches get pages, if inserts need so much.
 const INSERTING: u64 = 1 << 20;
-/// The memory wanted for rows that wait for a checkpoint, if vectors go to storage at once; and the
-/// part of it that comes before pages. The part has space for the longest row, and for rows
-/// acknowledged before a checkpoint can contain them.
+/// The memory wanted for rows that wait for a checkpoint, if vectors are written to storage at
+/// once. Of it, `LEAST_ROWS` is reserved before pages of searches. It has space for the longest
+/// row, and for rows that were acknowledged before a checkpoint can contain them.
 pub(crate) const WAITING_ROWS: u64 = 8 << 20;
 const LEAST_ROWS: u64 = 1 << 20;
-/// The most memory beyond the minimum that changes of the smallest index are lent: enough for some
-/// inserts in flight.
+/// The most memory, beyond the minimum, that is leased for changes of the smallest index. It is
+/// enough for some inserts in flight.
 const LENT: u64 = 4 << 20;
-/// A checkpoint sorts rows in the rows' memory divided by this.
+/// A checkpoint sorts rows in a part of the memory for rows: that memory divided by this.
 const SORTING: u64 = 4;
 /// Bytes of a candidate: its key and its state, twice, since lists grow by doubling.
 const CANDIDATE: u64 = 20;
@@ -49,14 +49,15 @@ const CANDIDATE: u64 = 20;
 /// flight.
 const USUAL_LIST: usize = 100;
 
-/// Pages of a kind that an index could keep in memory.
+/// The pages of one kind that an index could keep in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageFile {
     pub(crate) pages: u64,
-    /// Empty pages of the file, which are never in memory. The table that finds pages counts them.
+    /// Empty pages of the file, which are never in memory. The table that finds pages has an entry
+    /// for each.
     pub(crate) empty: u64,
     pub(crate) page_bytes: usize,
-    /// About the bytes of a read, if a read covers several pages, and otherwise 0.
+    /// The approximate bytes of a read, if a read covers several pages; otherwise 0.
     pub(crate) several: usize,
     /// Whether a changed page is in memory twice, in its old and new version.
     pub(crate) doubled: bool,
@@ -77,7 +78,7 @@ impl PageFile {
         }
     }
 
-    /// About the bytes of a read.
+    /// The approximate bytes of a read.
     pub(crate) fn read_bytes(&self) -> usize {
         self.page_bytes.max(self.several)
     }
@@ -96,21 +97,21 @@ pub(crate) struct Needs {
     pub(crate) cache: u64,
     /// The navigation graph; 0 if there is none.
     pub(crate) navigation: u64,
-    /// The contents of the log, once in memory.
+    /// Memory of the log's contents, once they are loaded.
     pub(crate) changes: u64,
-    /// The set of vectors deleted since the last merge, according to the checkpoint. It is met as
-    /// far as there is memory.
+    /// The set of vectors deleted since the last merge, according to the checkpoint. The need is
+    /// met as far as memory is available.
     pub(crate) deleted: u64,
-    /// Memory that the caller holds beside the index: queries, answers, threads beyond two.
+    /// Memory that the caller holds beside the index: queries, results, threads beyond two.
     pub(crate) beside: u64,
-    /// Memory wanted for inserts beside a search: pages that they hold, and pending changes.
+    /// Memory wanted for inserts beside a search: pages that inserts hold, and pending changes.
     pub(crate) inserting: u64,
     /// Memory wanted for rows that wait for a checkpoint.
     pub(crate) rows: u64,
     /// Copies of files that are read from memory ([`Places`](crate::Places)).
     pub(crate) places: u64,
-    /// Bytes of the index on storage, if it is lent memory for changes. More memory than about that
-    /// is of little use.
+    /// Bytes of the index on storage, if memory for changes is leased to it. Memory far beyond this
+    /// size is of little use.
     pub(crate) files: u64,
     /// Pages with lists.
     pub(crate) graph: PageFile,
@@ -132,9 +133,8 @@ impl Needs {
     }
 
     /// The least and the most memory, in bytes, that such an index gets beside the program. The
-    /// least is enough for a few changes at a time. Changes beyond that work on pages of the index
-    /// and on new rows. So the most depends on the size of the index, with a minimum of some
-    /// megabytes.
+    /// least is enough for a few changes at a time. Further memory serves pages of the index and
+    /// new rows. So the most depends on the size of the index, with a minimum of some megabytes.
     pub(crate) fn lendable(&self) -> (u64, u64) {
         let query = self.query();
         // A quarter of the remainder is for queries.
@@ -151,7 +151,7 @@ impl Needs {
         ];
         let least = least.into_iter().fold(0, u64::saturating_add);
         let of_use = match self.inserting {
-            // Changes wait in memory for a merge. More memory means fewer merges.
+            // All changes wait in memory for a merge, so that more memory means fewer merges.
             0 => u64::MAX,
             wanted => MOST_QUERIES * query + wanted + self.rows,
         };
@@ -159,20 +159,20 @@ impl Needs {
         (least, least.saturating_add(beyond))
     }
 
-    /// The smallest budget that leaves `beside` bytes after these needs and the share of queries in
-    /// flight. Larger budgets leave at least as much.
+    /// The smallest budget that leaves `beside` bytes, after these needs and the memory of queries
+    /// in flight are taken. Larger budgets leave at least as much.
     pub(crate) fn budget_with(&self, beside: u64) -> u64 {
         let query = self.query();
         let index = self.index() + self.deleted;
         let must = [PROGRAM, self.beside, index, self.places, query];
         let must = must.into_iter().fold(self.changes, u64::saturating_add);
-        // With each query more that a budget allows, less of the remainder is left.
+        // Each additional query that a budget allows takes a part of the remaining memory.
         let more = beside.div_ceil((QUERY_SHARE - 1) * query).saturating_sub(1);
         let queries = more.min(MOST_QUERIES - 1) * query;
         must.saturating_add(beside).saturating_add(queries)
     }
 
-    /// Bytes of a query.
+    /// The bytes of one query.
     fn query(&self) -> u64 {
         let page = self.graph.read_bytes().max(self.vectors.read_bytes());
         query_bytes(USUAL_LIST, page) + kept_bytes(USUAL_LIST, self.graph.candidate as u64)
@@ -187,8 +187,8 @@ impl Needs {
 /// The division of memory, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemoryPlan {
-    /// The budget. `None` is no limit. Then only the data that every search needs is kept, and one
-    /// query is in flight.
+    /// The budget. `None` is no limit. The plan then has only the data that every search needs, and
+    /// one query in flight.
     pub budget: Option<u64>,
     /// The program and its threads, and memory that the caller holds beside the index.
     pub program: u64,
@@ -205,8 +205,8 @@ pub struct MemoryPlan {
     /// Copies of whole files that are read from memory, as
     /// [`OpenOptions::places`](crate::OpenOptions::places) says.
     pub places: u64,
-    /// Memory of inserts beside searches, if the index is opened for changes. It is as much as they
-    /// want, and at most half of the memory that is available.
+    /// Memory of inserts beside searches, if the index is opened for changes. It is as much as
+    /// inserts want, at most half of the available memory, or some megabytes if that is more.
     pub inserting: u64,
     /// The navigation graph, if searches use it.
     pub navigation: u64,
@@ -217,15 +217,16 @@ pub struct MemoryPlan {
     /// Vectors inserted since the checkpoint, and deletes since the last merge. A merge frees this
     /// memory.
     pub changes: u64,
-    /// The part of the budget that found no use.
+    /// The part of the budget that has no use.
     pub unused: u64,
-    /// Reads a query that the build's sample predicts: of the graph, and of vectors only.
+    /// The reads of a query that the build's sample predicts: of pages with lists, and of pages
+    /// with vectors only.
     pub predicted_reads: Option<[f64; 2]>,
-    /// Share of the pages with lists that stay in memory.
+    /// The share of the pages with lists that stay in memory.
     pub graph_share: f64,
-    /// Share of the pages with vectors only that stay in memory.
+    /// The share of the pages with vectors only that stay in memory.
     pub vector_share: f64,
-    /// Whether the index was opened for changes. If so, `inserting` limits them.
+    /// Whether the index was opened for changes. If so, `inserting` limits the memory of changes.
     #[serde(skip)]
     pub(crate) for_changes: bool,
     /// The part of `inserting` for rows that wait for a checkpoint.
@@ -246,18 +247,18 @@ impl MemoryPlan {
         self.codes + self.codebook + self.navigation + pages + self.queries
     }
 
-    /// The most memory of changes that wait.
+    /// The most memory for changes that wait.
     pub(crate) fn for_waiting(&self) -> u64 {
         self.inserting + self.changes + self.unused
     }
 
-    /// The most memory of rows that wait for a checkpoint, if vectors go to storage at once and
-    /// inserts take the rest.
+    /// The most memory for rows that wait for a checkpoint, if vectors are written to storage at
+    /// once and inserts use the other part.
     pub(crate) fn for_rows(&self) -> u64 {
         self.rows - self.rows / SORTING + self.changes - self.deleted + self.unused
     }
 
-    /// The memory in which the next checkpoint sorts these rows.
+    /// The memory in which the next checkpoint sorts the waiting rows.
     pub(crate) fn for_segment(&self) -> u64 {
         match self.budget.filter(|_| self.for_changes) {
             Some(_) => self.rows / SORTING,
@@ -272,8 +273,8 @@ impl MemoryPlan {
     }
 
     /// The bytes for all queries in flight, and the bytes of one query. That query has candidate
-    /// lists of `list`, pages of `page_bytes`, and `candidates` more candidates. `None` without a
-    /// budget.
+    /// lists of the size `list`, pages of `page_bytes`, and `candidates` more candidates. `None`
+    /// without a budget.
     pub(crate) fn for_queries(
         &self,
         list: usize,
@@ -309,12 +310,12 @@ fn candidate_bytes(candidates: usize) -> u64 {
 }
 
 /// Bytes that a query with a list of `list` keeps, at `candidate` bytes for each candidate. The
-/// number of answers is at most the list size.
+/// number of results is at most the list size.
 fn kept_bytes(list: usize, candidate: u64) -> u64 {
     (list.saturating_add(BEYOND) as u64).saturating_mul(candidate)
 }
 
-/// About the most pages that a query with a candidate list of `list` holds.
+/// The approximate number of pages that a query with a candidate list of size `list` keeps at most.
 pub(crate) const fn held_pages(list: usize) -> usize {
     list / 2 + 24
 }
@@ -355,14 +356,14 @@ pub(crate) fn divide(
     };
     let must = must_have(budget, needs, query)?;
     let mut left = budget - must;
-    // Acknowledged deletes are no reason to refuse an index that could be opened before.
+    // Deletes that were acknowledged are no reason to refuse an index that could be opened before.
     memory_plan.deleted = needs.deleted.min(left);
     memory_plan.changes += memory_plan.deleted;
     left -= memory_plan.deleted;
     let queries = (left / QUERY_SHARE / query).min(MOST_QUERIES - 1);
     memory_plan.queries = (1 + queries) * query;
     left -= queries * query;
-    // Small needs are met in full. Needs of megabytes take pages from searches.
+    // Small needs are met in full. If needs are megabytes, they compete with pages of searches.
     memory_plan.inserting = needs.inserting.min(left.min(INSERTING.max(left / 2)));
     left -= memory_plan.inserting;
     memory_plan.rows = needs.rows.min(left.min(LEAST_ROWS.max(left / 8)));
@@ -440,8 +441,8 @@ fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     })
 }
 
-/// The optional uses of memory, those that save most reads a byte first. `left` is the memory that
-/// is available.
+/// The optional uses of memory, in descending order of the reads that each byte saves. `left` is
+/// the memory that is available.
 fn slices(needs: &Needs, value: &Value, left: u64) -> Vec<Slice> {
     let mut slices = Vec::new();
     // If all lists are in memory, the approach reads nothing, so the navigation graph saves
@@ -520,7 +521,7 @@ enum What {
     Vectors,
 }
 
-/// An amount of memory, and the reads a query that it saves.
+/// A slice of memory, and the reads that it saves a query.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     what: What,
@@ -528,7 +529,7 @@ struct Slice {
     saved: f64,
 }
 
-/// The build's measurements, or estimates without them.
+/// The build's measurements, or estimates if there are none.
 struct Value {
     medoid_reads: f64,
     graph_reads: f64,
@@ -621,7 +622,7 @@ pub(crate) mod refusal {
         static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// Lets the calling thread ask a budget `times` more times before one refusal.
+    /// Makes one budget of the calling thread be refused, after `times` others.
     pub(crate) fn after(times: Option<u64>) {
         LEFT.set(times);
     }

@@ -1,8 +1,8 @@
-//! Presets: a system as a row of choices along the engine's axes.
+//! Presets. A preset describes a system as one choice for each of the engine's options.
 //!
 //! A [`Preset`] is a plain value. A build writes it into the manifest, and a search takes its
-//! defaults from it. No other part of the engine knows the name of a system or a paper. Every
-//! choice can be overridden by itself, so that its gain can be measured.
+//! defaults from it. No other part of the engine knows the name of a system or a paper. Each choice
+//! can be overridden alone, so that its gain can be measured.
 
 use std::fmt;
 use std::str::FromStr;
@@ -85,33 +85,33 @@ named! {
         /// Uncompressed vectors. Lists are uncompressed in the coupled and inline layouts and
         /// nearly so in csr. In other layouts they are Elias–Fano codes.
         Raw = "raw", "Uncompressed vectors; lists too if coupled, else Elias-Fano",
-        /// DecoupleVS §3.2: Elias–Fano; XOR with the chunk's base vector where that helps, one
-        /// Huffman table a segment.
+        /// As in DecoupleVS §3.2. Lists are Elias–Fano codes. Vectors are XORed with their chunk's
+        /// base vector where that helps, and Huffman-coded with one table a segment.
         Paper = "paper", "Elias-Fano lists, Huffman-coded vectors, XORed with a base where that helps (DecoupleVS)",
-        /// The codec that makes each list shortest, and the one that makes a sample of each segment
-        /// shortest.
+        /// For each list, the codec that makes it shortest. For each segment of vectors, the codec
+        /// that makes a sample of it shortest.
         Best = "best", "For each list and each segment of vectors, the codec that makes it shortest",
     }
 }
 
 named! {
-    /// The way in which a new vector gets into the index on storage.
+    /// How a new vector is written to the index on storage.
     pub enum Update, "way to update" {
         /// The vector waits in a graph in memory, which is merged on request (FreshDiskANN;
         /// DecoupleVS §3.5).
         Merge = "merge", "New vectors wait in memory until a merge (FreshDiskANN)",
-        /// At once. Each list that it joins is rewritten at once in its place. This is the baseline
-        /// of OdinANN's Figure 9. If codes are in the pages, it is the only direct way, and needs
-        /// no codes and no table in memory.
+        /// The vector is written at once, and each list that it joins is rewritten at once in its
+        /// place. This is the baseline of OdinANN's Figure 9. If codes are in the pages, this is
+        /// the only direct insert, and needs no codes and no placement table in memory.
         InPlace = "in-place", "At once, and each changed page is rewritten in place",
-        /// At once. The records that it changes are written together, to pages with free slots
-        /// (OdinANN §3.2).
+        /// The vector is written at once. The records that its insert changes are written together,
+        /// to pages with free slots (OdinANN §3.2).
         Relocate = "relocate", "At once, and changed records are written together to free slots (OdinANN)",
-        /// At once. Changes of many inserts wait in memory, and are written together to the pages
-        /// of their lists.
+        /// The vector is written at once. Changes of lists by many inserts wait in memory, and are
+        /// written together to the pages of their lists.
         Accumulate = "accumulate", "At once, and changes of pages are collected in memory and written together",
-        /// Into the clusters on storage, some vectors at a time. Changed clusters are split, merged
-        /// and rewritten (SPFresh). Until then the vector waits in memory.
+        /// The vector waits in memory, then joins clusters on storage together with other new
+        /// vectors. Changed clusters are split, merged and rewritten (SPFresh).
         Rebalance = "rebalance", "Some vectors at a time join clusters, which are kept in balance (SPFresh)",
     }
 }
@@ -120,20 +120,21 @@ named! {
 /// §3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rerank {
-    /// B: candidates in a batch.
+    /// B: the number of candidates in a batch.
     pub batch: usize,
-    /// Re-ranking ends after a batch if a smaller share than this entered the answers; 0 never ends
-    /// early.
+    /// If a smaller share of a batch than this entered the results, re-ranking ends. 0 never ends
+    /// it early.
     pub benefit: f64,
-    /// Whether the error of codes decides instead, once the first K + B candidates are ranked.
-    /// Other candidates that may still be answers are then read all at once, and are the last.
+    /// Whether the error of codes ends re-ranking instead of `benefit`. After the first K + B
+    /// candidates are ranked, the candidates that may still be results are read all at once, and
+    /// re-ranking ends.
     pub estimate: bool,
-    /// The re-ranking ratio. If it is not 0, this share of the candidate list is ranked, and at
-    /// least k, all at once after the traversal (DistVS §3.1, D_full).
+    /// The re-ranking ratio. If it is not 0, this share of the candidate list, and at least k
+    /// candidates, are ranked all at once after the traversal (DistVS §3.1, D_full).
     pub ratio: f64,
 }
 
-/// A named row of choices.
+/// A system as a named row of choices.
 ///
 /// ```
 /// use stratann::{Order, Preset, Strategy};
@@ -159,20 +160,21 @@ pub struct Preset {
     pub strategy: Strategy,
     /// Beam width W of best-first search, or the largest width of the pipeline.
     pub beam: usize,
-    /// Whether a search starts from the navigation graph, if the index has one, or from the medoid.
+    /// Whether a search starts from the navigation graph, if the index has one. Otherwise it starts
+    /// from the medoid.
     pub navigation: bool,
     /// Entry points whose codes stay in memory, if all other codes are in the nodes (n_ep, AiSAQ
     /// §3.1).
     pub entry_points: usize,
-    /// Whether a page that was read serves every candidate in it.
+    /// Whether a page that was read also serves the other candidates in it.
     pub whole_page: bool,
     /// The rule that ends re-ranking, where vectors are apart from lists.
     pub rerank: Rerank,
-    /// The way to insert vectors, if layout and metric allow direct inserts. Otherwise they are
-    /// merged.
+    /// The way to insert vectors, if layout and metric allow direct inserts. Otherwise vectors wait
+    /// for a merge.
     pub update: Update,
-    /// The kind of low codes, if there are codes of two precisions, as [`Strategy::Press`] needs
-    /// them. New vectors are then merged.
+    /// The kind of low codes; `None` unless vectors have codes of two precisions, which
+    /// [`Strategy::Press`] needs. With low codes, new vectors wait for a merge.
     #[serde(serialize_with = "named_or_none")]
     pub low_codes: Option<LowCodes>,
 }
@@ -193,11 +195,11 @@ pub struct Press {
     /// codes.
     pub low: f64,
     /// The refinement ratio. In each round, high codes score the nearest remaining candidates of
-    /// the list by low codes. This is their share of its length.
+    /// the list by low codes. Their number is this share of the length of that list.
     pub ratio: f64,
     /// Seeds: nodes spread over the collection that are scored by low codes first. A search without
-    /// a navigation graph begins near the nearest of them. With 0 it begins at the graph's entry
-    /// node.
+    /// a navigation graph begins near the nearest of them. With 0 seeds a search begins at the
+    /// graph's entry node.
     pub seeds: usize,
 }
 
@@ -208,10 +210,10 @@ impl Press {
         ratio: 0.3,
         seeds: 0,
     };
-    /// The parameters that took least work of those tried on photo-sift and package-text with a
-    /// beam of 8 (`docs/results/search.md`). A longer list by low codes with a smaller share in
-    /// each round sends fewer candidates to high codes, and drops none too soon. Seeds help as
-    /// well.
+    /// Of the tried parameters, those with the least work on photo-sift and package-text with a
+    /// beam of 8 (`docs/results/search.md`). Compared with the paper, a longer list by low codes
+    /// and a smaller share in each round send fewer candidates to high codes. No candidate is
+    /// dropped too soon. Seeds reduce the work as well.
     pub const TUNED: Press = Press {
         low: 3.0,
         ratio: 0.2,
@@ -344,8 +346,8 @@ impl Preset {
         update: Update::Rebalance,
         low_codes: None,
     };
-    /// The cluster index of the second-tier paper (its §6): each vector once, in the group of one
-    /// of its clusters.
+    /// The cluster index of the second-tier memory paper (its §6): each vector is stored once, in
+    /// the group of one of its clusters.
     pub const TIERED_CLUSTER: Preset = Preset {
         name: "tiered-cluster",
         about: "Second-tier memory: clusters for memory that is slower than DRAM but is read in smaller units than an SSD; each vector is stored once, grouped by cluster",

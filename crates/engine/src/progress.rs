@@ -1,21 +1,23 @@
 //! Progress of long work: the work reports its steps, and learns whether it must stop.
 //!
-//! The engine knows no terminal. The command line draws a bar, Python runs a callback, and a test
-//! counts. Stages do not nest: each `begin` is followed by its `end` before the next.
+//! The engine does not write to a terminal. The command line implements [`Progress`] with a bar,
+//! Python with a callback, and tests with counters. Stages do not nest: each `begin` is followed by
+//! its `end` before the next.
 
 /// Receives the progress of long work. Several threads call it often and at once, so
 /// implementations must be cheap and must never block.
 pub trait Progress: Sync {
-    /// A stage of `total` steps begins; 0 if the total is not known. Each stage defines its steps.
+    /// A stage of `total` steps begins. `total` is 0 if it is not known. Each stage defines its own
+    /// step.
     fn begin(&self, stage: &str, total: u64);
     /// `steps` more steps of the stage are done.
     fn advance(&self, steps: u64);
-    /// The stage is over. Also called after a failure or an interruption.
+    /// The stage is over. This is also called after a failure or an interruption.
     fn end(&self);
-    /// Whether the user wants the work to stop (Ctrl-C). Called often. Once true, it must stay true
-    /// until the work has stopped.
+    /// Whether the user wants the work to stop (Ctrl-C). This is called often. Once it has returned
+    /// true, it must return true until the work has stopped.
     fn interrupted(&self) -> bool;
-    /// A warning for the user. The work goes on.
+    /// A warning for the user. The work continues.
     fn warn(&self, message: &str);
 }
 
@@ -33,8 +35,8 @@ impl Progress for Silent {
     fn warn(&self, _message: &str) {}
 }
 
-/// For work within a stage that has begun. It has no stages of its own, and is interrupted with the
-/// outer work.
+/// The progress of work within a stage that has already begun. It reports no stages, but is
+/// interrupted with the outer work.
 pub(crate) struct WithinStage<'a>(pub(crate) &'a dyn Progress);
 
 impl Progress for WithinStage<'_> {

@@ -1,13 +1,13 @@
 //! Memory for queries in flight: the part of a memory budget that all running searches share.
 //!
-//! A search reserves the memory that it needs, as far as it is available. Memory beyond that is
-//! taken only while half of the free memory remains for others. So a batch that chose its own
-//! number in flight does not take everything.
+//! A search reserves the memory that it needs, as far as memory is free. It reserves more only
+//! while half of the free memory remains for other searches. So a batch that chooses its own number
+//! in flight leaves memory to others.
 //!
-//! A search takes at least the memory of one query, and waits for that if others hold it all.
-//! Waiting searches are served in order of arrival, so that none waits for ever. The wait is a
-//! future ([`Queued`]), so a submitted search occupies no thread. A thread that should block polls
-//! the same future.
+//! A search reserves at least the memory of one query. If other searches have reserved all memory,
+//! it waits. Waiting searches are served in order of arrival, so that each gets its turn. The wait
+//! is a future ([`Queued`]), so a submitted search that waits occupies no thread. A thread that
+//! must block polls the same future.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -41,7 +41,7 @@ struct State {
 }
 
 impl State {
-    /// The waker of the search that is next.
+    /// The waker of the first waiting search.
     fn first(&self) -> Option<Waker> {
         self.waiting.values().next().cloned()
     }
@@ -50,14 +50,15 @@ impl State {
 /// The number of queries that a search wants in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Needed: taken as far as memory is free.
+    /// The needed number. Memory for it is reserved as far as it is free.
     pub(crate) needed: usize,
-    /// The most: taken as long as half of the free memory remains.
+    /// The greatest number. Memory beyond the needed number is reserved while half of the free
+    /// memory remains.
     pub(crate) most: usize,
 }
 
 impl Wanted {
-    /// Exactly `queries`, if memory is free.
+    /// Exactly `queries` queries, if memory is free.
     #[cfg(test)]
     pub(crate) fn all(queries: usize) -> Wanted {
         Wanted {
@@ -66,7 +67,8 @@ impl Wanted {
         }
     }
 
-    /// The number to take if memory for `free` queries is free; at least one.
+    /// The number of queries to reserve memory for, at least one, if memory for `free` queries is
+    /// free.
     fn of(self, free: usize) -> usize {
         self.needed
             .max(self.most.min(free / 2))
@@ -84,7 +86,7 @@ pub(crate) struct Taken {
 }
 
 impl Room {
-    /// Reserves `bytes` for other data of a search, in place of queries.
+    /// Reserves `bytes` of the queries' memory for other data of a search.
     pub(crate) fn queue_bytes(&self, memory_plan: &MemoryPlan, bytes: u64) -> Queued {
         let all = memory_plan.queries.max(1);
         Queued {
@@ -95,9 +97,9 @@ impl Room {
         }
     }
 
-    /// Reserves memory for queries with a candidate list of `list`, pages of `page_bytes`, and
-    /// `candidates` more candidates, by the division of a memory budget. Returns a future of the
-    /// reservation. One query may always be in flight, whatever its size.
+    /// Reserves memory for queries with a candidate list of size `list`, pages of `page_bytes`, and
+    /// `candidates` more candidates. `memory_plan` is the division of the budget. Returns a future
+    /// of the reservation. One query may always be in flight, whatever its size.
     pub(crate) fn queue(
         &self,
         memory_plan: &MemoryPlan,
@@ -114,12 +116,12 @@ impl Room {
     }
 }
 
-/// A search that reserves memory or waits for it. If it is dropped before its turn, it delays no
-/// other.
+/// A search that reserves memory or waits for it. If it is dropped before its turn, it does not
+/// delay other searches.
 #[derive(Debug)]
 pub(crate) struct Queued {
     room: Arc<Mutex<State>>,
-    /// Bytes for all queries, and bytes of each; `None` without a budget.
+    /// Bytes for all queries, and bytes of each query; `None` without a budget.
     bounds: Option<(u64, u64)>,
     wanted: Wanted,
     /// Its number among the waiting searches.
@@ -308,7 +310,7 @@ mod tests {
         drop(first);
         assert_eq!(take(9).queries, 3);
         drop(second);
-        // A query that needs more than everything gets everything.
+        // A query that needs more than all memory gets all memory.
         let long = room.queue(&memory_plan, (100_000, PAGE, 0), Wanted::all(2));
         let long = long.wait(&Silent).unwrap();
         assert_eq!((long.queries, long.bytes), (1, memory_plan.queries));
@@ -345,7 +347,7 @@ mod tests {
         assert_eq!(first.queries, 3);
         let second = take(9).unwrap();
         assert_eq!(second.queries, 5);
-        // This call gives it no more than it has.
+        // This call does not increase the reservation.
         first.keep(7);
         assert_eq!((first.queries, take(1).is_none()), (3, true));
         drop((first, second));
@@ -389,7 +391,7 @@ mod tests {
         assert_eq!(room.0.lock().taken, 0);
     }
 
-    /// Asks for a stop at once.
+    /// Reports an interruption at once.
     struct Stop;
 
     impl Progress for Stop {
@@ -446,15 +448,15 @@ mod tests {
         assert!(poll(&mut a, 0).is_pending());
         assert!(poll(&mut b, 1).is_pending());
         assert!(poll(&mut c, 2).is_pending() && queue(1).at_once().is_none());
-        // The first is woken, and no other.
+        // Only the first waiting search is woken.
         drop(all);
         assert_eq!((times(0), times(1), times(2)), (1, 0, 0));
         assert!(poll(&mut b, 1).is_pending() && poll(&mut c, 2).is_pending());
         let Poll::Ready(first) = poll(&mut a, 0) else {
             panic!("it is its turn")
         };
-        // Some memory is left for the next search, which gives up instead. Then it is the last
-        // one's turn.
+        // Some memory is free for the next search, which is dropped instead. The last search then
+        // gets its turn.
         assert_eq!((first.queries, times(1), times(2)), (1, 1, 0));
         drop(b);
         assert_eq!(times(2), 1);

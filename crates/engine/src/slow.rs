@@ -1,15 +1,15 @@
-//! Thoroughness of tests: by default, all tests together fit into a few minutes.
+//! How thorough tests are. By default, all tests together take a few minutes.
 
 use stratann_tier::testing::{Crash, Failure, SimVolume};
 
-/// Whether each test may take minutes: `make test-slow`, or `STRATANN_SLOW=1`.
+/// Whether a test may take minutes, as with `make test-slow` or `STRATANN_SLOW=1`.
 pub(crate) fn slow() -> bool {
     std::env::var_os("STRATANN_SLOW").is_some()
 }
 
 /// The crash modes to try at the operation with this number: all in slow tests, and one by default.
-/// The mode changes with each operation and shifts every three, so that work in steps of three
-/// meets each mode.
+/// By default, the mode changes with each operation, and shifts by one after every third operation.
+/// So work that repeats every three operations meets each mode.
 pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     match slow() {
         true => Crash::ALL.to_vec(),
@@ -17,8 +17,8 @@ pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     }
 }
 
-/// The step for trying one case in `few` by default, from the first on, and every case in slow
-/// tests.
+/// The step with which a test goes through its cases: every case in slow tests, and one in `few` by
+/// default. The first case is always tried.
 pub(crate) fn step(few: usize) -> usize {
     if slow() { 1 } else { few }
 }
@@ -28,18 +28,17 @@ pub(crate) struct Crashed {
     /// The number of the operation. The first one of the work is 0.
     pub(crate) at: u64,
     pub(crate) volume: SimVolume,
-    /// How much of the work was acknowledged before.
+    /// The number of acknowledgements before the crash.
     pub(crate) acknowledged: usize,
     pub(crate) modes: Vec<Crash>,
 }
 
-/// Crashes during each operation of `work` on `before`. The work calls its second argument whenever
-/// it acknowledges something, which is `all` times if nothing fails. Returns the number of
-/// operations.
+/// Crashes during each operation of `work` on `before`. The work calls its second argument at each
+/// acknowledgement, which happens `all` times if nothing fails. Returns the number of operations.
 ///
-/// In slow tests the work is done anew for each crash, and meets the failure. By default it does so
-/// at every eighth one. The other machines are states of one run that does not fail. `shift` moves
-/// the modes ([`crashes`]).
+/// In slow tests, the work runs again for each crash, and meets the failure itself. By default,
+/// this happens for every eighth crash. The other crashed machines are recorded states of one run
+/// that does not fail. `shift` moves the modes ([`crashes`]).
 pub(crate) fn each_crash(
     before: &SimVolume,
     shift: u64,
@@ -57,7 +56,7 @@ pub(crate) fn each_crash(
     let machines = whole.crashed();
     assert_eq!(machines.len() as u64, operations);
     for (at, machine) in (0..).zip(machines) {
-        // The operation that crashes was not acknowledged, nor what ends with it.
+        // An acknowledgement does not count if its work ends with the operation that crashes.
         let done = acknowledged.partition_point(|&end| end <= start + at);
         let mut crashed = Crashed {
             at,
@@ -70,7 +69,8 @@ pub(crate) fn each_crash(
             crashed.volume.fail_after(at, Failure::Crash);
             crashed.acknowledged = 0;
             work(&crashed.volume, &mut || crashed.acknowledged += 1);
-            // More, if a call heeds no failure of its last operations, such as removals.
+            // The count may be higher, if a call ignores failures of its last operations, such as
+            // removals.
             assert!(crashed.acknowledged >= done, "operation {at}");
         }
         check(crashed);

@@ -6,7 +6,7 @@
 //!   each ──> the records in memory, or all runs merged       any number of times
 //! ```
 //!
-//! A record is bytes whose last four are a big-endian number. Records are ordered by the bytes
+//! A record is bytes whose last four are a big-endian number. Records are sorted by the bytes
 //! before the number, and then by the number. Duplicates are returned once.
 
 use std::cmp::{Ordering, Reverse};
@@ -24,16 +24,17 @@ use crate::durable::Checkpoint;
 
 /// Bytes of a record's number.
 const TAIL: usize = 4;
-/// Bytes that are read or written at a time, of a run and of each run that is merged into it.
+/// Bytes of a buffer: there is one for the run that is written, and one for each run that is merged
+/// into it.
 const BUFFER: usize = 32 << 10;
-/// The least memory for records, and the least and most runs that are merged at a time.
+/// The least memory for records in bytes, and the least and most runs that are merged at a time.
 const LEAST: usize = 4 << 10;
 const LEAST_RUNS: usize = 4;
 const MOST_RUNS: usize = 256;
-/// Bytes of a record in memory beyond its own.
+/// Bytes of memory for each record beyond the record itself.
 const PLACE: usize = size_of::<Range<u32>>();
 
-/// Takes records in any order.
+/// Accepts records in any order, and then sorts them.
 pub(crate) struct Sorter<'a> {
     volume: &'a dyn Volume,
     checkpoint: &'a Checkpoint<'a>,
@@ -58,14 +59,14 @@ struct Spilled {
 impl Drop for Sorter<'_> {
     fn drop(&mut self) {
         if let Some(spilled) = self.spilled.take() {
-            // If the file stays, the next writer removes it.
+            // If the removal fails, the next writer removes the file.
             let _ = self.volume.remove(&spilled.name);
         }
     }
 }
 
-/// A hash of a record. It ensures that records come back unchanged, since later files seal them
-/// with valid checksums.
+/// A hash of a record. It is checked when a record is read back, since the files made from records
+/// get valid checksums whatever the records are.
 fn mixed(record: &[u8]) -> u32 {
     let mut hasher = DefaultHasher::new();
     hasher.write(record);
@@ -92,7 +93,7 @@ impl<'a> Sorter<'a> {
             volume,
             checkpoint,
             scratch,
-            // Tables grow by doubling, and hold the old copy meanwhile.
+            // Tables grow by doubling, and the old copy exists meanwhile.
             most: usize::try_from(memory / 2)
                 .unwrap_or(usize::MAX)
                 .clamp(LEAST, 1 << 30),
@@ -209,8 +210,8 @@ impl Sorted<'_> {
     }
 }
 
-/// A run that is being written behind all others: for each record its length, its [`mixed`] number,
-/// and the record.
+/// A run that is being written after all other runs: for each record its length, its [`mixed`]
+/// number, and the record.
 struct Writing {
     start: u64,
     end: u64,

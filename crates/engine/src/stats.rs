@@ -1,4 +1,4 @@
-//! Statistics of an index: the answer of `stratann stats`.
+//! Statistics of an index, which `stratann stats` prints.
 
 use serde::Serialize;
 use stratann_layout::{CoupledShape, FileEntry, FileKind, IndexKind, Manifest, Role, stream};
@@ -24,7 +24,8 @@ pub struct Stats {
     pub element: String,
     /// The metric.
     pub metric: String,
-    /// Mean degree of the nodes. In a cluster index this and all other numbers of a graph are 0.
+    /// Mean degree of the nodes. In a cluster index, this number and all other numbers of a graph
+    /// are 0.
     pub degree_mean: f64,
     /// The largest degree.
     pub degree_max: u32,
@@ -52,28 +53,28 @@ pub struct Stats {
     /// The clusters of a cluster index.
     pub clusters: Option<ClusterStats>,
     /// Bytes of all files over the raw bytes of live vectors: the index amplification of the
-    /// second-tier paper, plus 1. It is 0 if there are no vectors.
+    /// second-tier memory paper, plus 1. It is 0 if there are no vectors.
     pub amplification: f64,
     /// Bytes on disk by component.
     pub bytes: Bytes,
-    /// Bits of an edge on disk: the bytes of all lists, without the navigation graph, over the
-    /// number of edges.
+    /// Bits of an edge on disk: the bytes of all lists, without the navigation graph, divided by
+    /// the number of edges.
     pub bits_per_edge: f64,
-    /// Raw bytes of the vectors over their bytes on disk.
+    /// Raw bytes of the vectors, divided by their bytes on disk.
     pub vector_ratio: f64,
     /// Bytes of the same collection and graph in the coupled layout, with the same codes and the
     /// same navigation graph.
     pub coupled_bytes: u64,
-    /// The share of these bytes that this index saves, up to 1: `1 - bytes.total / coupled_bytes`.
-    /// Negative if it takes more.
+    /// The share of the coupled bytes that this index saves, up to 1:
+    /// `1 - bytes.total / coupled_bytes`. It is negative if the index takes more bytes.
     pub saved: f64,
-    /// The same for graph and vectors only, which is the figure that papers report.
+    /// The saved share for graph and vectors only, which is the figure that papers report.
     pub graph_and_vectors: GraphAndVectors,
     /// Vectors of the checkpoint that were deleted or replaced since.
     pub deleted: u64,
     /// Records in segments that no longer belong to a vector of the checkpoint, because a merge
-    /// deleted the vector and left the record. A later merge frees them when there are many
-    /// (DecoupleVS §3.5).
+    /// deleted the vector and left the record. When there are many such records, a later merge
+    /// frees them (DecoupleVS §3.5).
     pub garbage: u64,
     /// Vectors in the log that are not in the checkpoint.
     pub logged: u64,
@@ -85,14 +86,14 @@ pub struct Stats {
     /// The cost of direct inserts since the index was opened for changes, if it takes them.
     pub direct: Option<DirectCounts>,
     /// The result of the last health check on a sample, while the index is open for changes.
-    /// [`Index::health`] runs one.
+    /// [`Index::health`] runs a health check.
     pub health: IndexHealth,
     /// The gravest failure in the background, while the index is open for changes. It explains one
-    /// of these: the handle takes no more changes; a checkpoint may not be durable; vectors wait in
-    /// memory that belong in the graph on storage; there has been no checkpoint of late.
+    /// of these states: the handle takes no more changes; a checkpoint may not be durable; vectors
+    /// that belong in the graph on storage wait in memory; the last checkpoint is old.
     ///
-    /// Acknowledged changes are in the log and are found. But opening the index takes longer, and
-    /// so may every search.
+    /// Acknowledged changes are in the log, and searches find them. But opening the index takes
+    /// longer, and searches may take longer, too.
     pub trouble: Option<String>,
     /// The recall of served queries, if the index was opened with a
     /// [watch](crate::OpenOptions::watch_recall).
@@ -101,16 +102,16 @@ pub struct Stats {
     pub memory: MemoryPlan,
     /// The format version of the index.
     pub format_version: u32,
-    /// The version of StratANN that wrote it.
+    /// The version of StratANN that wrote the index.
     pub created_by: String,
 }
 
 /// Facts about clusters, which a cluster index has in place of a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClusterStats {
-    /// The present number of clusters. The following facts are of the build, until a merge.
+    /// The present number of clusters. The fields below are facts of the build, until a merge.
     pub clusters: u64,
-    /// The number of vectors in each cluster that the build aimed at.
+    /// The target of the build for the number of vectors in a cluster.
     pub size: u32,
     /// The limit on the number of clusters of a vector.
     pub replicas: u32,
@@ -122,8 +123,8 @@ pub struct ClusterStats {
     pub members_max: u32,
 }
 
-/// The compression of lists and vectors, in the words of the build. Empty in an index of format
-/// version 1, which has no compression.
+/// The compression of lists and vectors, as the build names it. Empty in an index of format version
+/// 1, which has no compression.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Codecs {
     /// The codec of lists.
@@ -165,14 +166,14 @@ pub struct Bytes {
     pub vectors: u64,
     /// Codes and codebook.
     pub codes: u64,
-    /// Ids: those in the records of the coupled and the inline layout, and the file of ids, if
+    /// Ids: the ids in the records of the coupled and the inline layout, and the file of ids, if
     /// there is one.
     pub ids: u64,
     /// Attributes of vectors: rows, and the index parts of columns.
     pub columns: u64,
     /// Everything else: headers, checksums, padding, counts of reads, and pages that direct inserts
-    /// added to the build's. If records have different lengths, it includes these lengths, the ids,
-    /// the directory, and garbage vectors.
+    /// added to the build's. If records have different lengths, `other` includes these lengths, the
+    /// ids, the directory, and garbage vectors.
     pub other: u64,
     /// The sum, which is the bytes of the files.
     pub total: u64,
@@ -200,7 +201,7 @@ impl Index {
             IndexKind::Graph(facts) => Some(facts),
             IndexKind::Cluster(_) => None,
         };
-        // Pages that direct inserts added to the file. Their bytes are not divided into lists and
+        // Pages that direct inserts added to the file. Their bytes are not counted as lists or
         // vectors.
         let placement = manifest.placement.filter(|_| graph.is_some());
         let grown = placement.map_or(0, |placement| {
@@ -212,8 +213,8 @@ impl Index {
         let mut coupled_bytes =
             bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
         if composition.has_codes_in_records() {
-            // There, each code is stored once in a file of its own, which includes those of the
-            // entry points.
+            // In the coupled layout, each code is stored once, in a file of codes. That file
+            // includes the codes of the entry points.
             coupled_bytes += stream::file_length(Codes::of_nodes(manifest));
             coupled_bytes -= bytes_of(manifest, FileKind::Entries);
         }
@@ -294,9 +295,10 @@ impl Index {
     }
 }
 
-/// The components of a cluster index. Repeated vectors count among the vectors, and structures that
-/// lead to them among the graph. `came` vectors are in clusters written since the build; the old
-/// ones count as well, until a merge. The coupled layout has nothing corresponding.
+/// The components of a cluster index. Copies of vectors count as vectors, and structures that lead
+/// to vectors count as the graph. `came` vectors are in clusters written since the build. Until a
+/// merge, the clusters that these replaced count as well. The coupled layout has no corresponding
+/// size.
 fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAndVectors) {
     let total = bytes_where(manifest, |_| true);
     let replicated = manifest.layout == FileKind::Replicated.name();
@@ -372,7 +374,7 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
         manifest.dimension as usize,
         manifest.graph().degree as usize,
     );
-    // An index whose shape the coupled layout does not support does not open.
+    // An index can be opened only if the coupled layout supports its shape.
     let coupled_bytes = CoupledShape::new(manifest.element, dim, degree)
         .map_or(bytes, |shape| shape.file_length(manifest.vectors));
     GraphAndVectors {
@@ -409,8 +411,8 @@ fn saved(bytes: u64, all: u64) -> f64 {
     1.0 - bytes as f64 / all.max(1) as f64
 }
 
-/// Bytes of all lists. If the manifest does not say, they are as in the coupled layout: every node
-/// has a word for its degree and one for each of R slots.
+/// Bytes of all lists. If the manifest has no number, lists take the space of the coupled layout:
+/// every node has a word for its degree and one for each of R slots.
 fn list_bytes(manifest: &Manifest) -> u64 {
     match manifest.list_bytes {
         0 => 4 * manifest.vectors * (1 + u64::from(manifest.graph().degree)),
@@ -418,7 +420,7 @@ fn list_bytes(manifest: &Manifest) -> u64 {
     }
 }
 
-/// Bytes of all vectors. If the manifest does not say, they are uncompressed.
+/// Bytes of all vectors. If the manifest has no number, vectors are uncompressed.
 fn vector_bytes(manifest: &Manifest) -> u64 {
     match manifest.vector_bytes {
         0 => raw_bytes(manifest),

@@ -1,11 +1,11 @@
-//! The files of an index as its manifest names them: finds and reads them, and refuses files that
-//! do not fit the manifest.
+//! Finds and reads the files that the manifest of an index names, and refuses files that do not fit
+//! the manifest.
 //!
 //! - [`place`]: the directory, the manifest, directories of indexes
 //! - [`clusters`]: files of a cluster index, by their headers and tables
 //! - [`pages`]: files of pages, by their headers
-//! - [`streams`]: byte strings, piece by piece
-//! - [`tables`]: the byte strings that are decoded whole
+//! - [`streams`]: reads byte strings, piece by piece
+//! - [`tables`]: reads the byte strings that are decoded as a whole
 
 mod clusters;
 mod pages;
@@ -38,7 +38,7 @@ pub(crate) use self::tables::{
 use crate::Error;
 
 /// The manifest's entry for a file of this kind. If an index has several files of the kind, `n` is
-/// its number from 0.
+/// the number of the file, from 0.
 pub(crate) fn entry<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -69,23 +69,24 @@ pub(crate) fn check_length(
     .into())
 }
 
-/// Refuses a file that is shorter than the manifest says. Also refuses a longer one, unless pages
-/// may be added to it.
+/// Refuses a file that is shorter than the manifest says. A longer file is refused too, unless
+/// pages may be added to it.
 pub(crate) fn check_file(
     volume: &dyn Volume,
     entry: &FileEntry,
     kind: FileKind,
 ) -> Result<(), Error> {
     let length = volume.len(&entry.name)?;
-    // Direct inserts add pages, to the last segment if there are segments. Pages behind those of a
-    // checkpoint are ignored, since a crash may have left them there.
+    // Direct inserts add pages. If there are segments, they add them to the last one. Pages after
+    // those of the checkpoint are ignored, since a crash may have left them there.
     if kind.has_pages() && length >= entry.length {
         return Ok(());
     }
     check_length(volume, entry, length)
 }
 
-/// An upper bound of the number of nodes, whatever the files say: each node takes at least a byte.
+/// An upper bound of the number of nodes, whatever numbers the files contain. Each node takes at
+/// least a byte.
 pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
     let nodes = manifest
         .placement

@@ -1,4 +1,4 @@
-//! Work shared by several threads, as far as the system provides them.
+//! Divides work among several threads, as far as the system provides them.
 //!
 //! A system may refuse a thread at any time (`RLIMIT_NPROC`, a cgroup's `pids.max`). The existing
 //! threads, at least the calling one, then do all of the work.
@@ -9,9 +9,9 @@ use std::thread::{self, ScopedJoinHandle};
 
 use parking_lot::Mutex;
 
-/// The number of processors that this process may use, cached at the first call. The query takes a
-/// dozen system calls, and a server with one query a call would make it thousands of times a
-/// second.
+/// The number of processors that this process may use, cached at the first call. Finding the number
+/// takes a dozen system calls. A server with one query a call would otherwise find it thousands of
+/// times a second.
 pub fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
@@ -20,17 +20,17 @@ pub fn processors() -> usize {
 /// Address space of a thread's stack, in bytes, as the standard library reserves it.
 const STACK: u64 = 2 << 20;
 
-/// Address space of the stacks of `threads` threads, in bytes. A check for memory before they start
-/// includes it.
+/// Address space of the stacks of `threads` threads, in bytes. A check for memory before threads
+/// start includes this number.
 pub(crate) fn stacks(threads: usize) -> u64 {
     (threads as u64).saturating_mul(STACK)
 }
 
-/// Does each share of some work on its own thread, one of them the calling thread. Returns the
-/// results in order.
+/// Does each share of some work on its own thread. One of these threads is the calling one. Returns
+/// the results in order.
 ///
 /// # Panics
-/// With the panic of a share.
+/// If a share panics, with the same panic.
 pub(crate) fn shared<S, T: Send>(
     shares: impl ExactSizeIterator<Item = S> + Send,
     work: impl Fn(S) -> T + Sync,
@@ -39,8 +39,8 @@ pub(crate) fn shared<S, T: Send>(
     shared_beside(shares, helpers, work, || ()).0
 }
 
-/// As [`shared`], with `helpers` more threads than the calling one, which does `own` before it
-/// helps.
+/// As [`shared`], with `helpers` threads besides the calling one. The calling thread does `own`
+/// before it helps.
 pub(crate) fn shared_beside<S, T: Send, O>(
     shares: impl ExactSizeIterator<Item = S> + Send,
     helpers: usize,

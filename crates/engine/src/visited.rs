@@ -1,24 +1,24 @@
-//! The visited set of a query: a direct-mapped filter of scored nodes that may forget.
+//! The visited set of a query: a direct-mapped filter of scored nodes, which may forget nodes.
 //!
 //! ```text
 //!   slot = hash(node):   holds the last node that came here
 //!   same node?   seen, skip it          another?   new, it takes the slot
 //! ```
 //!
-//! A forgotten node costs one distance and nothing else. If it is scored again, it is either in the
-//! candidate list already, or beyond its bound as before. In return, a look-up is one load without
-//! a data-dependent branch. The size follows the list size, not the collection, so the filter stays
-//! in the second-level cache at any scale.
+//! A forgotten node costs only one more distance. When it is scored again, it is either in the
+//! candidate list already, or beyond the bound of the list as before. In return, a look-up is one
+//! load without a data-dependent branch. The size follows the list size, not the collection, so the
+//! filter stays in the second-level cache at any scale.
 
-/// Not a node: internal ids stay below it.
+/// Marks an empty slot. All nodes are below it.
 const EMPTY: u32 = u32::MAX;
-/// Slots for each candidate of the list, since a hop brings tens of new nodes.
+/// Slots for each candidate of the list, since a hop scores tens of new nodes.
 const SLOTS_A_CANDIDATE: usize = 256;
 /// The least and the most slots.
 const LEAST: usize = 1 << 12;
 const MOST: usize = 1 << 20;
 
-/// A set of node ids that may forget.
+/// A set of nodes that may forget some of them.
 #[derive(Debug, Default)]
 pub(crate) struct Visited {
     slots: Vec<u32>,
@@ -32,7 +32,7 @@ fn slots(list: usize) -> usize {
 }
 
 impl Visited {
-    /// Bytes of the filter for a candidate list of `list`.
+    /// Bytes of the filter for a candidate list of size `list`.
     pub(crate) fn bytes(list: usize) -> usize {
         slots(list) * size_of::<u32>()
     }
@@ -42,7 +42,7 @@ impl Visited {
         self.slots.capacity() * size_of::<u32>()
     }
 
-    /// Empties the filter and sizes it for a candidate list of `list`.
+    /// Empties the filter and sizes it for a candidate list of size `list`.
     pub(crate) fn clear(&mut self, list: usize) {
         let size = slots(list);
         self.slots.clear();
@@ -50,7 +50,7 @@ impl Visited {
         self.shift = 32 - size.trailing_zeros();
     }
 
-    /// Adds a node. False if it is known to be in the set.
+    /// Adds a node. False if the set has it already.
     #[inline]
     pub(crate) fn insert(&mut self, node: u32) -> bool {
         let at = (node.wrapping_mul(0x9E37_79B1) >> self.shift) as usize;

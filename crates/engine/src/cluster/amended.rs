@@ -1,14 +1,15 @@
-//! The heads of clusters that change: a head moves, is added when a cluster is split, or is removed
-//! when clusters are merged.
+//! The heads of clusters that change. A head moves, is added if a cluster is split, or is removed
+//! if clusters are merged.
 //!
-//! The graph over the heads is updated in place, as by an insert into any such graph. A new head
-//! searches for near heads, links to some of them, and is linked back. No other part of the graph
-//! is read, so a few splits cost little whatever the number of clusters. Distances are measured in
-//! build space, as when the index was built.
+//! The graph over the heads is updated in place, in the same way as an insert updates a graph. A
+//! new head searches for near heads, links to some of them, and these link back. No other part of
+//! the graph is read, so a few splits are cheap whatever the number of clusters. Distances are
+//! measured in build space, as in the build of the index.
 //!
-//! New heads may follow another distribution than the old ones. Then walks end among old heads,
-//! which fill the candidate list and link to each other alone. So some walks are
-//! [tried](AmendedHeads::are_found) at the end. If too many miss, the graph is rebuilt.
+//! New heads may follow another distribution than old heads. Walks may then end among old heads,
+//! which fill the candidate list and link only to each other. So some walks are
+//! [tried](AmendedHeads::are_found) at the end. If too many of them miss the nearest head, the
+//! graph is rebuilt.
 
 use stratann_layout::NavigationFile;
 use stratann_vector::{Kernel, Metric};
@@ -20,43 +21,43 @@ use crate::graph::{Candidate, Pruner, Rule, Space};
 use crate::navigation::{Navigation, NavigationScratch, walk};
 use crate::progress::Progress;
 
-/// How neighbours of a head are chosen.
+/// The rule by which the neighbours of a head are chosen.
 const RULE: Rule = Rule {
     degree: DEGREE,
     alpha: ALPHA,
     saturate: false,
 };
 
-/// The numbers of rows and of heads from which walks are tried. Their list size is about the list
-/// size of searches that probe few clusters.
+/// The number of rows, and the number of heads, to which walks are tried. The list size of these
+/// walks is about that of searches that probe few clusters.
 const TRIED: usize = 64;
 const TRIED_LIST: usize = 20;
 /// The graph is rebuilt if more than one in this many walks misses the nearest head.
 const MISSED: usize = 32;
 
-/// The start of a search for heads, with buffers.
+/// A row whose nearest heads are searched, with buffers.
 #[derive(Default)]
 pub(crate) struct HeadsAt {
     walk: NavigationScratch,
-    /// A row, in build space.
+    /// The row, as a point of build space.
     point: Vec<u8>,
     distances: Vec<f32>,
 }
 
 impl HeadsAt {
-    /// The point from which heads are searched.
+    /// The point whose nearest heads are searched.
     pub(crate) fn point(&self) -> &[u8] {
         &self.point
     }
 }
 
-/// Heads by cluster, and the graph over them.
+/// The heads, by cluster, and the graph over them.
 pub(crate) struct AmendedHeads {
     space: Space,
     kernel: Kernel,
     entry: u32,
     links: Vec<Vec<u32>>,
-    /// The heads as rows of the index, and as points of build space.
+    /// The heads, as rows of the index and as points of build space.
     vectors: Vec<u8>,
     points: Vec<u8>,
     pruner: Pruner,
@@ -64,7 +65,7 @@ pub(crate) struct AmendedHeads {
 }
 
 impl AmendedHeads {
-    /// The heads of an index; `space` has already measured the lengths that it needs.
+    /// The heads of an index; `space` must have measured the lengths that it needs.
     pub(crate) fn of(heads: &Navigation, space: Space) -> Self {
         let file = heads.file();
         let mut points = Vec::new();
@@ -84,12 +85,12 @@ impl AmendedHeads {
         }
     }
 
-    /// How many there are.
+    /// The number of heads.
     pub(crate) fn count(&self) -> u32 {
         self.links.len() as u32
     }
 
-    /// Whether any has changed.
+    /// Whether any head has changed.
     pub(crate) fn have_changed(&self) -> bool {
         self.changed
     }
@@ -110,14 +111,14 @@ impl AmendedHeads {
         &self.points[cluster as usize * self.kernel.row_bytes()..][..self.kernel.row_bytes()]
     }
 
-    /// Sets the row from which heads are searched.
+    /// Sets the row whose nearest heads are searched.
     pub(crate) fn stand_at(&self, row: &[u8], at: &mut HeadsAt) {
         at.point.clear();
         self.space.append(row, &mut at.point);
     }
 
-    /// The nearest heads: clusters with their squared distances, nearest first. The walk of the
-    /// graph uses a candidate list of size `list`.
+    /// Finds the nearest heads: clusters with their squared distances, nearest first. The walk of
+    /// the graph uses a candidate list of size `list`.
     pub(crate) fn nearest(&self, at: &mut HeadsAt, list: usize, out: &mut Vec<(f32, u32)>) {
         let HeadsAt {
             walk: found, point, ..
@@ -129,7 +130,7 @@ impl AmendedHeads {
         out.extend(found.found());
     }
 
-    /// The squared distances of the heads of some clusters, in their order.
+    /// The squared distances of the heads of some clusters, in the order of `clusters`.
     pub(crate) fn among(&self, clusters: &[u32], at: &mut HeadsAt, out: &mut Vec<(f32, u32)>) {
         let HeadsAt {
             point, distances, ..
@@ -141,7 +142,7 @@ impl AmendedHeads {
         out.extend(distances.iter().copied().zip(clusters.iter().copied()));
     }
 
-    /// The squared distances of a point to several others, all in build space.
+    /// The squared distances from a point to several others, all in build space.
     pub(crate) fn distances_of(&self, point: &[u8], others: &[u8], out: &mut Vec<f32>) {
         out.resize(others.len() / self.kernel.row_bytes(), 0.0);
         self.kernel.distances_dense(point, others, out);
@@ -174,11 +175,12 @@ impl AmendedHeads {
         cluster
     }
 
-    /// Removes the head of a cluster; there must be two or more. The last cluster gets its number.
+    /// Removes the head of a cluster. There must be at least two clusters. The last cluster gets
+    /// the number of the removed one.
     pub(crate) fn remove(&mut self, cluster: u32) {
         self.changed = true;
         let last = self.count() - 1;
-        // Heads that linked to it are linked to its neighbours instead.
+        // Heads that linked to the removed head are linked to its neighbours instead.
         let left = std::mem::take(&mut self.links[cluster as usize]);
         let lead: Vec<u32> = (0..self.count())
             .filter(|&other| self.links[other as usize].contains(&cluster))
@@ -223,7 +225,7 @@ impl AmendedHeads {
         scratch
     }
 
-    /// Links a head to some of the heads near it, and these back.
+    /// Links a head to some of the heads near it, and links these back.
     fn link(&mut self, cluster: u32) {
         self.changed = true;
         let near: Vec<u32> = self
@@ -239,7 +241,7 @@ impl AmendedHeads {
         }
     }
 
-    /// Adds links from a head to others, as far as its list has space and the prune keeps them.
+    /// Adds links from a head to others, if its list has space, or the prune keeps them.
     fn join(&mut self, cluster: u32, others: &[u32]) {
         let mut pool = self.links[cluster as usize].clone();
         pool.extend(others.iter().filter(|&&other| other != cluster));
@@ -258,7 +260,7 @@ impl AmendedHeads {
                 self.pruner.prune(&points, cluster, &RULE).to_vec()
             }
         };
-        // A new head must be found.
+        // A head that is to be linked must get a link, so that searches find it.
         if let [only] = others
             && *only != cluster
             && !chosen.contains(only)
@@ -295,7 +297,7 @@ impl AmendedHeads {
         }
     }
 
-    /// Whether walks reach the nearest head: from some of these rows, and to some of the heads.
+    /// Whether walks find the nearest head of some of these rows, and some of the heads themselves.
     pub(crate) fn are_found<'r>(&self, rows: impl ExactSizeIterator<Item = &'r [u8]>) -> bool {
         let (mut at, mut near) = (HeadsAt::default(), Vec::new());
         let (mut tried, mut missed) = (0, 0);
@@ -319,7 +321,7 @@ impl AmendedHeads {
         missed * MISSED <= tried
     }
 
-    /// Rebuilds the graph over the heads, as a build of the index would.
+    /// Rebuilds the graph over the heads, as a build of the index does.
     ///
     /// # Errors
     /// An interruption.
@@ -356,7 +358,7 @@ impl AmendedHeads {
     }
 }
 
-/// Moves the last of some rows to the place of another, and shortens the rows.
+/// Moves the last row to `place`, over the row there, and shortens `rows` by one row.
 fn move_last(rows: &mut Vec<u8>, bytes: usize, place: u32) {
     let last = rows.len() - bytes;
     let at = place as usize * bytes;
@@ -439,8 +441,8 @@ mod tests {
         let rows: Vec<[u8; 2]> = (0..200).map(row).collect();
         let found = |heads: &AmendedHeads| heads.are_found(rows.iter().map(|row| &row[..]));
         assert!(found(&heads));
-        // Each leads to the next one: far from the entry, a list is full of others long before a
-        // walk comes there.
+        // Each head links only to the next one, so a walk fills its list with other heads long
+        // before it comes to a distant head.
         for cluster in 0..200 {
             heads.links[cluster] = vec![(cluster as u32 * 7 + 1) % 200];
         }
@@ -464,7 +466,7 @@ mod tests {
             heads.replace(cluster, &moved);
         }
         all_are_found(&heads);
-        // The entry among them.
+        // The entry is among the removed heads.
         for _ in 0..150 {
             let last = heads.vector(heads.count() - 1).to_vec();
             let gone = heads.count() / 2;

@@ -1,46 +1,48 @@
 //! Closure: decides which clusters a row joins (SPANN §3.2).
 //!
-//! A query near the boundary of two clusters may have neighbours in both. So that it need not probe
-//! both, a row joins all clusters whose head is not much farther than the nearest, nearest first,
-//! up to a number. One rule leaves out redundant copies: a row does not join a cluster whose head
-//! is nearer to a chosen head than to the row. A query that probes one of these clusters does not
-//! need the row in the other (the rule of relative neighbourhoods).
+//! A query near the boundary of two clusters may have neighbours in both clusters. So that the
+//! query need not probe both, a row joins all clusters whose head is not much farther than the
+//! nearest head: the nearest first, and at most `replicas`. One rule prevents redundant copies: if
+//! a head is nearer to a chosen head than to the row, the row does not join its cluster. A query
+//! that probes one of the two clusters does not need a copy of the row in the other (the rule of
+//! relative neighbourhoods).
 
 use super::{CHUNK, Heads, HeadsScratch, PointRows, go_on};
 use crate::progress::{Progress, Stage};
 use crate::{Error, threads};
 
-/// The most members of a cluster, as a multiple of its members if each vector had all the replicas
-/// that it may have.
+/// The most members of a cluster, as a multiple of the mean number of members if each vector had
+/// all the replicas that it may have.
 pub(crate) const MOST_MEMBERS: usize = 2;
 
-/// How rows join clusters.
+/// The rules by which rows join clusters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closure {
     /// The most clusters that a row is a member of, 1 or more.
     pub(crate) replicas: usize,
-    /// How much farther than the nearest head another may be, as a share of the squared distance.
+    /// The most by which another head may be farther than the nearest one, as a share of the
+    /// nearest's squared distance.
     pub(crate) share: f32,
-    /// The most members of a cluster. Members with a nearer cluster leave first, in the order of
-    /// how much nearer that is in comparison.
+    /// The most members of a cluster. If a cluster has more, members that have a nearer cluster
+    /// leave it. Members with the largest ratio of the two distances leave first.
     pub(crate) most: usize,
-    /// The sizes of members and blocks, if clusters take whole blocks. Then members that would
-    /// begin a further block leave as well.
+    /// The sizes of members and blocks, if clusters are stored in whole blocks. Members that would
+    /// begin a further block then leave as well.
     pub(crate) blocks: Option<Blocks>,
 }
 
 /// How members fill blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
-    /// Bytes of a block, of a cluster's data in front of its members, and of a member.
+    /// Bytes of a block, of a cluster's data before its members, and of a member.
     pub(crate) block: usize,
     pub(crate) fixed: usize,
     pub(crate) member: usize,
 }
 
 impl Blocks {
-    /// The number of `members` to keep, so that their blocks are full. If the last block is less
-    /// than three quarters full, its members are given up.
+    /// The number of members to keep out of `members`, so that blocks are full. If the last block
+    /// is less than three quarters full, the members in it are dropped.
     fn filled(self, members: usize) -> usize {
         let bytes = self.fixed + members * self.member;
         let (whole, rest) = (bytes / self.block, bytes % self.block);
@@ -53,7 +55,7 @@ impl Blocks {
 
 impl Closure {
     /// The clusters that a row joins. `near` has the candidates with the squared distances of their
-    /// heads, nearest first. `apart` computes the distances from a cluster's head to others;
+    /// heads, nearest first. `apart` computes the distances from a cluster's head to other heads.
     /// `distances` is a buffer.
     pub(crate) fn choose(
         &self,
@@ -64,7 +66,7 @@ impl Closure {
     ) {
         chosen.clear();
         let nearest = near.first().map_or(0.0, |near| near.0);
-        // If the row is a head, the distance 0 to itself gives no scale for far ones.
+        // If the row is a head, its nearest distance is 0, which gives no scale for other heads.
         let most = match nearest {
             0.0 => f32::INFINITY,
             nearest => nearest * (1.0 + self.share),
@@ -80,16 +82,17 @@ impl Closure {
         }
     }
 
-    /// The number of `members` that a cluster keeps. The others must have a nearer cluster.
+    /// The number of members that a cluster keeps out of `members`. Members that leave must have a
+    /// nearer cluster.
     pub(crate) fn kept(&self, members: usize) -> usize {
         let members = members.min(self.most);
         self.blocks.map_or(members, |blocks| blocks.filled(members))
     }
 }
 
-/// Rotates the heads at equal distance that are nearest to a row, `near`, by the row's number
-/// `turn`. If many rows are alike, their heads are too, and otherwise all would join the same
-/// cluster.
+/// If several heads are equally near to a row, rotates these heads in `near` by the row's number
+/// `turn`. If many rows are equal, so are their heads. Without the rotation, all these rows would
+/// join the same cluster.
 pub(crate) fn take_turns(near: &mut [(f32, u32)], turn: usize) {
     let Some(&(nearest, _)) = near.first() else {
         return;
@@ -98,7 +101,8 @@ pub(crate) fn take_turns(near: &mut [(f32, u32)], turn: usize) {
     near[..alike].rotate_left(turn % alike);
 }
 
-/// Heads that are searched for each row: the least, and for each cluster that it may join.
+/// The number of heads that are searched for a row: the least number, and the number for each
+/// cluster that the row may join.
 const LOOKED_AT: usize = 64;
 const LOOKED_AT_A_REPLICA: usize = 8;
 /// The number of heads to search for a row that may join `replicas` clusters.
@@ -112,15 +116,16 @@ const SHARE: usize = 8 * CHUNK;
 /// The members of all clusters.
 #[derive(Debug)]
 pub(crate) struct Memberships {
-    /// Where each row's clusters begin in `clusters`, and where the last one's end.
+    /// The position in `clusters` at which each row's clusters begin, followed by the end of the
+    /// last row's clusters.
     starts: Vec<u32>,
     /// The clusters of each row, the nearest first.
     clusters: Vec<u32>,
-    /// Members of each cluster.
+    /// The number of members of each cluster.
     pub(crate) sizes: Vec<u32>,
     /// The sum of all rows' squared distances to their nearest heads, in build space.
     pub(crate) distance: f64,
-    /// Memberships that were given up because a cluster had too many.
+    /// The number of memberships that were dropped because a cluster had too many members.
     pub(crate) given_up: u64,
 }
 
@@ -131,24 +136,24 @@ impl Memberships {
         &self.clusters[self.starts[at] as usize..self.starts[at + 1] as usize]
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// Members of all clusters.
+    /// The number of members of all clusters together.
     pub(crate) fn total(&self) -> u64 {
         self.clusters.len() as u64
     }
 
-    /// The most bytes for this many rows, while memberships are computed.
+    /// The most bytes of memory for this many rows while memberships are computed.
     pub(crate) fn bytes(rows: usize, replicas: usize) -> u64 {
-        // An offset, and for each membership the cluster and the distance.
+        // For each row an offset, and for each membership the cluster and the distance.
         rows as u64 * (4 + 8 * replicas as u64)
     }
 
-    /// The members of each cluster: their offsets, and rows. Rows for which it is the nearest
-    /// cluster come first; both groups keep their order.
+    /// The members of all clusters, as offsets into a list of rows. In each cluster, rows for which
+    /// it is the nearest cluster come first. The order of rows is kept otherwise.
     pub(crate) fn by_cluster(&self) -> (Vec<u32>, Vec<u32>) {
         let mut starts = Vec::with_capacity(self.sizes.len() + 1);
         let mut at = 0;
@@ -176,7 +181,7 @@ impl Memberships {
 /// Computes all memberships.
 ///
 /// # Errors
-/// Rows that cannot be read, or an interruption.
+/// Rows cannot be read, or an interruption.
 pub(crate) fn memberships(
     rows: &PointRows<'_>,
     heads: &Heads,
@@ -191,7 +196,7 @@ pub(crate) fn memberships(
         ..Joined::default()
     };
     found.starts.push(0);
-    // A few shares at a time, so that results are held once.
+    // A few shares are processed at a time, so that only their results are in memory twice.
     let all: Vec<u32> = (0..count as u32).collect();
     for shares in all.chunks(SHARE * threads.max(1)) {
         go_on(progress)?;
@@ -257,8 +262,8 @@ impl Joined {
         self.distances.extend(other.distances);
     }
 
-    /// Removes members until no cluster has more than it keeps, as far as the others have a nearer
-    /// one.
+    /// Removes members until no cluster has more members than it keeps. Only members that have a
+    /// nearer cluster are removed.
     fn within(mut self, clusters: usize, closure: &Closure) -> Memberships {
         let rows = self.starts.len() - 1;
         let mut sizes = vec![0u32; clusters];
@@ -270,8 +275,8 @@ impl Joined {
             .map(|&size| closure.kept(size as usize) as u32)
             .collect();
         let is_over = |cluster: u32| sizes[cluster as usize] > most[cluster as usize];
-        // For clusters with too many members: each member's distance, as a multiple of the distance
-        // to its nearest head.
+        // For clusters with too many members: the cluster, each member's distance as a multiple of
+        // the distance to the member's nearest head, and its position.
         let mut over: Vec<(u32, f32, u32)> = Vec::new();
         for row in 0..rows {
             let nearest = self.distances[self.starts[row] as usize];
@@ -285,8 +290,8 @@ impl Joined {
                 over.push((self.clusters[at], times, at as u32));
             }
         }
-        // In each cluster, members with the largest ratio leave first; before them, members at
-        // distance 0 from their nearest head.
+        // In each cluster, members with the largest ratio leave first. Members at distance 0 from
+        // their nearest head have the ratio infinity.
         over.sort_unstable_by(|a, b| {
             (a.0.cmp(&b.0))
                 .then(b.1.total_cmp(&a.1))

@@ -31,7 +31,7 @@ pub(super) fn graph_over(
         degree: DEGREE,
         build_list: BUILD_LIST,
         alpha: ALPHA,
-        // With one thread, the same rows give the same graph.
+        // A build with one thread is reproducible: the same rows give the same graph.
         threads: 1,
         seed,
     };
@@ -42,7 +42,7 @@ pub(super) fn graph_over(
         memory: None,
         scratch,
         known: None,
-        // The build has checked them.
+        // The build has already checked the rows.
         check: check_stored_rows,
         savepoints: None,
         afterwards: None,
@@ -69,11 +69,11 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// Builds the graph over the heads, which are rows. Returns it in the form that searches use,
-    /// and in build space.
+    /// Builds the graph over the heads, which are rows. Returns the graph with the heads as rows,
+    /// as searches use it, and the heads in build space.
     ///
     /// # Errors
-    /// Rows that cannot be read, or an interruption.
+    /// Rows cannot be read, or an interruption.
     pub(crate) fn build(
         rows: &PointRows<'_>,
         heads: &[u32],
@@ -118,7 +118,7 @@ impl Heads {
         Ok((file, heads))
     }
 
-    /// How many there are.
+    /// The number of heads.
     pub(crate) fn count(&self) -> usize {
         self.navigation.nodes()
     }

@@ -1,5 +1,5 @@
-//! Balanced hierarchical k-means: rows are divided into a few parts, and each of these again, until
-//! a part is a cluster.
+//! Balanced hierarchical k-means. It divides rows into a few parts, and each part again, until a
+//! part is small enough to be a cluster.
 //!
 //! ```text
 //!   100,000 ──> 16 parts ──> 16 parts of each ──> ... ──> clusters of about `size` rows
@@ -7,8 +7,9 @@
 //!                 than its share counts as farther away
 //! ```
 //!
-//! If the rows of a part are all alike, it is cut into pieces of one size. Each part is near the
-//! one before it. So are clusters, and the numbers of a cluster's members are near each other.
+//! If all rows of a part are equal, the part is cut into pieces of equal size. Parts that follow
+//! each other are near each other, and so are clusters that follow each other. So the numbers of a
+//! cluster's members are near each other.
 
 use stratann_vector::{Element, Kernel, Metric};
 
@@ -17,32 +18,33 @@ use crate::graph::random::Random;
 use crate::progress::{Progress, Stage};
 use crate::{Error, threads};
 
-/// The most parts that a part is divided into.
+/// The most parts into which a part is divided at once.
 const BRANCHES: usize = 16;
-/// Rows for each mean that it is computed from.
+/// The number of sampled rows for each mean.
 const SAMPLE_A_MEAN: usize = 192;
-/// Lloyd's rounds.
+/// The number of Lloyd's rounds.
 const ROUNDS: usize = 10;
-/// A part of this many rows is divided by all threads together; smaller ones by a thread each.
+/// All threads together divide a part of at least this many rows. Each smaller part is divided by
+/// one thread.
 const LARGE: usize = 1 << 15;
 /// The exponent of the load in the update of a mean's weight. The load is the number of rows that
 /// the mean attracts, relative to an even share.
 const BALANCE: f32 = 0.5;
-/// The most that a weight may differ from 1, as a factor.
+/// The largest factor by which a weight may differ from 1.
 const MOST_WEIGHT: f32 = 4.0;
 
 /// Rows by cluster.
 pub(crate) struct Partition {
-    /// The head of each cluster, a row; no two are the same row.
+    /// The head of each cluster, which is a row. No row is the head of two clusters.
     pub(crate) heads: Vec<u32>,
-    /// Rows of the largest cluster.
+    /// The number of rows in the largest cluster.
     pub(crate) largest: usize,
 }
 
-/// Divides all rows into clusters of about `size` rows, and at most half as many again.
+/// Divides all rows into clusters of about `size` rows, and of at most 1.5 times `size`.
 ///
 /// # Errors
-/// Rows that cannot be read, or an interruption.
+/// Rows cannot be read, or an interruption.
 pub(crate) fn partition(
     rows: &PointRows<'_>,
     size: usize,
@@ -59,7 +61,8 @@ pub(crate) fn partition(
         progress,
     };
     let mut order: Vec<u32> = (0..count as u32).collect();
-    // Large parts first, one after the other; then small ones, a thread each. They stay in order.
+    // Large parts are divided first, one after the other. Then small parts are divided, one by each
+    // thread. Parts stay in order.
     let mut small: Vec<&mut [u32]> = Vec::new();
     let mut parts: Vec<(&mut [u32], u64)> = vec![(&mut order, 0)];
     while let Some((part, path)) = parts.pop() {
@@ -68,11 +71,12 @@ pub(crate) fn partition(
             continue;
         }
         let divided = divider.divide(part, path, threads)?;
-        // The first part comes off the stack first.
+        // The order is reversed, so that the first part is taken from the stack first.
         parts.extend(divided.into_iter().rev());
     }
     let divide = |part: &mut [u32]| {
-        // Derived from its first row, so that it does not depend on the earlier divisions.
+        // The path is derived from the part's first row, so that it does not depend on the earlier
+        // divisions.
         let path = part.first().map_or(0, |&row| u64::from(row) + 1);
         let mut found = Vec::new();
         divider.clusters(part, path, &mut found).map(|()| found)
@@ -98,11 +102,11 @@ pub(crate) fn most_of(size: usize) -> usize {
 }
 
 /// Divides two or more rows into two clusters, and returns the head of each. If the means would
-/// leave one of them fewer than `least` rows, the rows are sorted by which of the two heads is
-/// nearer, and cut in the middle. If all rows are alike, so are both heads.
+/// give one cluster fewer than `least` rows, the rows are sorted by which head is nearer, and cut
+/// in the middle. If all rows are equal, both heads are equal, too.
 ///
 /// # Errors
-/// Rows that cannot be read, or an interruption.
+/// Rows cannot be read, or an interruption.
 pub(crate) fn halves(
     rows: &PointRows<'_>,
     least: usize,
@@ -146,7 +150,7 @@ struct Divider<'a> {
     progress: &'a dyn Progress,
 }
 
-/// A part, and the path to it, which seeds its random choices.
+/// A part, and the path to it from the root. The path seeds the random choices for the part.
 type Part<'p> = (&'p mut [u32], u64);
 
 impl Divider<'_> {
@@ -174,7 +178,7 @@ impl Divider<'_> {
         most_of(self.size)
     }
 
-    /// Divides a part that is larger than a cluster into two or more.
+    /// Divides a part that is larger than a cluster into two or more parts.
     fn divide<'p>(
         &self,
         part: &'p mut [u32],
@@ -192,15 +196,15 @@ impl Divider<'_> {
         }
         let largest = sizes.iter().copied().max().unwrap_or(0);
         if largest == part.len() {
-            // All rows are alike, as far as these means show.
+            // All rows are nearest to one mean, so the means do not distinguish them.
             let each = part.len().div_ceil(count);
             let pieces = part.chunks_mut(each).zip(1..);
             return Ok(pieces
                 .map(|(piece, n)| (piece, next_path(path, n)))
                 .collect());
         }
-        // Sorted by label, then by row: in the order of the source, which a file's read-ahead
-        // expects.
+        // Rows are sorted by label, then by number. So they are read in the order of the source,
+        // which suits a file's read-ahead.
         let mut sorted: Vec<(u8, u32)> = labels.into_iter().zip(part.iter().copied()).collect();
         sorted.sort_unstable();
         for (place, (_, row)) in part.iter_mut().zip(sorted) {
@@ -217,10 +221,11 @@ impl Divider<'_> {
         Ok(parts)
     }
 
-    /// The means of a part, each near the one before it, with the weights that balance them.
+    /// The means of a part, with the weights that balance them. Means that follow each other are
+    /// near each other.
     fn means(&self, part: &[u32], count: usize, random: &mut Random) -> Result<Means, Error> {
         let wanted = (count * SAMPLE_A_MEAN).min(part.len());
-        // Spread evenly over the part, from a random position on.
+        // The sample is spread evenly over the part, and begins at a random position.
         let start = random.below(part.len());
         let sampled = (0..wanted).map(|i| (start + i * part.len() / wanted) % part.len());
         let mut sample: Vec<u32> = sampled.map(|at| part[at]).collect();
@@ -235,7 +240,7 @@ impl Divider<'_> {
         Ok(means)
     }
 
-    /// The mean that each row of a part goes to.
+    /// The mean to which each row of a part belongs.
     fn labels(&self, part: &[u32], means: &Means, threads: usize) -> Result<Vec<u8>, Error> {
         let each = part.len().div_ceil(threads.max(1)).next_multiple_of(CHUNK);
         let labelled = threads::shared(part.chunks(each), |share| {
@@ -276,7 +281,7 @@ impl Divider<'_> {
     }
 }
 
-/// The path to part `n` of the part at `path`.
+/// The path to the `n`-th part of the part at `path`.
 fn next_path(path: u64, n: u64) -> u64 {
     path.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(n)
 }
@@ -284,15 +289,15 @@ fn next_path(path: u64, n: u64) -> u64 {
 /// Means that attract about equally many rows each.
 struct Means {
     kernel: Kernel,
-    /// As floats, concatenated.
+    /// The means as floats, concatenated.
     points: Vec<u8>,
-    /// The factor on the distance to each.
+    /// The factor on the distance to each mean.
     weights: Vec<f32>,
 }
 
 impl Means {
     /// Initial means among the sampled points, by the rule of k-means++: the farther a point is
-    /// from the chosen ones, the likelier it is chosen.
+    /// from the chosen points, the more likely it is chosen.
     fn start(sample: &[u8], dim: usize, count: usize, random: &mut Random) -> Self {
         let kernel = Kernel::new(Metric::L2, Element::F32, dim);
         let rows = sample.len() / kernel.row_bytes();
@@ -310,7 +315,7 @@ impl Means {
                 *least = least.min(distance);
             }
             let total: f64 = least.iter().map(|&d| f64::from(d)).sum();
-            // 53 of the bits: a number from 0 to 1.
+            // The upper 53 bits become a number from 0 to 1.
             let mut left = (random.next() >> 11) as f64 / (1u64 << 53) as f64 * total;
             let drawn = least.iter().position(|&d| {
                 left -= f64::from(d);
@@ -329,7 +334,7 @@ impl Means {
         self.weights.len()
     }
 
-    /// The mean that attracts a point most.
+    /// The mean with the least weighted distance to a point.
     fn nearest(&self, point: &[u8], distances: &mut [f32]) -> usize {
         self.kernel.distances_dense(point, &self.points, distances);
         let weighted = distances.iter().zip(&self.weights).map(|(d, w)| d * w);
@@ -337,8 +342,8 @@ impl Means {
         nearest.map_or(0, |(at, _)| at)
     }
 
-    /// A round: each mean moves to the mean of the points it attracts, and its weight grows with
-    /// their number.
+    /// One round: each mean moves to the mean of the points that it attracts, and its weight grows
+    /// with their number.
     fn improve(&mut self, sample: &[u8]) {
         let (dim, count) = (self.kernel.dim(), self.count());
         let mut sums = vec![0.0; count * dim];
@@ -351,7 +356,7 @@ impl Means {
         }
         let share = sizes.iter().sum::<usize>() as f32 / count as f32;
         for (at, &size) in sizes.iter().enumerate() {
-            // A mean that attracts no point stays, and its weight falls.
+            // A mean that attracts no point keeps its position, and its weight falls.
             if size > 0 {
                 let mean = scaled(&sums[at * dim..(at + 1) * dim], size);
                 self.points[at * mean.len()..(at + 1) * mean.len()].copy_from_slice(&mean);
@@ -362,7 +367,7 @@ impl Means {
         }
     }
 
-    /// Reorders the means: each follows the one that is nearest among those left.
+    /// Reorders the means: after each mean comes the nearest one of those that remain.
     fn chain(&mut self) {
         let (bytes, count) = (self.kernel.row_bytes(), self.count());
         let point = |at: usize| &self.points[at * bytes..(at + 1) * bytes];
@@ -378,14 +383,14 @@ impl Means {
     }
 }
 
-/// Adds a point, in floats.
+/// Adds the floats of a point to a sum.
 fn add(sum: &mut [f64], point: &[u8]) {
     for (sum, value) in sum.iter_mut().zip(point.chunks_exact(4)) {
         *sum += f64::from(f32::from_le_bytes([value[0], value[1], value[2], value[3]]));
     }
 }
 
-/// A sum of `count` points, divided by `count`.
+/// The mean of `count` points with this sum.
 fn scaled(sum: &[f64], count: usize) -> Vec<u8> {
     let values = sum.iter().map(|sum| (sum / count as f64) as f32);
     values.flat_map(f32::to_le_bytes).collect()

@@ -1,5 +1,5 @@
-//! Clustering: which vectors are read together if a query is near them (SPANN, NeurIPS 2021, §3;
-//! the second-tier paper, §2 and §6).
+//! Clustering decides which vectors are read together if a query is near them (SPANN, NeurIPS 2021,
+//! §3; the second-tier memory paper, §2 and §6).
 //!
 //! ```text
 //!   rows ──> kmeans.rs    balanced hierarchical k-means: clusters of about one size
@@ -14,13 +14,13 @@
 //!            grouping.rs  if vectors are stored once: the cluster whose group has each
 //! ```
 //!
-//! Clusters that change later keep their heads in [`amended`], and are divided by
-//! [`kmeans::halves`].
+//! For clusters that change after the build, [`amended`] has their heads, and [`kmeans::halves`]
+//! divides them.
 //!
 //! All work is done in build space ([`Space`]), where squared Euclidean distance ranks as the
-//! metric does. Rows are read when needed, in chunks ([`PointRows`]), and never held as a whole;
-//! memory holds a few numbers for each. The result follows from rows, options and seed, and not
-//! from the number of threads.
+//! metric does. Rows are read when they are needed, in chunks ([`PointRows`]). They are never all
+//! in memory, which has only a few numbers for each row. The result depends on rows, options and
+//! seed, but not on the number of threads.
 
 mod amended;
 mod closure;
@@ -44,7 +44,7 @@ pub(crate) use heads::Heads;
 use heads::HeadsScratch;
 pub(crate) use kmeans::{halves, most_of, partition};
 
-/// Rows that a thread reads at once.
+/// The number of rows that a thread reads at once.
 const CHUNK: usize = 1024;
 
 /// Rows, as points of build space.
@@ -55,11 +55,11 @@ pub(crate) struct PointRows<'a> {
 }
 
 impl PointRows<'_> {
-    /// Calls `each` with chunks of the given rows: the position of the first of them, and their
-    /// bytes.
+    /// Calls `each` with chunks of the given rows: the position of a chunk's first row, and the
+    /// bytes of its rows.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// Rows cannot be read.
     fn each_chunk(&self, rows: &[u32], mut each: impl FnMut(usize, &[u8])) -> Result<(), Error> {
         let row_bytes = self.source.row_bytes();
         let mut bytes = vec![0; CHUNK.min(rows.len()) * row_bytes];
@@ -76,7 +76,7 @@ impl PointRows<'_> {
     /// The points of the given rows as little-endian floats, concatenated.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// Rows cannot be read.
     fn floats(&self, rows: &[u32]) -> Result<Vec<u8>, Error> {
         let mut floats = Vec::with_capacity(rows.len() * self.space.build_dim() * 4);
         self.each_chunk(rows, |_, bytes| self.push_floats(bytes, &mut floats))?;

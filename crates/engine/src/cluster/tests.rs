@@ -1,4 +1,4 @@
-//! Clustering of rows that lie in heaps, and of rows that are all alike.
+//! Clustering of rows that form separate groups, and of rows that are all equal.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::progress::Silent;
 
 const DIM: usize = 12;
 
-/// Rows in heaps of one size, far from each other.
+/// Rows in groups of equal size, which are far from each other.
 fn heaps(heaps: usize, each: usize) -> Matrix {
     let mut random = Random::new(7);
     let mut bytes = Vec::new();
@@ -84,9 +84,10 @@ fn rows_that_are_all_alike_are_divided_evenly() {
         "{} clusters",
         heads.len()
     );
-    // All heads are at the same distance, and none is nearer to another than the row is.
+    // All heads are at the same distance from a row, and no head is nearer to another head than to
+    // the row.
     assert!((0..1_000).all(|row| (1..=3).contains(&memberships.of(row).len())));
-    // They take turns among as many heads as are looked at.
+    // Rows take turns among all heads that are searched for a row.
     let largest = memberships.sizes.iter().max().unwrap();
     assert!(*largest <= 150, "{largest} members of one cluster");
 }
@@ -131,7 +132,7 @@ fn a_row_joins_the_nearest_cluster_and_none_that_a_chosen_head_is_nearer_to() {
             nearest += usize::from(distances[0] <= least * 1.001 + 1e-4);
             total += 1;
         }
-        // The graph over the heads finds the nearest nearly always.
+        // The graph over the heads finds the nearest head almost always.
         assert!(
             nearest * 100 >= total * 98,
             "{metric}: {nearest} of {total}"
@@ -207,7 +208,7 @@ fn groups_are_those_of_the_clusters_that_are_probed_most() {
     let (heads, memberships) = found(&points(&source, Metric::L2), 10, 4, 2);
     let nearest = groups(&memberships, &[]);
     assert!((0..1_000).all(|row| nearest[row as usize] == memberships.of(row)[0]));
-    // The higher its number, the oftener a cluster is probed.
+    // A cluster with a higher number is probed more often.
     let visits: Vec<u64> = (0..heads.len() as u64).collect();
     let grouped = groups(&memberships, &visits);
     let cost = |groups: &[u32]| -> u64 {

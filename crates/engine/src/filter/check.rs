@@ -19,7 +19,7 @@ const NAMED: usize = 12;
 const SHOWN: usize = 60;
 
 impl Filter {
-    /// The filter as it applies to an index with these columns.
+    /// Checks the filter against the columns of an index.
     ///
     /// # Errors
     /// [`Error::Filter`]: a missing column; a value or a comparison that does not fit the column's
@@ -102,8 +102,8 @@ impl Checker<'_> {
                 let high = column.ordered(high, "between")?;
                 let empty = match order(&low.value, &high.value) {
                     Ordering::Less => false,
-                    // If both bounds have the same nearest float, only that float can lie
-                    // between them.
+                    // If both bounds have the same nearest float, only that float may lie between
+                    // the bounds.
                     Ordering::Equal => low.asked.is_gt() || high.asked.is_lt(),
                     Ordering::Greater => true,
                 };
@@ -129,11 +129,11 @@ impl Checker<'_> {
     }
 }
 
-/// A requested value converted to a column's type. An integer beyond 2^53 that is no float becomes
-/// the nearest float.
+/// A requested value, converted to a column's type. An integer beyond 2^53 may not equal any float,
+/// and is then converted to the nearest one.
 struct Near {
     value: Value,
-    /// The order of the requested value relative to `value`.
+    /// How the requested value compares with `value`.
     asked: Ordering,
 }
 
@@ -144,8 +144,8 @@ impl Near {
         Near { value, asked }
     }
 
-    /// The upper bound of values less than the requested one. If `itself` is set, it includes that
-    /// one.
+    /// The upper bound of values less than the requested one. If `itself` is set, the bound
+    /// includes the requested value.
     fn below(self, itself: bool) -> Bound<Value> {
         match self.asked {
             Ordering::Equal if itself => Bound::Included(self.value),
@@ -154,8 +154,8 @@ impl Near {
         }
     }
 
-    /// The lower bound of values greater than the requested one. If `itself` is set, it includes
-    /// that one.
+    /// The lower bound of values greater than the requested one. If `itself` is set, the bound
+    /// includes the requested value.
     fn above(self, itself: bool) -> Bound<Value> {
         match self.asked {
             Ordering::Equal if itself => Bound::Included(self.value),
@@ -165,7 +165,7 @@ impl Near {
     }
 }
 
-/// A column in a condition.
+/// The column of a condition.
 struct Column<'a> {
     test: &'a Test,
     kind: ColumnType,
@@ -189,11 +189,11 @@ impl Column<'_> {
         })
     }
 
-    /// Rows that have one of some values.
+    /// Rows whose value is one of `values`.
     fn having(&mut self, values: &[Value], kind: ColumnType) -> Result<Expression, Error> {
         let values = values.iter().map(|value| self.fit(value, kind));
         let values = values.collect::<Result<Vec<_>, _>>()?;
-        // A column of floats has no value that equals an integer that is no float.
+        // A column of floats cannot equal an integer that is not a float.
         let exact = values.into_iter().filter(|near| near.asked.is_eq());
         let mut values: Vec<Value> = exact.map(|near| near.value).collect();
         if values.is_empty() {
@@ -235,7 +235,7 @@ impl Column<'_> {
         }
     }
 
-    /// A value converted to a type, or the nearest value of that type.
+    /// A value converted to a type, or to the nearest value of that type.
     fn fit(&mut self, value: &Value, kind: ColumnType) -> Result<Near, Error> {
         *self.values += 1;
         if *self.values > MOST_VALUES {

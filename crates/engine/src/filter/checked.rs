@@ -1,4 +1,4 @@
-//! Checked filters: evaluation of a filter that fits the columns.
+//! Evaluates filters that were checked against the columns.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -31,16 +31,17 @@ pub(crate) struct Atom {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Wanted {
-    /// One of these values, which have the column's type; for a list, at least one of these items.
-    /// They are ascending and distinct, and there is at least one.
+    /// One of these values, which have the column's type. For a column of lists, at least one item
+    /// of the row's list is one of these. The values are ascending and distinct, and there is at
+    /// least one.
     AnyOf(Vec<Value>),
-    /// A value between these bounds, which have the column's type.
+    /// A value between these bounds. The bounds have the column's type.
     Between(Bound<Value>, Bound<Value>),
-    /// Any value.
+    /// The row has a value, whichever it is.
     Exists,
 }
 
-/// The order of two values of one type. Floats are never NaN.
+/// Compares two values of one type. Floats are never NaN.
 pub(super) fn order(one: &Value, other: &Value) -> Ordering {
     match (one, other) {
         (Value::Boolean(one), Value::Boolean(other)) => one.cmp(other),
@@ -135,7 +136,7 @@ impl Expression {
             Self::Atom(asked) => NodeSet(atom(asked)?.0 & &all.0),
             Self::Not(expression) => NodeSet(&all.0 - expression.nodes(all, atom)?.0),
             Self::And(parts) => {
-                // The nodes that all earlier parts left. Later parts are asked only about these.
+                // The nodes that pass all earlier parts. Only these are tested by later parts.
                 let mut left = all.clone();
                 let (contrary, parts): (Vec<_>, Vec<_>) =
                     parts.iter().partition(|part| matches!(part, Self::Not(_)));

@@ -14,8 +14,8 @@
 //! - [`time`]: times as text
 //!
 //! A row without a value in a column fails every comparison of that column. `!=` and `not in` are
-//! the negations of `==` and `in`, so such a row passes them. There is no third truth value: either
-//! a filter or its `not` matches.
+//! the negations of `==` and `in`, so such a row passes them. There is no third truth value. Each
+//! row matches either a filter or its negation.
 
 mod check;
 mod checked;
@@ -51,8 +51,8 @@ const RESERVED: [&str; 10] = [
     "and", "or", "not", "in", "between", "contains", "exists", "null", "true", "false",
 ];
 
-/// A condition on the attributes of vectors. [`Filter::parse`] reads one, and [`Filter::column`]
-/// begins to build one.
+/// A condition on the attributes of vectors. [`Filter::parse`] reads a filter from text, and
+/// [`Filter::column`] begins to build one.
 ///
 /// ```
 /// use stratann::Filter;
@@ -77,11 +77,11 @@ const RESERVED: [&str; 10] = [
 ///
 /// A value is `true`, `-1`, `1.5e3`, `inf` (or `1e999`, as exported files write it), `"text"` or
 /// `'text'` with the escapes of JSON, or `timestamp(0)` in microseconds since 1970 UTC. A column of
-/// timestamps also takes integers in microseconds, and texts in ISO 8601. Names that are no plain
+/// timestamps also takes integers in microseconds, and texts in ISO 8601. Names that are not plain
 /// words are written in backticks. Missing values fail every comparison except `!=` and `not in`.
 ///
-/// A filter prints as text that is read as the same filter, if its values are allowed where they
-/// are used.
+/// A filter prints as text that parses to the same filter. This requires values of types that the
+/// conditions allow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     node: Node,
@@ -95,8 +95,8 @@ enum Node {
     Not(Box<Node>),
     And(Vec<Node>),
     Or(Vec<Node>),
-    /// Deeper than [`MOST_DEPTH`]. Such a filter is not built further, so that recursion over it
-    /// cannot overflow the stack.
+    /// The filter is nested deeper than [`MOST_DEPTH`]. It is not built further, so that recursion
+    /// over it cannot overflow the stack.
     TooDeep,
 }
 
@@ -172,7 +172,7 @@ impl Place {
     }
 }
 
-/// A column for a condition: [`Filter::column`].
+/// A column to which a condition can be added ([`Filter::column`]).
 #[derive(Clone, Debug)]
 pub struct FilterColumn {
     name: String,
@@ -271,16 +271,16 @@ impl FilterColumn {
 }
 
 impl Filter {
-    /// Parses the text of a filter. The columns and their types are checked only against an index.
+    /// Parses the text of a filter. Columns and types are checked later, against an index.
     ///
     /// # Errors
-    /// [`Error::Filter`] if the text is no filter, is longer than a megabyte, or has too many
-    /// parts. The error names the character.
+    /// [`Error::Filter`] if the text is not a filter, is longer than a megabyte, or has too many
+    /// parts. The error gives the position of the first wrong character.
     pub fn parse(text: &str) -> Result<Filter, Error> {
         parse::parse(text)
     }
 
-    /// A column for a condition.
+    /// A column to which a condition can be added.
     pub fn column(name: impl Into<String>) -> FilterColumn {
         FilterColumn {
             name: name.into(),
@@ -288,7 +288,7 @@ impl Filter {
         }
     }
 
-    /// A filter that matches every row, or none.
+    /// A filter that matches every row if `matches` is set, and otherwise no row.
     pub fn constant(matches: bool) -> Filter {
         Filter {
             node: Node::Constant(matches),
@@ -337,7 +337,8 @@ impl Filter {
         }
     }
 
-    /// Rows that match both filters. A chain of `and` is one list of any length, not a nested tree.
+    /// Rows that match both filters. A chain of `and` becomes one list of any length, not a nested
+    /// tree.
     pub fn and(mut self, other: Filter) -> Filter {
         if let Node::And(nodes) = &mut self.node
             && other.depth < self.depth
@@ -359,7 +360,7 @@ impl Filter {
         Self::any_of([self, other])
     }
 
-    /// Whether the filter was given up because it is nested too deeply.
+    /// Whether the filter was not built because it is nested too deeply.
     fn is_too_deep(&self) -> bool {
         self.node == Node::TooDeep
     }
@@ -397,8 +398,8 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    /// Prints the node inside another one. `and_is_free` says whether an `and` needs no parentheses
-    /// there.
+    /// Prints this node as a part of another node. `and_is_free` says whether an `and` needs no
+    /// parentheses there.
     fn fmt_within(&self, f: &mut fmt::Formatter<'_>, and_is_free: bool) -> fmt::Result {
         match self {
             Self::Or(_) => write!(f, "({self})"),
@@ -444,7 +445,7 @@ impl fmt::Display for Test {
     }
 }
 
-/// A column's name as written in a filter.
+/// A column's name as a filter's text has it.
 struct Name<'a>(&'a str);
 
 impl fmt::Display for Name<'_> {
@@ -458,7 +459,7 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// A value as written in a filter.
+/// A value as a filter's text has it.
 struct Literal<'a>(&'a Value);
 
 impl fmt::Display for Literal<'_> {
@@ -466,7 +467,7 @@ impl fmt::Display for Literal<'_> {
         match self.0 {
             Value::Boolean(value) => value.fmt(f),
             Value::Integer(value) => value.fmt(f),
-            // With a point or an exponent, so that it is read as a float.
+            // The text has a point or an exponent, so that it is read as a float.
             Value::Float(value) => write!(f, "{value:?}"),
             Value::String(text) => fmt_text(f, text),
             Value::Timestamp(micros) => write!(f, "timestamp({micros})"),

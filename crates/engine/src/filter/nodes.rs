@@ -9,7 +9,7 @@ use roaring::RoaringBitmap;
 pub(crate) struct NodeSet(pub(crate) RoaringBitmap);
 
 impl NodeSet {
-    /// The nodes below a number.
+    /// All nodes below a number.
     pub(crate) fn below(nodes: u32) -> Self {
         let mut set = RoaringBitmap::new();
         set.insert_range(0..nodes);
@@ -27,7 +27,7 @@ impl NodeSet {
         self.0.insert(node);
     }
 
-    /// About the bytes in memory.
+    /// The approximate bytes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.0.serialized_size()
     }

@@ -73,8 +73,8 @@ struct Lexer<'a> {
     at: usize,
 }
 
-/// Symbols, the longer ones first. Some are wrong in a filter, and are listed so that an error can
-/// suggest the right one.
+/// Symbols, the longer ones first. Some symbols are not valid in a filter. They are listed so that
+/// an error can suggest the valid one.
 const SYMBOLS: [&str; 19] = [
     "==", "!=", "<=", ">=", "<>", "&&", "||", "=~", "(", ")", "[", "]", ",", "<", ">", "=", "!",
     "-", "+",
@@ -96,7 +96,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next token, and its first byte.
+    /// The next token, and the offset of its first byte.
     fn next(&mut self) -> Result<(usize, Token<'a>), Error> {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start();
@@ -133,8 +133,8 @@ impl<'a> Lexer<'a> {
         &rest[..end]
     }
 
-    /// A number with all characters directly behind it, so that a malformed number is refused as a
-    /// whole.
+    /// A number with all characters that directly follow it, so that a malformed number is refused
+    /// as a whole.
     fn number(&mut self, rest: &'a str) -> &'a str {
         let mut before = ' ';
         let end = rest.char_indices().find(|&(at, char)| {
@@ -194,7 +194,7 @@ impl<'a> Lexer<'a> {
                 Some('u') => {
                     let high = hexadecimal(&mut chars).ok_or_else(|| wrong(self))?;
                     let code = match high {
-                        // The first surrogate of a character that needs more than four digits.
+                        // The first surrogate of a character whose code has more than four digits.
                         0xd800..=0xdbff => {
                             let follows = chars.next().map(|next| next.1) == Some('\\')
                                 && chars.next().map(|next| next.1) == Some('u');
@@ -233,7 +233,7 @@ fn hexadecimal(chars: &mut std::str::CharIndices<'_>) -> Option<u32> {
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
-    /// The next token, and its first byte.
+    /// The next token, and the offset of its first byte.
     token: Token<'a>,
     begin: usize,
     depth: usize,
@@ -510,8 +510,8 @@ impl<'a> Parser<'a> {
             };
         }
         match text.parse::<f64>() {
-            // A number that is too large is infinite. Files of attributes rely on this, since JSON
-            // has no infinity.
+            // A number that is too large becomes infinite. Files of attributes rely on this, since
+            // JSON has no infinity.
             Ok(value) => Ok(value.into()),
             Err(_) => Err(self.unexpected("a number")),
         }

@@ -6,8 +6,8 @@ use stratann_layout::attributes::{ColumnType, MOST_COLUMNS, Row, Value, float_of
 
 use crate::Error;
 
-/// The columns of an index by name, with their types. A column is created with its first value, and
-/// keeps the type of that. A column of floats takes integers.
+/// The columns of an index by name, with their types. The first value of a column creates the
+/// column, and fixes its type. A column of floats accepts integers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
     columns: BTreeMap<String, ColumnType>,
@@ -36,7 +36,7 @@ impl Schema {
         self.columns.is_empty()
     }
 
-    /// Adds a column, if it does not exist.
+    /// Adds a column, unless it exists.
     ///
     /// # Errors
     /// The column exists with another type, or there are too many columns.
@@ -59,8 +59,8 @@ impl Schema {
         Ok(())
     }
 
-    /// Columns that `before` lacks, each with a column of `before` that may have been meant: their
-    /// names differ by one edit.
+    /// The columns that `before` lacks, each with the column of `before` that was probably meant.
+    /// The two names differ by one edit.
     pub(crate) fn misspelt<'a>(
         &'a self,
         before: &'a Schema,
@@ -73,8 +73,8 @@ impl Schema {
         })
     }
 
-    /// Adds the missing columns of another index, without a limit on their number. The result
-    /// serves to check filters, not to take rows.
+    /// Adds the missing columns of another index, without a limit on their number. The result can
+    /// check filters, but must not accept rows.
     pub(crate) fn join(&mut self, other: &Schema) {
         for (name, &kind) in &other.columns {
             self.columns.entry(name.clone()).or_insert(kind);
@@ -86,18 +86,18 @@ impl Schema {
         self.columns.remove(name);
     }
 
-    /// Whether every column of a row is in this schema. Integers of the row become floats where
-    /// their column is of floats.
+    /// Whether every column of a row is in this schema. In a column of floats, integers of the row
+    /// become floats.
     pub(crate) fn knows(&self, row: &mut Row) -> bool {
         self.fit(row);
         let mut values = row.attributes.iter();
         values.all(|(name, value)| self.get(name) == Some(value.column_type()))
     }
 
-    /// Adds the columns of a row.
+    /// Adds the columns that a row has.
     ///
     /// # Errors
-    /// As [`declare`](Schema::declare); an integer that no float equals, in a column of floats.
+    /// As [`declare`](Schema::declare); in a column of floats, an integer that equals no float.
     pub(crate) fn take(&mut self, row: &mut Row) -> Result<(), Error> {
         self.fit(row);
         for (name, value) in &row.attributes {
@@ -127,11 +127,11 @@ impl Schema {
     }
 }
 
-/// The shortest names that are compared: of shorter ones, many differ by one edit.
+/// The shortest names that are compared. Many shorter names differ by only one edit.
 const LEAST_NAME: usize = 3;
 
-/// Whether two names differ by a character that is added, left out or another one, or by two
-/// neighbours that changed places. Numbers that differ are no misspelling.
+/// Whether two names differ by one edit: a character is added, missing or replaced, or two
+/// neighbours are swapped. If all characters that differ are digits, the names count as different.
 fn is_one_edit(one: &str, other: &str) -> bool {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let shorter = one.len().min(other.len());

@@ -110,14 +110,15 @@ fn rows_match_as_the_table_says() {
     ] {
         assert!(matches(text, &none), "{text}");
     }
-    // A row with an integer in a column of floats.
+    // The row has an integer in a column of floats.
     assert!(matches(
         "price == 4 and price in [4.0]",
         &row(&[("price", 4.into())])
     ));
 }
 
-/// Between 2^53 and 2^53 + 2 there is no float. A value in between must not be rounded to one.
+/// Between 2^53 and 2^53 + 2 there is no float. An integer between the two must not be rounded to
+/// one of them.
 #[test]
 fn integers_that_are_no_floats_are_compared_as_they_are() {
     let two_53 = 1_i64 << 53;
@@ -150,7 +151,7 @@ fn integers_that_are_no_floats_are_compared_as_they_are() {
         assert!(found(format!("price between {asked} and {one}")).is_empty());
         assert!(found(format!("price between {next} and {asked}")).is_empty());
     }
-    // Beyond all of them.
+    // These values are greater than all in the column.
     assert_eq!(found(format!("price < {}", i64::MAX)).len(), 4);
     assert!(found(format!("price == {}", i64::MAX)).is_empty());
     let most = row(&[("price", Value::Float(2_f64.powi(63)))]);
@@ -364,7 +365,7 @@ fn what_is_too_large_is_a_plain_error() {
         let deep = format!("{}age == 1{}", open.repeat(100_000), close.repeat(100_000));
         assert!(refused(&deep).contains("are nested deeper than 64"));
     }
-    // A long chain is not deep, and a filter that is too deep does not overflow the stack.
+    // A long chain is not deep, and a filter that is too deep is refused without a stack overflow.
     let mut chain = Filter::column("age").equals(1);
     let mut deep = chain.clone();
     for i in 0..1000 {
@@ -492,7 +493,7 @@ fn any_row() -> impl Strategy<Value = Row> {
     })
 }
 
-/// Whether a row matches by the tree as built, without the checked form.
+/// Whether a row matches, evaluated directly on the parsed tree.
 fn plainly(node: &Node, row: &Row) -> bool {
     let test = match node {
         Node::Constant(matches) => return *matches,

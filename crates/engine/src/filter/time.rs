@@ -3,9 +3,9 @@
 use time::format_description::well_known::Iso8601;
 use time::{Date, OffsetDateTime, PrimitiveDateTime, Time};
 
-/// Microseconds since 1970 UTC of a time in ISO 8601. The text is a date, or a date and a time of
-/// day with a `T` or a blank between them. Without an offset, it is UTC. Digits below a microsecond
-/// are dropped. `None` if the text is no such time.
+/// Converts a time in ISO 8601 to microseconds since 1970 UTC. The text is a date, or a date and a
+/// time of day with a `T` or a blank between them. Without an offset, it is UTC. Digits below a
+/// microsecond are dropped. `None` if the text is not such a time.
 pub(crate) fn timestamp(text: &str) -> Option<i64> {
     let text = match text.split_once(' ') {
         Some((date, time)) => format!("{date}T{time}"),

@@ -1,5 +1,5 @@
-//! Adjacency lists: the growing form of the build, written by several threads, and the compact
-//! final form.
+//! Adjacency lists in two forms: a growing form, which several threads write during the build, and
+//! the compact final form.
 //!
 //! ```text
 //! Slots (during the build)             slots + 1 words a node
@@ -13,12 +13,13 @@
 //!
 //! Readers of [`Slots`] take no lock. They may see a half-replaced list, but every word is always
 //! the id of some node. So they see a list of valid neighbours, which is enough for a search of the
-//! growing graph. Writers take one of a fixed number of locks, chosen by the node.
+//! growing graph. Writers take one of a fixed number of locks, which the node's number selects.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Number of writers' locks: many more than threads, so that two threads rarely meet on one.
+/// The number of writers' locks. It is much larger than the number of threads, so that two threads
+/// rarely need the same lock.
 const LOCKS: usize = 1024;
 
 /// Fixed-size adjacency slots for concurrent building.
@@ -29,7 +30,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Empty lists for `nodes` nodes of up to `slots` neighbours.
+    /// Empty lists for `nodes` nodes, with up to `slots` neighbours each.
     pub(super) fn new(nodes: usize, slots: usize) -> Slots {
         let mut words = Vec::new();
         words.resize_with(nodes * (slots + 1), || AtomicU32::new(0));
@@ -59,17 +60,17 @@ impl Slots {
         nodes as u64 * (slots as u64 + 1) * 4
     }
 
-    /// How many neighbours a node can have.
+    /// The most neighbours that a node can have.
     pub(super) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(super) fn nodes(&self) -> usize {
         self.words.len() / (self.slots + 1)
     }
 
-    /// How many neighbours a node has now.
+    /// The number of neighbours that a node has now.
     pub(super) fn degree(&self, node: u32) -> usize {
         self.list(node)[0].load(Relaxed) as usize
     }
@@ -94,13 +95,14 @@ impl Slots {
         std::hint::black_box(self.list(node)[0].load(Relaxed));
     }
 
-    /// Exclusive right to write the lists of `node` (and of the nodes that share its lock).
+    /// The exclusive right to write the list of `node`, and the lists of the nodes that share its
+    /// lock.
     #[inline]
     pub(super) fn lock(&self, node: u32) -> MutexGuard<'_, ()> {
         self.locks[node as usize % LOCKS].lock()
     }
 
-    /// Replaces a node's list. The caller holds the node's lock.
+    /// Replaces a node's list. The caller must hold the node's lock.
     pub(super) fn replace(&self, node: u32, neighbours: &[u32], _lock: &MutexGuard<'_, ()>) {
         let list = self.list(node);
         for (word, &neighbour) in list[1..].iter().zip(neighbours) {
@@ -109,8 +111,8 @@ impl Slots {
         list[0].store(neighbours.len() as u32, Relaxed);
     }
 
-    /// Appends a neighbour if it is not in the list; `false` when the list is full. The caller
-    /// holds the node's lock.
+    /// Appends a neighbour, unless it is in the list. Returns false if the list is full. The caller
+    /// must hold the node's lock.
     pub(super) fn append(&self, node: u32, neighbour: u32, _lock: &MutexGuard<'_, ()>) -> bool {
         let list = self.list(node);
         let degree = list[0].load(Relaxed) as usize;
@@ -128,7 +130,8 @@ impl Slots {
         true
     }
 
-    /// Closes the gaps between the lists, in place, so that the slots are the peak memory.
+    /// Closes the gaps between the lists. This happens in place, so that memory never exceeds the
+    /// slots.
     pub(super) fn into_graph(mut self) -> Graph {
         let nodes = self.nodes();
         let stride = self.slots + 1;
@@ -138,8 +141,8 @@ impl Slots {
         for node in 0..nodes {
             let degree = *self.words[node * stride].get_mut() as usize;
             for slot in 0..degree {
-                // The target never lies after the source: every list before it freed at least its
-                // degree word.
+                // The target is never after the source, since each earlier list has freed at least
+                // its degree word.
                 let neighbour = *self.words[node * stride + 1 + slot].get_mut();
                 *self.words[end].get_mut() = neighbour;
                 end += 1;

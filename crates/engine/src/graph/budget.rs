@@ -1,12 +1,12 @@
-//! Divides the memory of a capped build: how many parts, how large, and which buffers.
+//! Divides the memory of a build under a cap: the number of parts, their capacity, and the buffers.
 //!
 //! ```text
 //!   free bytes = overhead + tables (a few words a row of the collection)
 //!                + buffers + one part of `capacity` rows
 //! ```
 //!
-//! The memory for building a part is free before and after. At those times the sample, the read
-//! blocks and the file buffers use shares of it.
+//! The memory for building parts is free before and after the parts are built. At those times, the
+//! sample, the read blocks and the file buffers use shares of it.
 
 use super::Parameters;
 use super::adjacency::Slots;
@@ -15,20 +15,21 @@ use super::equal;
 use super::greedy::Search;
 use super::vamana::slots_for;
 
-/// The most parts: each part has two files open while rows are distributed, and processes may have
-/// 1024.
+/// The most parts: each part has two files open while rows are distributed, and a process may have
+/// 1024 open files.
 const MOST_PARTS: usize = 256;
 
-/// Capacity of all parts together, as a multiple of their rows: parts need not be quite equal.
+/// The capacity of all parts together, as a multiple of their rows, so that parts may differ in
+/// size.
 const ROOM: f64 = 1.2;
 
 /// The division of the memory.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
     pub(super) parts: usize,
-    /// Rows of a part, home and guest.
+    /// The most rows of a part, home and guest rows together.
     pub(super) capacity: usize,
-    /// Rows of the sample from which the centres are computed.
+    /// The number of rows in the sample from which the centres are computed.
     pub(super) sample: usize,
     /// Bytes of each of the buffers of a part's two files.
     pub(super) buffer: usize,
@@ -36,13 +37,14 @@ pub(super) struct Plan {
     pub(super) block: usize,
 }
 
-/// The most bytes for each row of the collection: order, its inverse, two part numbers. At the end:
-/// order, its inverse, the parent of each node, and the nodes still to visit.
+/// The most bytes of tables for each row of the collection. At first these are the order, its
+/// inverse and two part numbers. At the end they are the order, its inverse, the parent of each
+/// node, and the nodes still to visit.
 const TABLES: u64 = 4 + 4 + 4 + 4;
 
 impl Plan {
-    /// The plan with the fewest parts that fit, or the least memory that suffices. A resumed build
-    /// keeps its parts and sample size, if they still fit.
+    /// The plan with the fewest parts that fit, or else the least memory that would suffice. A
+    /// resumed build keeps its parts and sample size, if these still fit.
     pub(super) fn new(
         rows: usize,
         point_bytes: usize,
@@ -55,9 +57,9 @@ impl Plan {
         let degree = part_degree(parameters.degree);
         let fixed = OVERHEAD + rows as u64 * TABLES;
         let least_buffers = |parts: usize| 2 * parts as u64 * (4 << 10);
-        // A row while its part is ordered or built: the point, slots, and the order of insertion
-        // with stamps. Later, the hashes that find equal rows take the place of the latter. Rows
-        // that are transformed pass through a small block.
+        // These are the bytes of a row while its part is ordered or built: the point, slots, and
+        // the order of insertion with stamps. Later, the hashes that find equal rows replace order
+        // and stamps. Rows that are transformed pass through a small block.
         let ordering = point_bytes as u64 + 16;
         let stamps = parameters.threads as u64 * Search::bytes(1).saturating_sub(Search::bytes(0));
         let building = point_bytes as u64
@@ -75,8 +77,8 @@ impl Plan {
                 + capacity_of(parts) as u64 * a_row
                 + (256 << 10).max(4 * row_bytes as u64)
         };
-        // Each row is in two parts, so three parts are the fewest that save memory. Tiny parts make
-        // poor graphs.
+        // Each row is in two parts, so three parts are the fewest that save memory. Parts with few
+        // rows give poor graphs.
         let most = MOST_PARTS.min(rows / (4 * degree)).max(3);
         let fits = |&parts: &usize| need(parts) <= free;
         let again = divided.filter(|(parts, _)| (3..=most).contains(parts) && fits(parts));
@@ -92,8 +94,8 @@ impl Plan {
             .min(rows)
             .min((parts * 512).max(20_000))
             .max(parts * 4);
-        // Half of the present memory is enough for a saved sample that was a third of a slightly
-        // larger memory.
+        // The saved sample took a third of the memory then, which was perhaps slightly larger. So
+        // it fits half of the present memory.
         let kept = again.map(|(_, sample)| sample).filter(|&sample| {
             (parts * 4..=rows.max(parts * 4)).contains(&sample)
                 && (sample as u64 <= during_deal / 2 / sampled || sample == parts * 4)
@@ -108,7 +110,7 @@ impl Plan {
     }
 }
 
-/// Degree within a part: two such lists make a list of R, with some overlap.
+/// The degree within a part. Two such lists, with some overlap, make a list of R neighbours.
 pub(super) fn part_degree(degree: usize) -> usize {
     (degree * 2).div_ceil(3)
 }

@@ -1,7 +1,8 @@
-//! Turns a source of vectors into everything that the page writer needs: order, rows, lists, entry.
+//! Builds all that the page writer needs from a source of vectors: order, rows, lists and entry.
 //!
-//! The graph is built in memory if it fits the cap or there is none, and otherwise in parts
-//! (`partition.rs`). Both give the same types, so the caller need not know which one ran.
+//! If there is no memory cap, or the graph fits it, the graph is built in memory, and otherwise in
+//! parts (`partition.rs`). Both builds return the same types, so the caller need not distinguish
+//! them.
 
 use super::adjacency::{Graph, Slots};
 use super::budget;
@@ -29,9 +30,9 @@ use stratann_vector::Metric;
 pub enum Order {
     /// Row numbers are node ids.
     Input,
-    /// Near rows get near ids. The order divides the rows at page boundaries.
+    /// Rows that are near each other get near ids. Groups of rows are divided at page boundaries.
     Locality {
-        /// Nodes of a page, at least 1.
+        /// The number of nodes on a page, at least 1.
         page: usize,
     },
 }
@@ -43,28 +44,28 @@ pub struct Task<'a> {
     pub metric: Metric,
     /// The order of the nodes.
     pub order: Order,
-    /// R, L, alpha, threads, seed.
+    /// R, L, alpha, the number of threads, and the seed.
     pub parameters: &'a Parameters,
     /// The most resident bytes of the whole process; `None` for no limit.
     pub memory: Option<u64>,
     /// An existing folder for scratch files, needed only if the build does not fit `memory`.
     pub scratch: &'a Path,
-    /// A graph of the first rows, which is kept, so that only the other rows search for their
+    /// A known graph of the first rows. It is kept, so that only the other rows search for their
     /// neighbours. A build in parts ignores it.
     pub known: Option<&'a dyn Known>,
     /// The check that rows must pass.
     pub(crate) check: Check,
     /// Savepoints for a build that may be killed. A build from a known graph ignores them.
     pub(crate) savepoints: Option<&'a Savepoints<'a>>,
-    /// Bytes that the caller needs beside the finished graph. The system is asked before the work
-    /// whether it has the memory for both. `None` skips the question, since the rows are few.
+    /// Bytes that the caller needs beside the finished graph. Before the work begins, the build
+    /// asks the system whether it has memory for both. `None` skips this, for few rows.
     pub(crate) afterwards: Option<u64>,
 }
 
 /// A built graph and its data.
 #[derive(Debug)]
 pub struct Constructed {
-    /// For each node (new id) its row in the source (old id); the identity in input order.
+    /// For each node (new id) its row in the source (old id). In input order, both are equal.
     pub order: Vec<u32>,
     /// The rows in the order of the nodes.
     pub rows: Rows,
@@ -79,7 +80,7 @@ pub struct Constructed {
 /// Statistics of a build.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GraphStats {
-    /// Parts that were built one by one; 1 if all was in memory.
+    /// The number of parts that were built one by one; 1 if the whole graph was built in memory.
     pub parts: usize,
     /// Mean number of neighbours.
     pub degree_mean: f64,
@@ -104,7 +105,7 @@ pub(super) enum ListsAt {
     Scratch(ScratchLists),
 }
 
-/// A graph in memory under other ids than the caller's. The caller's ids are rows in input order,
+/// A graph in memory whose ids differ from the caller's. The caller's ids are rows in input order,
 /// or numbers that nodes got after the graph was built.
 #[derive(Debug)]
 pub(super) struct Renamed {
@@ -115,21 +116,21 @@ pub(super) struct Renamed {
     row_of: Vec<u32>,
 }
 
-/// Lists in a scratch file. A record is a degree and `degree` words; the stored degree says how
-/// many of the words count.
+/// Lists in a scratch file. A record is the number of neighbours, then `degree` words. Only that
+/// many of the words are valid.
 #[derive(Debug)]
 pub(super) struct ScratchLists {
     pub(super) file: ScratchFile,
     pub(super) nodes: usize,
     pub(super) degree: usize,
-    /// The record of each node, if records are not in the order of the nodes.
+    /// The position of each node's record, if records are not in the order of the nodes.
     pub(super) places: Option<Vec<u32>>,
-    /// The present number of each node in a record, if nodes were renumbered.
+    /// The present number of each node that records name, if nodes were renumbered.
     pub(super) names: Option<Vec<u32>>,
-    /// Records read ahead, and the first of them.
+    /// Records that were read ahead, and the position of the first of them.
     pub(super) window: Vec<u8>,
     pub(super) window_start: usize,
-    /// Removes the files at the end.
+    /// Removes the files when it is dropped.
     pub(super) _scratch: Scratch,
 }
 
@@ -137,7 +138,7 @@ pub(super) struct ScratchLists {
 const WINDOW: usize = 256 << 10;
 
 impl Constructed {
-    /// Renumbers the nodes: node `i` is from now on the one that was `was[i]`.
+    /// Renumbers the nodes: node `was[i]` gets the number `i`.
     pub(crate) fn renumber(&mut self, was: Vec<u32>) {
         let mut is_now = vec![0; was.len()];
         for (node, &before) in (0..).zip(&was) {
@@ -149,7 +150,7 @@ impl Constructed {
             .collect();
         self.entry = is_now[self.entry as usize];
         match &mut self.rows {
-            // These rows are read by `order`.
+            // Such rows are read through `order`, which is already renumbered.
             Rows::Source => {}
             Rows::Memory(rows) => {
                 let row_bytes = rows.row_bytes();
@@ -181,7 +182,7 @@ impl Constructed {
     }
 }
 
-/// The entries of `table` at `numbers`; without a table, the numbers themselves.
+/// The entries of `table` at `numbers`. If there is no table, the numbers themselves.
 fn renumbered(table: Option<&[u32]>, numbers: &[u32]) -> Vec<u32> {
     match table {
         None => numbers.to_vec(),
@@ -190,11 +191,11 @@ fn renumbered(table: Option<&[u32]>, numbers: &[u32]) -> Vec<u32> {
 }
 
 impl Lists {
-    /// Replaces `out` by the neighbours of a node. In memory any order is cheap; from scratch
-    /// files, nodes should be read in ascending order.
+    /// Replaces `out` by the neighbours of a node. If lists are in memory, any order of nodes is
+    /// cheap. From scratch files, nodes should be read in ascending order.
     ///
     /// # Errors
-    /// [`GraphError::Scratch`] when the scratch file cannot be read.
+    /// [`GraphError::Scratch`] if the scratch file cannot be read.
     pub fn read(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), GraphError> {
         out.clear();
         match &mut self.0 {
@@ -257,7 +258,7 @@ impl Store for ScratchLists {
 
     fn list(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), GraphError> {
         out.clear();
-        // Nodes come in no particular order, so reading ahead would not pay.
+        // Nodes come in no particular order, so reading ahead would be of no use.
         self.read_ahead(node as usize, 1, out)
     }
 
@@ -279,7 +280,7 @@ pub(super) fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
         .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
 }
 
-/// Measures stages.
+/// Measures the time of stages.
 pub(super) struct Clock {
     since: Instant,
     pub(super) seconds: Vec<(&'static str, f64)>,
@@ -303,11 +304,11 @@ impl Clock {
 
 /// Builds the graph of a source of vectors.
 ///
-/// Checks every row on the way in (NaN, infinity, zero rows under cosine).
+/// Every row is checked when it is read (NaN, infinity, zero rows under cosine).
 ///
 /// # Errors
-/// [`GraphError::Memory`] if the cap is too low for any kind of build; bad rows, unreadable files,
-/// interruption.
+/// [`GraphError::Memory`] if the cap is too low for any kind of build; a row that fails its check;
+/// an unreadable file; an interruption.
 pub fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -327,7 +328,7 @@ pub fn construct(
         progress,
     )
     .map_err(|error| match (error, task.memory) {
-        // The inner function counts only bytes beyond the present memory of the process.
+        // The called function counts only bytes beyond the present memory of the process.
         (GraphError::Memory { least, .. }, Some(given)) => GraphError::Memory {
             given,
             least: resident + least,
@@ -359,7 +360,8 @@ pub(super) fn construct_within(
         })?;
         space.round(trial.end());
     }
-    // The free memory differs from run to run, so a resumed build keeps its division into parts.
+    // Free memory differs from run to run, so a resumed build keeps the division into parts of its
+    // first run.
     let divided = task.savepoints.and_then(kept::plan);
     let in_memory = in_memory_bytes(source, task, &space);
     match free {
@@ -393,38 +395,38 @@ fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), Dat
     .map_err(DataError::Memory)
 }
 
-/// One bit of an id marks expanded candidates during a search.
+/// The most rows of a build, since one bit of an id marks expanded candidates during a search.
 const MAX_ROWS: usize = 1 << 31;
 
-/// Rows that the build keeps together if the caller asks for no order.
+/// The number of rows that the build keeps together if the caller requests no order.
 const WORKING_PAGE: usize = 16;
 
 /// Bytes of rows read at once.
 const READ: usize = 4 << 20;
 
-/// Bytes of rows read at once before the memory cap is divided; few, to stay within any cap.
+/// Bytes of rows read at once before the memory cap is divided. They are few, to fit any cap.
 const MEASURE: usize = 1 << 20;
 
-/// Bytes that do not grow with the rows: stacks, the allocator's slack, read buffers.
+/// Bytes of memory that do not grow with the rows: stacks, the allocator's slack, read buffers.
 pub(super) const OVERHEAD: u64 = 6 << 20;
 
-/// Whether memory holds the rows beside the points, in the order of the nodes, until they are
-/// written. If the source has that order or random access, the rows are read from it again.
+/// Whether rows are in memory beside the points, in the order of the nodes, until they are written.
+/// Otherwise, the source has that order or random access, and rows are read from it again.
 fn holds_rows(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> bool {
     let reads_again = task.order == Order::Input || source.has_random_access();
     !space.is_identity() && !reads_again
 }
 
-/// Peak bytes of a build with everything in memory.
+/// The peak memory of a build in memory, in bytes.
 fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> u64 {
     let rows = source.rows() as u64;
     let held = match holds_rows(source, task, space) {
         true => source.row_bytes(),
         false => 0,
     };
-    // The order and its inverse. Then offsets of the lists; at other times the order of insertion,
-    // the hashes that find equal rows, or the parent of each node. Last, the nodes still to visit,
-    // in a vector that grows by doubling.
+    // The bytes of tables for each row: first, the order and its inverse. Second, the offsets of
+    // lists, and at other times the order of insertion, the hashes that find equal rows, or the
+    // parent of each node. Third, the nodes still to visit, in a vector that grows by doubling.
     let tables = 4 + 4 + 8 + 8;
     rows * (held + space.point_bytes() + tables) as u64
         + Slots::bytes(source.rows(), slots_for(task.parameters.degree))
@@ -432,8 +434,8 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         + OVERHEAD
 }
 
-/// Bytes that remain once the graph is built: the order, rows that are held, and lists with their
-/// offsets.
+/// Bytes of memory after the graph is built: the order, rows that stay in memory, and lists with
+/// their offsets.
 fn constructed_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> u64 {
     let held = match space.is_identity() || holds_rows(source, task, space) {
         true => source.row_bytes(),
@@ -445,18 +447,18 @@ fn constructed_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) 
 /// The memory and storage of a build.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
-    /// Peak memory of the whole process with everything in memory, in bytes.
+    /// The peak memory of the whole process for a build in memory, in bytes.
     pub(crate) whole: u64,
     /// The lowest memory cap for a build in parts, in bytes.
     pub(crate) least: u64,
-    /// About how many bytes of scratch files a build in parts takes.
+    /// The approximate bytes of scratch files of a build in parts.
     pub(crate) scratch: u64,
 }
 
-/// Estimates the memory and storage for the graph of a source, by a sample of it.
+/// Estimates the memory and storage for the graph of a source, from a sample of its rows.
 ///
 /// # Errors
-/// A vector that cannot be read.
+/// A vector cannot be read.
 pub(crate) fn needs(
     source: &dyn VectorSource,
     metric: Metric,
@@ -476,7 +478,7 @@ pub(crate) fn needs(
     };
     let mut space = Space::new(metric, source.element(), source.dim());
     if let Some(trial) = space.trial(source, parameters.seed)? {
-        // Only a pass over all rows would be certain.
+        // This is an estimate. Only a pass over all rows would show whether they are rounded.
         space.round(trial.end());
     }
     let resident = resident_bytes();
@@ -493,7 +495,7 @@ pub(crate) fn needs(
         None,
     );
     let least = divided.err().unwrap_or(0).min(whole);
-    // Each row is in two parts, with a list in each.
+    // Each row is in two parts, and has a list in each part.
     let part = point + 4 + 4 * (budget::part_degree(parameters.degree) + 1);
     Ok(Needs {
         whole: resident + whole,
@@ -516,7 +518,7 @@ pub(crate) fn resident_bytes() -> u64 {
     kib.map_or(8 << 20, |kib| kib << 10)
 }
 
-/// Calls `each` with blocks of checked rows and the number of their first row, in order.
+/// Calls `each` with blocks of checked rows, in order, and the number of each block's first row.
 pub(super) fn for_each_block(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -572,9 +574,9 @@ fn construct_in_memory(
     })?;
     clock.lap("read");
 
-    // The build works on rows in locality order even for input order, since neighbours then share
-    // cache lines. On a million rows that saves a third of its time. The lists are returned under
-    // the caller's ids.
+    // The build works on rows in locality order even for input order, since near nodes are then
+    // near each other in memory. On a million rows this saves a third of the build's time. The
+    // lists are returned under the caller's ids.
     let page = match task.order {
         Order::Input => WORKING_PAGE,
         Order::Locality { page } => page,
@@ -651,8 +653,8 @@ fn construct_in_memory(
     })
 }
 
-/// The row of each node, with `page` nodes on a page. It is restored from a savepoint, or computed
-/// and saved.
+/// The row of each node, with `page` nodes on a page. The order is restored from a savepoint, or
+/// computed and saved.
 fn in_locality_order(
     points: &Points<'_>,
     task: &Task<'_>,
@@ -676,7 +678,7 @@ fn in_locality_order(
     order
 }
 
-/// Puts rows into another order, in place: row `order[i]` goes to place `i`.
+/// Puts rows into another order, in place: row `order[i]` moves to place `i`.
 fn permute(rows: &mut [u8], row_bytes: usize, order: &[u32]) {
     if rows.is_empty() {
         return;
@@ -684,8 +686,8 @@ fn permute(rows: &mut [u8], row_bytes: usize, order: &[u32]) {
     let mut held = vec![0; row_bytes];
     let mut done = vec![false; order.len()];
     for start in 0..order.len() {
-        // For each cycle of the permutation: hold its first row, move the others, then place the
-        // held row.
+        // For each cycle of the permutation: save its first row, move the other rows, then write
+        // the saved row.
         if done[start] || order[start] as usize == start {
             continue;
         }

@@ -4,14 +4,16 @@ use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The most rows for the mean: enough to place it well within the spread of the data.
+/// The most rows from which the mean is computed. With so many, the error of the mean is small
+/// beside the spread of the data.
 const SAMPLE: usize = 100_000;
 
-/// The row nearest to the mean of (a sample of) all rows, where searches of the graph start. Ties
-/// go to the lower row, so the result does not depend on `threads`.
+/// The row nearest to the mean of all rows, or of a sample of them. Searches of the graph start
+/// there. Of rows at equal distance, the lower one is taken, so the result does not depend on
+/// `threads`.
 ///
 /// # Panics
-/// If there are no rows: a programming error.
+/// If there are no rows, which is a programming error.
 pub fn medoid(points: &Points<'_>, threads: usize, seed: u64) -> u32 {
     assert!(points.rows() > 0, "no rows, no medoid");
     let mut mean = vec![0.0f64; points.dim()];

@@ -1,9 +1,9 @@
-//! Links between equal rows: each leads to the next one and to the previous one.
+//! Links equal rows to each other: each row leads to the next equal row and to the previous one.
 //!
-//! The prune keeps one of several equal rows for all ([`prune`](super::prune)). If free slots are
-//! filled with the nearest candidates left out, equal rows still lead to each other. They do not if
-//! every list is full of rows at equal distance, such as rows with a single element other than 0. A
-//! search then reaches one of ten equal rows and none of the other nine. The searches of the build
+//! Of several equal rows, the prune keeps one as a neighbour ([`prune`](super::prune)). If free
+//! slots are filled with the nearest pruned candidates, equal rows still lead to each other. But if
+//! every list is full of rows at equal distance, they do not. Rows with a single element other than
+//! 0 are an example. A search may then reach only one of ten equal rows. The searches of the build
 //! fail in the same way, so this pass compares the bytes of the rows.
 //!
 //! ```text
@@ -13,13 +13,13 @@
 //!   a group:    3 ⇄ 8 ⇄ 21 ⇄ 40 ⇄ (3)        two links a row, whatever the size of the group
 //! ```
 //!
-//! A full list gives up another equal row for such a link. If it has none, it gives up the farthest
-//! row that many lists lead to. The pass runs after unreachable nodes were linked (`reach.rs`). So
-//! other rows lead to each equal row, and a search that takes any of these edges finds the whole
-//! ring. Rings alone do not help if all other rows are equally far, so the prune has an order for
-//! ties ([`prune`](super::prune)). The lists of rows without an equal stay unchanged. Rows are
-//! equal if their points in the build's space are: floats rounded to the same bytes count as equal,
-//! as in the prune.
+//! If a list is full, a link of the ring replaces another equal row in the list. If the list has
+//! none, the link replaces the farthest row to which many lists lead. The pass runs after
+//! unreachable nodes were linked (`reach.rs`). So each equal row has edges from other rows, and a
+//! search that follows any of these edges finds the whole ring. If all other rows are equally far,
+//! rings alone do not help, so the prune orders ties as well ([`prune`](super::prune)). The lists
+//! of rows that equal no other row stay unchanged. Rows count as equal if their points in build
+//! space are equal. So floats that are rounded to the same bytes count as equal, as in the prune.
 
 use super::Interrupted;
 use super::adjacency::Slots;
@@ -35,24 +35,24 @@ pub(super) const BYTES_A_ROW: u64 = size_of::<Entry>() as u64 + 1;
 /// the order of nodes.
 type Entry = u64;
 
-/// Rows hashed between two checks for an interruption.
+/// The number of rows that are hashed between two checks for an interruption.
 const BATCH: usize = 1024;
 
-/// A list keeps a row that at most this many lists lead to, since searches would hardly reach it by
-/// fewer.
+/// If at most this many lists lead to a row, all of them keep it, since searches would hardly reach
+/// it by fewer edges.
 const FEW: u8 = 8;
 
 /// The shortest lists that get rings of equal rows. In shorter lists, two links that lead only to
-/// equal rows are too many. With lists of 12 and many equal rows, a search with a list of 50 did
-/// not find a row that was inserted later.
+/// equal rows are too many. For example, with adjacency lists of 12 and many equal rows, a search
+/// with a list size of 50 missed a row that was inserted later.
 const LEAST_RING: usize = 24;
 
-/// Links equal rows. Returns whether any list was changed: then some node may have lost the last
-/// list that led to it. Lists have at most `degree` neighbours, the nearest first, before and
-/// after. Lists shorter than [`LEAST_RING`] stay unchanged.
+/// Links equal rows. Returns whether any list was changed. If so, a node may have lost the last
+/// edge to it. Before and after, lists have at most `degree` neighbours, the nearest first. If
+/// `degree` is below [`LEAST_RING`], nothing is changed.
 ///
 /// # Errors
-/// [`Interrupted`] when `progress` says so.
+/// [`Interrupted`] if `progress` reports an interruption.
 pub(super) fn link(
     points: &Points<'_>,
     slots: &Slots,
@@ -91,7 +91,7 @@ fn close_rings(
             rings.close(run);
             continue;
         }
-        // Now and then, different rows have the same hash.
+        // Different rows may have the same hash.
         run.sort_unstable_by(|a, b| row(a).cmp(row(b)).then(a.cmp(b)));
         for group in run.chunk_by(|a, b| row(a) == row(b)) {
             rings.close(group);
@@ -141,13 +141,14 @@ fn hash(row: &[u8]) -> u64 {
 struct Rings<'a> {
     slots: &'a Slots,
     degree: usize,
-    /// How many lists lead to each node, at most 255. Empty until the first list is changed.
+    /// The number of lists that lead to each node, at most 255. Empty until the first list is
+    /// changed.
     leading: Vec<u8>,
     list: Vec<u32>,
 }
 
 impl Rings<'_> {
-    /// Links the rows of a group, ascending by node, to a ring.
+    /// Links the rows of a group, ascending by node, as a ring.
     fn close(&mut self, group: &[Entry]) {
         let count = group.len();
         if count < 2 {
@@ -162,7 +163,7 @@ impl Rings<'_> {
         }
     }
 
-    /// Adds edges from a node of the group to others of it.
+    /// Adds edges from a node of the group to other nodes of the group.
     fn lead(&mut self, node: u32, ring: &[u32], group: &[Entry]) {
         self.list.clear();
         self.list.extend(self.slots.neighbours(node));
@@ -190,8 +191,8 @@ impl Rings<'_> {
         self.slots.replace(node, &self.list, &lock);
     }
 
-    /// Counts once how many lists lead to each node. Edges of rings are not counted, since they
-    /// only connect equal rows.
+    /// Counts the lists that lead to each node, at the first call. Edges of rings are not counted,
+    /// since they only connect equal rows.
     fn count_leading(&mut self) {
         if !self.leading.is_empty() {
             return;
@@ -249,15 +250,15 @@ mod tests {
 
     #[test]
     fn a_full_list_gives_up_an_equal_row_or_else_the_farthest() {
-        // Of six equal rows the first leads to three others and a far one; the second to far ones
-        // only.
+        // There are six equal rows. The first leads to three other equal rows and to a far one, the
+        // second only to far ones.
         let rows = [7, 7, 7, 7, 7, 7, 9, 10, 11, 12];
         let far = [6, 7, 8, 9];
         let full: &[&[u32]] = &[&[2, 3, 4, 9], &far, &far, &[2, 4, 6, 7], &far, &far];
         let lists = linked(&rows, 4, full);
         assert_eq!(lists[0], [1, 5, 2, 9]);
         assert_eq!(lists[1], [2, 0, 6, 7]);
-        // It has both already.
+        // This list has both links of the ring already.
         assert_eq!(lists[3], full[3]);
     }
 

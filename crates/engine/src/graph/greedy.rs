@@ -1,4 +1,4 @@
-//! Greedy search of the growing graph: finds the nodes to link a new node to.
+//! Greedy search of the growing graph: finds candidates for the neighbours of a new node.
 //!
 //! ```text
 //!            entry                list (sorted, L long)          expanded (for the prune)
@@ -10,7 +10,7 @@
 use super::adjacency::Slots;
 use super::points::Points;
 
-/// A node, and its squared distance from the point of the search or the prune.
+/// A node, and its squared distance from the searched point, or from the node whose list is pruned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) distance: f32,
@@ -18,24 +18,25 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Nearest first; ties by id, so that a build with one thread is reproducible.
+    /// The order of candidates: nearest first, ties by id. So a build with one thread is
+    /// reproducible.
     #[inline]
     pub(super) fn order(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
         a.distance.total_cmp(&b.distance).then(a.id.cmp(&b.id))
     }
 }
 
-/// Top bit of an id in the candidate list: this candidate was expanded.
+/// The top bit of an id in the candidate list. It is set if the candidate was expanded.
 const EXPANDED: u32 = 1 << 31;
 
-/// The most candidates for which memory is reserved from the start.
+/// The most candidates for which memory is reserved at the start.
 const RESERVED: usize = 1 << 12;
 
-/// The nearest nodes seen so far, sorted, at most `capacity`.
+/// The nearest nodes seen so far, sorted. The list has at most `capacity` nodes.
 pub(super) struct CandidateList {
     items: Vec<Candidate>,
     capacity: usize,
-    /// All candidates before it are expanded.
+    /// All candidates before this position are expanded.
     cursor: usize,
 }
 
@@ -50,7 +51,7 @@ impl CandidateList {
 
     fn clear(&mut self, capacity: usize) {
         self.items.clear();
-        // A longer list grows as candidates are found.
+        // If `capacity` is larger, the list grows as candidates are found.
         self.items.reserve(capacity.min(RESERVED) + 1);
         self.capacity = capacity;
         self.cursor = 0;
@@ -73,7 +74,7 @@ impl CandidateList {
         self.cursor = self.cursor.min(at);
     }
 
-    /// The nearest candidate not yet expanded; marks it as expanded.
+    /// Returns the nearest candidate that is not expanded yet, and marks it as expanded.
     #[inline]
     fn next(&mut self) -> Option<Candidate> {
         while let Some(item) = self.items.get_mut(self.cursor) {
@@ -87,7 +88,7 @@ impl CandidateList {
         None
     }
 
-    /// The nearest candidate not yet expanded, without marking it.
+    /// The nearest candidate that is not expanded yet. It is not marked.
     #[inline]
     fn peek(&self) -> Option<u32> {
         self.items[self.cursor.min(self.items.len())..]
@@ -97,8 +98,8 @@ impl CandidateList {
     }
 }
 
-/// The nodes that a search has seen: a stamp for each node, so that the next search starts without
-/// clearing.
+/// The nodes that a search has seen. Each node has a stamp, so that a new search need not clear the
+/// table.
 pub(super) struct Seen {
     stamps: Vec<u8>,
     stamp: u8,
@@ -136,7 +137,7 @@ pub(super) struct Search {
     seen: Seen,
     fresh: Vec<u32>,
     distances: Vec<f32>,
-    /// Nodes expanded by the last search, in that order.
+    /// The nodes that the last search expanded, in the order of expansion.
     pub(super) expanded: Vec<Candidate>,
 }
 
@@ -157,8 +158,9 @@ impl Search {
         nodes as u64 + (64 << 10)
     }
 
-    /// Searches for `query` from `entry` with a list of `length`. Leaves the expanded nodes in
-    /// [`expanded`](Search::expanded) and the nearest found in [`nearest`](Search::nearest).
+    /// Searches for `query` from `entry` with the list size `length`. Afterwards,
+    /// [`expanded`](Search::expanded) has the expanded nodes, and [`nearest`](Search::nearest)
+    /// returns the nearest nodes that were found.
     pub(super) fn run(
         &mut self,
         points: &Points<'_>,
@@ -176,8 +178,8 @@ impl Search {
         self.list.insert(self.distances[0], entry);
         while let Some(next) = self.list.next() {
             self.expanded.push(next);
-            // Whether a neighbour was seen is unpredictable, so there is no branch to mispredict.
-            // Every neighbour is stored, and the count advances only past unseen ones.
+            // Whether a neighbour was seen is unpredictable, so there is no branch on it. Every
+            // neighbour is stored, and the count advances only after unseen ones.
             let mut count = 0;
             self.fresh.resize(slots.slots(), 0);
             let (fresh, stamps, stamp) = (

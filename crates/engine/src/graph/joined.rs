@@ -1,9 +1,9 @@
-//! Merges the lists that a node has after a build in parts: one from each of its parts, and edges
-//! that connect the parts.
+//! Merges the lists that a node has after a build in parts: one list from each of its parts, and
+//! edges that connect the parts.
 
 use super::construct::words;
 
-/// The tree of edges between the entry nodes of parts: each node has this many children.
+/// The number of children of each node, in the tree of edges between the entry nodes of parts.
 const BRANCHES: usize = 8;
 
 /// The neighbours in a record of `lists-p`.
@@ -13,8 +13,8 @@ pub(super) fn list(record: &[u8]) -> Vec<u32> {
     words.take(degree).collect()
 }
 
-/// Edges that a node has whatever its lists say: from the entry to the first part's entry node, and
-/// from each such node to its children in a tree.
+/// The edges that a node always has in addition to its lists. They lead from the entry to the first
+/// part's entry node, and from the entry node of each part to its children in a tree.
 pub(super) fn fixed_edges(node: u32, entry: u32, starts: &[u32]) -> Vec<u32> {
     let mut fixed = Vec::new();
     if node == entry {
@@ -27,7 +27,7 @@ pub(super) fn fixed_edges(node: u32, entry: u32, starts: &[u32]) -> Vec<u32> {
     {
         fixed.extend(starts.iter().skip(at * BRANCHES + 1).take(BRANCHES));
     }
-    // One node can be the entry node of two parts.
+    // A node may be the entry node of two parts.
     fixed.sort_unstable();
     fixed.dedup();
     fixed.retain(|&to| to != node);

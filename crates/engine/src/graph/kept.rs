@@ -9,9 +9,9 @@
 //!
 //! Lists are saved between two batches of a pass, when no thread works on them. The rest of the
 //! build depends only on these lists, on the number of nodes done, and on the order, which follows
-//! from the seed. In a build under a memory cap, each part has lists of its own, by places in the
-//! part. Its plan is saved because it follows from the memory that was free. The distribution of
-//! rows to parts and the order are computed again.
+//! from the seed. In a build under a memory cap, each part has lists of its own, and numbers nodes
+//! by their places in the part. The plan of such a build is saved too, because it depends on the
+//! memory that was free. The distribution of rows to parts and the order are computed again.
 
 use super::adjacency::Slots;
 use crate::progress::Progress;
@@ -23,20 +23,20 @@ const DONE: u32 = 2;
 /// The progress of a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reached {
-    /// The current pass, from 0.
+    /// The number of the current pass, from 0.
     pub(super) pass: u32,
-    /// Nodes done in this pass.
+    /// The number of nodes that are done in this pass.
     pub(super) nodes: usize,
 }
 
 impl Reached {
-    /// All is done.
+    /// All passes are done.
     pub(super) const END: Reached = Reached {
         pass: DONE,
         nodes: 0,
     };
 
-    /// The nodes done in a pass; `None` if the pass is over.
+    /// The number of nodes that are done in a pass; `None` if the pass is over.
     pub(super) fn within(self, pass: u32) -> Option<usize> {
         match self.pass.cmp(&pass) {
             std::cmp::Ordering::Less => Some(0),
@@ -46,15 +46,15 @@ impl Reached {
     }
 }
 
-/// Where the lists of a graph are saved during its build.
+/// The savepoint of a graph's lists during its build.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptLists<'a> {
     pub(super) savepoints: &'a Savepoints<'a>,
-    /// The hash of the inputs from which node numbers, and so lists, follow.
+    /// The hash of the inputs that determine node numbers and lists.
     pub(super) input: Hash,
     /// The most neighbours in a finished list.
     pub(super) degree: usize,
-    /// The part, from 1; 0 if there are no parts.
+    /// The number of the part, from 1; 0 if there are no parts.
     pub(super) part: u32,
 }
 
@@ -64,7 +64,7 @@ impl KeptLists<'_> {
         self.savepoints.is_due()
     }
 
-    /// Saves the lists. No other thread may write to them meanwhile.
+    /// Saves the lists. No other thread may write to the lists meanwhile.
     pub(super) fn keep(&self, slots: &Slots, reached: Reached, progress: &dyn Progress) {
         let nodes = slots.nodes() as u32;
         let degrees = (0..nodes).map(|node| 1 + slots.degree(node) as u64);
@@ -84,8 +84,8 @@ impl KeptLists<'_> {
             });
     }
 
-    /// Fills the empty lists from a savepoint and returns their progress. If there is no usable
-    /// one, they stay empty.
+    /// Fills the empty lists from a savepoint, and returns their progress. If there is no usable
+    /// savepoint, the lists stay empty.
     pub(super) fn take_up(&self, slots: &Slots) -> Reached {
         let place = (What::Lists, self.part);
         let read = |content: &mut Content| fill(slots, self.degree, content);
@@ -100,8 +100,8 @@ impl KeptLists<'_> {
     }
 }
 
-/// Fills lists from a savepoint; finished lists have at most `when_done` neighbours each. If the
-/// savepoint turns out to be damaged, some lists may be filled already.
+/// Fills lists from a savepoint. Finished lists must have at most `when_done` neighbours each. If
+/// the savepoint is damaged, some lists may be filled before the error.
 fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reached, Unfit> {
     let (pass, done, nodes) = (content.word()?, content.word()?, content.word()?);
     if nodes as usize != slots.nodes() {
@@ -117,7 +117,7 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
     if !possible {
         return Err(content.wrong(format_args!("{done} of {nodes} nodes done in pass {pass}")));
     }
-    // Finished lists are written unchanged to pages, which hold no longer list and no neighbour
+    // Finished lists are written unchanged to pages, which cannot have longer lists, or a neighbour
     // twice.
     let most = if pass == DONE {
         when_done
@@ -204,14 +204,14 @@ pub(super) fn keep_order(
     });
 }
 
-/// The parts and the sample size of a build in parts.
+/// The saved number of parts and sample size of a build in parts.
 pub(super) fn plan(savepoints: &Savepoints<'_>) -> Option<(usize, usize)> {
     savepoints.read((What::Plan, 0), &savepoints.input(&[]), |content| {
         Ok((content.word()? as usize, content.word()? as usize))
     })
 }
 
-/// Saves how a build is divided into parts.
+/// Saves the number of parts and the sample size of a build in parts.
 pub(super) fn keep_plan(
     savepoints: &Savepoints<'_>,
     (parts, sample): (usize, usize),

@@ -13,16 +13,17 @@
 //!                         search for itself ──> nearest, but apart ──> its list, and back edges
 //! ```
 //!
-//! At the end `equal.rs` links equal rows, since the prune keeps one of them for all. Then
-//! `reach.rs` links the nodes that no list leads to.
+//! At the end `equal.rs` links equal rows, since the prune keeps only one of several equal
+//! neighbours. Then `reach.rs` links the nodes to which no list leads.
 //!
 //! `rounding.rs` rounds floats to a byte each during the build, if that preserves near neighbours.
-//! `rows.rs` gives the rows in the order of the nodes, from memory, a scratch file or the source.
-//! `kept.rs` saves and restores a partial graph for a build that is killed. `shuffle.rs` decides
-//! which nodes share a page, once there is a graph.
+//! `rows.rs` returns the rows in the order of the nodes, from memory, a scratch file or the source.
+//! `kept.rs` saves a partial graph, and restores it if the build was killed. `shuffle.rs` decides
+//! which nodes share a page, after the graph is built.
 //!
-//! [`construct()`] does the whole work. The pieces are public for callers with rows in memory, such
-//! as the navigation graph over a sample: [`Points`], [`locality_order`], [`medoid`], [`build`].
+//! [`construct()`] does the whole work. Its parts are public for callers with rows in memory, such
+//! as the build of the navigation graph over a sample: [`Points`], [`locality_order`], [`medoid`],
+//! [`build`].
 
 mod adjacency;
 mod budget;
@@ -66,13 +67,14 @@ use std::path::PathBuf;
 pub struct Parameters {
     /// R: the most neighbours of a node, 1 or more.
     pub degree: usize,
-    /// L: length of the candidate list while a node searches for its neighbours; 1 or more.
+    /// L: the list size while a node searches for its neighbours, 1 or more.
     pub build_list: usize,
-    /// Margin of the prune on squared distances, at least 1; a larger one keeps more long edges.
+    /// The margin of the prune on squared distances, at least 1. A larger margin keeps more long
+    /// edges.
     pub alpha: f32,
-    /// Worker threads; 1 or more.
+    /// The number of worker threads, 1 or more.
     pub threads: usize,
-    /// With one thread, the same seed gives the same graph.
+    /// The seed of all random choices. With one thread, the same seed gives the same graph.
     pub seed: u64,
 }
 
@@ -101,17 +103,17 @@ impl From<Interrupted> for GraphError {
 
 /// A graph of the first rows of a source, which a build extends.
 pub trait Known: Sync + std::fmt::Debug {
-    /// The number of rows with lists. These are the first rows.
+    /// The number of rows that have lists. These are the first rows.
     fn rows(&self) -> usize;
-    /// Calls `each` with each of these rows and its neighbours, which are rows as well. If there
-    /// are more neighbours than a list holds, the last ones are left out.
+    /// Calls `each` with each row that has a list, and with its neighbours, which are rows as well.
+    /// If there are more neighbours than a list may have, the caller drops the last ones.
     ///
     /// # Errors
     /// The lists cannot be read.
     fn each(&self, each: &mut dyn FnMut(u32, &[u32])) -> Result<(), GraphError>;
 }
 
-/// Why no graph was built.
+/// The error of a graph that could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
@@ -128,7 +130,7 @@ pub enum GraphError {
         /// The lowest cap that suffices, in bytes.
         least: u64,
     },
-    /// More rows than ids.
+    /// The source has more rows than there are ids.
     #[error("{rows} vectors are too many; one index holds up to {most}")]
     Rows {
         /// Rows of the source.

@@ -1,4 +1,4 @@
-//! Locality order: assigns node ids to rows, so that nodes on one page are near each other.
+//! Locality order: assigns node ids to rows, so that the nodes on a page are near each other.
 //!
 //! ```text
 //!   rows            [ . . . . . . . . . . . . . . . . . . . . ]   balanced 2-means: project on
@@ -8,32 +8,32 @@
 //!   pages           [ . . . ][ . . . ]    [ . . . ]  [ . . . ]    final position = new node id
 //! ```
 //!
-//! At the end, neighbouring pages exchange rows if that makes both tighter.
+//! At the end, neighbouring pages exchange rows if this makes both pages more compact.
 //!
-//! The two halves can be laid out in either order. The one taken puts each half beside its nearer
-//! outer neighbour. So consecutive pages are near each other too, and the ids of neighbours differ
-//! little.
+//! The two halves could follow each other in either order. The chosen order puts each half beside
+//! the outer neighbour that is nearer to it. So consecutive pages are near each other too, and the
+//! ids of neighbours differ little.
 
 use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The most rows of a segment from which the direction of a cut is found. Smaller segments are
-/// copied as f32 once, and divided down to pages from there.
+/// The most rows of a segment from which the direction of a cut is found. A segment with fewer rows
+/// is copied as f32 once, and the copy is divided down to pages.
 const SAMPLE: usize = 1024;
 
 /// Rounds of balanced 2-means for each cut.
 const ROUNDS: usize = 6;
 
 /// The locality order of all points: a permutation from position (new id) to row. `page` is the
-/// number of nodes on a page; cuts fall between pages. The result does not depend on `threads`.
+/// number of nodes on a page. Cuts are between pages. The result does not depend on `threads`.
 pub fn locality_order(points: &Points<'_>, page: usize, threads: usize, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..points.rows() as u32).collect();
     order_rows(points, &mut order, 0, page.max(1), threads.max(1), seed);
     order
 }
 
-/// Puts the given rows into locality order; the first of them will be node `offset`.
+/// Puts the given rows into locality order. The first row in that order will be node `offset`.
 pub(super) fn order_rows(
     points: &Points<'_>,
     rows: &mut [u32],
@@ -46,9 +46,9 @@ pub(super) fn order_rows(
     cutter.large(rows, offset, threads, &Outer::default());
 }
 
-/// Finds `parts` centres for the rows in `floats`, by bisection as for the locality order. Each
-/// stands for about as many rows, and consecutive centres are near each other. The result has `dim`
-/// numbers for each centre.
+/// Finds `parts` centres for the rows in `floats`, by the same bisection as for the locality order.
+/// All centres are for about equally many rows, and consecutive centres are near each other. The
+/// result has `dim` numbers for each centre.
 pub(super) fn centres(floats: &[f32], dim: usize, parts: usize, seed: u64) -> Vec<f32> {
     let mut rows: Vec<u32> = (0..(floats.len() / dim) as u32).collect();
     let mut centres = Vec::with_capacity(parts * dim);
@@ -77,7 +77,7 @@ fn halve(
 ) {
     if parts <= 1 || rows.len() < 2 {
         let keyed: Vec<(f32, u32)> = rows.iter().map(|&at| (0.0, at)).collect();
-        // With fewer rows than parts, the centre appears several times.
+        // If there are fewer rows than parts, the same centre is used several times.
         for _ in 0..parts {
             centres.extend(mean(floats, dim, &keyed));
         }
@@ -109,7 +109,7 @@ fn halve(
     );
 }
 
-/// Means of the segments that end up before and after the current one.
+/// The means of the segments before and after the current one in the final order.
 #[derive(Clone, Default)]
 struct Outer {
     before: Option<Vec<f32>>,
@@ -123,9 +123,9 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// How many rows go to the first half of a segment that starts at node `offset`: as near to a
-    /// half as possible, with the cut between two pages. `None` if the segment lies within one
-    /// page.
+    /// The number of rows in the first half of a segment that starts at node `offset`. It is as
+    /// near to a half as possible, with the cut between two pages. `None` if the segment is within
+    /// one page.
     fn middle(&self, offset: usize, rows: usize) -> Option<usize> {
         let half = offset + rows.div_ceil(2);
         let below = half / self.page * self.page;
@@ -143,7 +143,8 @@ impl Cutter<'_> {
         (cut > offset && cut < offset + rows).then(|| cut - offset)
     }
 
-    /// Segments of more than [`SAMPLE`] rows: the cut is found on a sample, then applied to all.
+    /// Divides a segment of more than [`SAMPLE`] rows. The cut is found on a sample, then applied
+    /// to all rows.
     fn large(&self, rows: &mut [u32], offset: usize, threads: usize, outer: &Outer) {
         if rows.len() <= SAMPLE.max(self.page) {
             return self.small(rows, offset, outer);
@@ -221,10 +222,10 @@ impl Cutter<'_> {
         rows.copy_from_slice(&ordered);
     }
 
-    /// Exchanges rows between consecutive pages, if that brings both nearer to their pages' means.
-    /// The balanced cuts alone leave rows on the wrong side of a boundary.
+    /// Exchanges rows between consecutive pages, if this brings both rows nearer to the means of
+    /// their pages. The balanced cuts alone leave rows on the wrong side of a boundary.
     fn exchange(&self, floats: &[f32], local: &mut [u32], offset: usize) {
-        // Whole pages only.
+        // Only whole pages take part.
         let start = offset.next_multiple_of(self.page) - offset;
         let window = self.page * WINDOW;
         let mut at = start;
@@ -267,11 +268,12 @@ impl Cutter<'_> {
     }
 }
 
-/// Pages among which rows are exchanged. On photo-sift-100k the exchanges save 2 % of whole-page
-/// reads. Among 100 pages they save half a percent more, and the order takes twice as long.
+/// The number of pages among which rows are exchanged. On photo-sift-100k, the exchanges save 2 %
+/// of the reads of whole-page search. Among 100 pages they save half a percent more, but the order
+/// takes twice as long.
 const WINDOW: usize = 16;
 
-/// Rounds of exchanges; few rows move in the last.
+/// The number of rounds of exchanges. In the last round few rows move.
 const EXCHANGES: usize = 3;
 
 /// Exchanges rows between the pages of one window.
@@ -281,7 +283,8 @@ fn exchange_within(floats: &[f32], dim: usize, rows: &mut [u32], page: usize) {
         let keyed: Vec<(f32, u32)> = rows.iter().map(|&at| (0.0, at)).collect();
         mean(floats, dim, &keyed)
     };
-    // table[place * pages + p]: squared distance of the row at a place from the mean of page p.
+    // table[place * pages + p] is the squared distance of the row at `place` from the mean of page
+    // p.
     let mut table = vec![0.0f32; rows.len() * pages];
     let column = |table: &mut [f32], rows: &[u32], which: usize| {
         let mean = mean_of(&rows[which * page..(which + 1) * page]);
@@ -305,8 +308,8 @@ fn exchange_within(floats: &[f32], dim: usize, rows: &mut [u32], page: usize) {
                     best = (gain, b);
                 }
             }
-            // The means change with the exchange, which can only add to the gain; tiny gains are
-            // rounding.
+            // The means change with the exchange, which can only add to the gain. Tiny gains may be
+            // rounding errors.
             if best.0 > 1e-4 * table[a * pages + from] {
                 let b = best.1;
                 rows.swap(a, b);
@@ -338,9 +341,10 @@ struct Cut {
 }
 
 impl Cut {
-    /// Balanced 2-means on the given rows: `middle` of them go to the first half.
+    /// Finds a cut by balanced 2-means on the given rows. `middle` of them go to the first half.
     fn find(floats: &[f32], dim: usize, rows: &[u32], middle: usize, random: &mut Random) -> Cut {
-        // Two rows far apart: the farthest from a random row, then the farthest from that row.
+        // The means start at two rows that are far apart: the farthest from a random row, then the
+        // farthest from that one.
         let start = rows[random.below(rows.len())];
         let first = farthest(floats, dim, rows, start);
         let second = farthest(floats, dim, rows, first);
@@ -384,7 +388,7 @@ impl Cut {
         dot(row, &self.line)
     }
 
-    /// The same cut, with its halves in the order that suits the outer neighbours.
+    /// The same cut, with its halves in the order that puts each beside its nearer outer neighbour.
     fn oriented(mut self, outer: &Outer) -> Cut {
         let cost = |first: &[f32], second: &[f32]| {
             outer
@@ -403,7 +407,7 @@ impl Cut {
         self
     }
 
-    /// The outer neighbours of either half.
+    /// The outer neighbours of each half.
     fn split(self, outer: &Outer) -> (Outer, Outer) {
         (
             Outer {
@@ -442,7 +446,8 @@ fn mean(floats: &[f32], dim: usize, keyed: &[(f32, u32)]) -> Vec<f32> {
     sums
 }
 
-/// Sixteen sums side by side, which the compiler turns into vector instructions.
+/// The function computes sixteen sums side by side, which the compiler turns into vector
+/// instructions.
 #[inline]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; 16];

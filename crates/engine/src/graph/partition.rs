@@ -1,4 +1,5 @@
-//! The build under a memory cap: the collection in overlapping parts, one part in memory at a time.
+//! The build under a memory cap. It divides the collection into overlapping parts, and has one part
+//! in memory at a time.
 //!
 //! ```text
 //!   sample ──> k centres (balanced bisection, so parts that follow each other are near each other)
@@ -13,9 +14,9 @@
 //!   for each part:   lists-p and visits-p, interleaved and cut to R ──> graph
 //! ```
 //!
-//! A node id is `first node of its home part + place in the part`. Rows that lie between two parts
-//! are in both, so their merged lists connect the parts. In case two parts share no row, the entry
-//! nodes of the parts form a tree of fixed edges under the entry.
+//! A node id is `first node of its home part + place in the part`. Each row is in two parts, so the
+//! merged lists connect the parts. Two parts may still share no row. So the entry nodes of the
+//! parts also form a tree of fixed edges below the entry.
 //!
 //! | file | record |
 //! |---|---|
@@ -44,11 +45,11 @@ use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 use stratann_vector::{Element, Kernel, Metric};
 
-/// Marks "no part" in tables of parts.
+/// Marks that there is no part, in tables of parts.
 const NOWHERE: u16 = u16::MAX;
 
-/// Builds the graph in `free` bytes beyond the present memory of the process. If it resumes a
-/// build, `divided` has that build's parts and sample size, and it uses the same.
+/// Builds the graph in `free` bytes beyond the present memory of the process. In a resumed build,
+/// `divided` has the parts and the sample size of the first run, which are used again.
 pub(super) fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -131,7 +132,7 @@ pub(super) fn construct(
     };
     let mut entry = entry_node;
     if task.order == Order::Input {
-        // The lists hold rows; the list at place i belongs to row order[i].
+        // The lists name rows. The list at place i belongs to row order[i].
         entry = order[entry_node as usize];
         starts
             .iter_mut()
@@ -158,7 +159,7 @@ pub(super) fn construct(
     })
 }
 
-/// The rows in the order of the nodes, as `lay_out` has written them.
+/// The rows in the order of the nodes, which `lay_out` has written.
 fn spooled_rows(source: &dyn VectorSource, scratch: &Scratch) -> Result<Rows, GraphError> {
     Ok(Rows::Scratch(ScratchRows {
         file: scratch.open("rows")?,
@@ -183,7 +184,7 @@ struct Dealt {
     /// For each row its home part and the part where it is a guest.
     home: Vec<u16>,
     guest: Vec<u16>,
-    /// First node of each part, then the end of the last.
+    /// The first node of each part, followed by the end of the last part.
     first: Vec<usize>,
     nearest_to_mean: u32,
 }
@@ -198,7 +199,7 @@ impl Dealt {
     }
 }
 
-/// The centres of the parts and the mean of a sample, as points.
+/// The centres of the parts, and the mean, of a sample of rows. All are points of build space.
 fn centres_of_sample(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -296,7 +297,8 @@ fn deal(
                 }
                 part
             };
-            // All parts together have more capacity than there are rows, so there is always a home.
+            // All parts together have more capacity than there are rows, so each row gets a home
+            // part.
             let Some(at_home) = nearest(usize::MAX) else {
                 continue;
             };
@@ -333,9 +335,9 @@ struct Work<'a> {
     plan: &'a Plan,
     scratch: &'a Scratch,
     dealt: Dealt,
-    /// For each node its row.
+    /// The row of each node.
     order: Vec<u32>,
-    /// The points of one part; the buffer is reused for the next part.
+    /// The points of one part. The buffer is reused for the next part.
     points: Vec<u8>,
 }
 
@@ -356,8 +358,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Assigns a place to every node: part after part. Within a part, its home rows are in locality
-    /// order (`page` > 0) or in input order. Writes the rows in that order.
+    /// Assigns a node to every row, part after part. Within a part, its home rows are in locality
+    /// order (`page` > 0) or in input order. Writes the rows in the order of the nodes.
     fn lay_out(&mut self, page: usize, progress: &dyn Progress) -> Result<(), GraphError> {
         let _stage = Stage::begin(progress, "locality order", self.source.rows() as u64);
         self.points
@@ -381,7 +383,7 @@ impl Work<'_> {
             let file = self.scratch.open(&name)?;
             for (place, &at) in local.iter().enumerate() {
                 self.order[first + place] = rows[at as usize];
-                // If points are the rows themselves, they are in memory already.
+                // If points equal the rows, the rows are in memory already.
                 if page > 0 && self.space.is_identity() {
                     let start = at as usize * row_bytes;
                     out.write(&self.points[start..start + row_bytes])?;
@@ -536,8 +538,8 @@ impl Work<'_> {
         Ok((edges, degree_max))
     }
 
-    /// The lists that other parts have for the nodes of this part: records as in `lists-p`, by
-    /// place in the part.
+    /// The lists that other parts have for the nodes of this part. They are records as in
+    /// `lists-p`, by the place of the node in the part.
     fn visits(
         &self,
         part: usize,

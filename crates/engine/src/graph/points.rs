@@ -1,4 +1,4 @@
-//! Rows in memory for the build: dense bytes and one squared-Euclidean kernel.
+//! The points of a build in memory: dense bytes, and a kernel for squared Euclidean distance.
 
 use stratann_vector::{Element, Kernel, Metric};
 
@@ -18,17 +18,16 @@ pub struct Points<'a> {
 }
 
 impl<'a> Points<'a> {
-    /// Rows of `dim` elements each, concatenated. The length of `bytes` must be a multiple of a
-    /// row's.
+    /// Rows of `dim` elements each, concatenated. The length of `bytes` must be a multiple of the
+    /// length of a row.
     ///
     /// # Panics
-    /// If `dim` is 0 or `bytes` does not hold whole rows: both are programming errors of the
-    /// caller.
+    /// If `dim` is 0 or `bytes` is not whole rows. Both are programming errors of the caller.
     pub fn new(bytes: &'a [u8], element: Element, dim: usize) -> Points<'a> {
         Points::measured_by(Kernel::new(Metric::L2, element, dim), bytes)
     }
 
-    /// Rows as in [`new`](Points::new), whose squared Euclidean distances `kernel` measures.
+    /// Rows as in [`new`](Points::new). `kernel` measures their squared Euclidean distances.
     pub(super) fn measured_by(kernel: Kernel, bytes: &'a [u8]) -> Points<'a> {
         let stride = kernel.row_bytes();
         assert!(
@@ -46,12 +45,12 @@ impl<'a> Points<'a> {
         }
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Elements of a row.
+    /// The number of elements of a row.
     pub fn dim(&self) -> usize {
         self.dim
     }
@@ -69,14 +68,14 @@ impl<'a> Points<'a> {
         self.kernel.distance(self.row(a), self.row(b))
     }
 
-    /// Squared Euclidean distances from `query` (one row's bytes) to the rows `ids`; `out` is as
-    /// long as `ids`.
+    /// Squared Euclidean distances from `query` (one row's bytes) to the rows `ids`; `out` must be
+    /// as long as `ids`.
     #[inline]
     pub fn distances(&self, query: &[u8], ids: &[u32], out: &mut [f32]) {
         self.kernel.distances(query, self.bytes, ids, out);
     }
 
-    /// One row as f32; `out` holds [`dim`](Points::dim) numbers.
+    /// Converts one row to f32. `out` must have space for [`dim`](Points::dim) numbers.
     #[inline]
     pub(super) fn floats(&self, id: u32, out: &mut [f32]) {
         stratann_vector::to_f32(self.element, self.row(id), out);

@@ -9,21 +9,22 @@
 //! ```
 //!
 //! The distances are *squared* Euclidean, and alpha applies to them directly, as in DiskANN: alpha
-//! = 1.2 is a margin of 1.095 on true distances. Candidates are tried nearest first, at alpha = 1,
-//! and then, while slots are free, at the full alpha. So if the degree is the limit, the most
-//! diverse edges get in first.
+//! = 1.2 is a margin of 1.095 on true distances. Candidates are tried nearest first, in a first
+//! round at alpha = 1. While slots are free, a second round tries them at the full alpha. So if the
+//! degree is the limit, the most diverse edges are chosen first.
 //!
-//! Ties are broken by node number, with one exception. If all candidates are equally far and more
-//! than fit a list, each node uses an order of its own. Rows with a single element other than 0 are
-//! an example. By number, all lists would lead to the same few rows. Of 5,000 such rows, ten of
-//! each kind, a list of 400 would then find .87 of equal rows (preset `stratann`). With both this
-//! order and rings ([`equal`](super::equal)) it finds all.
+//! Ties are broken by node number, with one exception. If all candidates are equally far, and there
+//! are more than a list can have, each node uses an order of its own. Rows with a single element
+//! other than 0 are an example. In the order of numbers, all lists would lead to the same few rows.
+//! In a test with 5,000 such rows, ten of each kind, a search with a list size of 400 then found
+//! .87 of the equal rows (preset `stratann`). With this order and with rings
+//! ([`equal`](super::equal)), it found all.
 
 use super::greedy::Candidate;
 use super::points::Points;
 
-/// How many chosen neighbours a candidate is compared with at once: the first few already reject
-/// most candidates.
+/// The number of chosen neighbours with which a candidate is compared at once. The first few
+/// already reject most candidates.
 const CHUNK: usize = 8;
 
 /// The parameters of a prune.
@@ -31,23 +32,23 @@ const CHUNK: usize = 8;
 pub(crate) struct Rule {
     /// The most neighbours.
     pub(crate) degree: usize,
-    /// Margin on squared distances, at least 1.
+    /// The margin on squared distances, at least 1.
     pub(crate) alpha: f32,
     /// Whether to fill free slots with the nearest candidates that were left out. (A round at a
-    /// larger margin before that took CPU time without a gain on a million rows.)
+    /// larger margin before this took CPU time without a gain on a million rows.)
     pub(crate) saturate: bool,
 }
 
 /// One thread's buffers for pruning.
 pub(crate) struct Pruner {
-    /// The candidates. The caller fills the pool; [`prune`](Pruner::prune) sorts it and removes
+    /// The candidates. The caller fills the pool. [`prune`](Pruner::prune) sorts it and removes
     /// duplicates.
     pub(crate) pool: Vec<Candidate>,
-    /// How many of the chosen neighbours are diverse; they come first.
+    /// The number of chosen neighbours that are diverse. These come first.
     pub(crate) diverse: usize,
     chosen: Vec<u32>,
-    /// For each candidate the largest d(p, c) / d(s, c) seen, and the number of chosen neighbours
-    /// it was compared with.
+    /// For each candidate, the largest d(p, c) / d(s, c) so far, and the number of chosen
+    /// neighbours with which it was compared.
     factors: Vec<(f32, u32)>,
 }
 
@@ -62,8 +63,8 @@ impl Pruner {
         }
     }
 
-    /// Chooses the neighbours of `node` from the pool: diverse ones nearest first, then, if the
-    /// rule saturates, the nearest of the others.
+    /// Chooses the neighbours of `node` from the pool: first the diverse candidates, nearest first;
+    /// then, if the rule saturates, the nearest of the other candidates.
     pub(crate) fn prune(&mut self, points: &Points<'_>, node: u32, rule: &Rule) -> &[u32] {
         self.pool.sort_unstable_by(Candidate::order);
         self.pool.dedup_by_key(|candidate| candidate.id);
@@ -90,9 +91,9 @@ impl Pruner {
         &self.chosen
     }
 
-    /// If all candidates except equal rows are equally far, and more than a list holds, sorts them
-    /// in the node's own order. By number, all lists would have the same few, and hardly any edge
-    /// would lead to the others.
+    /// If all candidates except equal rows are equally far, and there are more than a list can
+    /// have, sorts them in the node's own order. In the order of numbers, all lists would have the
+    /// same few neighbours, and hardly any edge would lead to other nodes.
     fn mix_tied(&mut self, node: u32, degree: usize) {
         let equal = self
             .pool
@@ -119,7 +120,7 @@ impl Pruner {
                 let distances = &mut distances[..chunk.len()];
                 points.distances(row, chunk, distances);
                 for &mut distance in distances {
-                    // Of two equal rows, one represents both.
+                    // Of two equal rows, only one is chosen.
                     let ratio = if distance > 0.0 {
                         candidate.distance / distance
                     } else {
@@ -137,14 +138,14 @@ impl Pruner {
     }
 }
 
-/// A pseudo-random number of a pair of nodes, unrelated to either node's number.
+/// A pseudo-random number for a pair of nodes, independent of their order by number.
 fn mixed(node: u32, other: u32) -> u64 {
     let pair = u64::from(node) << 32 | u64::from(other);
     let spread = pair.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (spread ^ (spread >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
-/// The count of comparisons of a candidate that was chosen.
+/// Marks a chosen candidate, in place of its count of comparisons.
 const CHOSEN: u32 = u32::MAX;
 
 #[cfg(test)]
@@ -163,13 +164,13 @@ mod tests {
             alpha in 1.0f32..2.0,
             values in 1usize..6,
         ) {
-            // Few different values, so that equal rows and equal distances are common.
+            // Rows have few different values, so that equal rows and equal distances are common.
             let mut random = Random::new(seed);
             let bytes: Vec<u8> = (0..rows * 4).map(|_| random.below(values) as u8 * 40).collect();
             let points = Points::new(&bytes, Element::U8, 4);
             let pool = |pruner: &mut Pruner| {
                 pruner.pool.clear();
-                // The node itself and duplicates are in it too.
+                // The pool also has the node itself, and duplicates.
                 for id in (0..rows as u32).chain(0..rows as u32 / 2) {
                     pruner.pool.push(Candidate { distance: points.distance(0, id), id });
                 }
@@ -179,7 +180,7 @@ mod tests {
             let rule = Rule { degree, alpha, saturate: false };
             let diverse = pruner.prune(&points, 0, &rule).to_vec();
             let distance = |id: u32| points.distance(0, id);
-            // As a ratio, so that it is rounded as in the prune.
+            // The comparison uses a ratio, so that it is rounded as in the prune.
             let shields = |by: u32, id: u32| {
                 let between = points.distance(by, id);
                 between == 0.0 || distance(id) / between > alpha
@@ -210,7 +211,8 @@ mod tests {
 
     #[test]
     fn the_nearest_is_always_chosen_and_hides_what_lies_behind_it() {
-        // On a line: 0, then 10, 11, 30, and 200 on the other side.
+        // The points are on a line: the node at 100, then 110, 111 and 130, and 0 on the other
+        // side.
         let bytes = [100u8, 110, 111, 130, 0];
         let points = Points::new(&bytes, Element::U8, 1);
         let mut pruner = Pruner::new();

@@ -1,21 +1,21 @@
-//! A small seeded random generator (SplitMix64), so that a build with one thread and a seed gives
-//! the same graph on every machine and with every version of the dependencies.
+//! A small seeded random generator (SplitMix64). With it, a build with one thread and a given seed
+//! makes the same graph on every machine, whatever the versions of dependencies.
 
-/// SplitMix64: 64 bits of state, one chain of multiplications for each number. It passes the usual
-/// statistical tests.
+/// SplitMix64. It has 64 bits of state, and takes a few multiplications for each number. It passes
+/// the usual statistical tests.
 #[derive(Clone, Debug)]
 pub(crate) struct Random {
     state: u64,
 }
 
 impl Random {
-    /// A generator whose whole sequence follows from `seed`.
+    /// A generator whose numbers all follow from `seed`.
     pub(crate) fn new(seed: u64) -> Random {
         Random { state: seed }
     }
 
-    /// An independent generator for one piece of work, so that results do not depend on which
-    /// thread does it.
+    /// An independent generator for one piece of work, so that results do not depend on the thread
+    /// that does the work.
     pub(crate) fn derived(seed: u64, piece: u64) -> Random {
         let mut random = Random::new(seed ^ piece.wrapping_mul(0xA076_1D64_78BD_642F));
         random.next();
@@ -31,12 +31,12 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// A number in `0..bound`; `bound` must not be 0.
+    /// A number in `0..bound`; `bound` must be positive.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// Fisher-Yates.
+    /// Shuffles the items (Fisher-Yates).
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -48,7 +48,7 @@ impl Random {
         if count >= bound {
             return (0..bound).collect();
         }
-        // Floyd's algorithm: `count` draws, no table of `bound` entries.
+        // This is Floyd's algorithm, which takes `count` draws and no table of `bound` entries.
         let mut chosen = std::collections::BTreeSet::new();
         for last in bound - count..bound {
             let draw = self.below(last + 1);

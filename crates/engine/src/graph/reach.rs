@@ -1,8 +1,9 @@
 //! Makes every node reachable from the entry.
 //!
-//! Pruning can remove a node's last incoming edge, above all among equal rows. So can shortening
-//! the merged lists of two parts. Such a node gets an edge from a reachable node near it. The edge
-//! uses a free slot, or replaces an edge that is not needed to reach any node.
+//! Pruning can remove a node's last incoming edge, especially among equal rows. When the merged
+//! lists of two parts are cut to the degree, the same can happen. Each unreachable node gets an
+//! edge from a reachable node near it. The edge uses a free slot, or replaces an edge that is not
+//! needed to reach any node.
 //!
 //! ```text
 //!   entry ━━> a ━━> b      ━ edges of the tree by which nodes are reached: never taken away
@@ -14,10 +15,10 @@
 use super::adjacency::Slots;
 use std::convert::Infallible;
 
-/// Marks "not reached" in the table of parents.
+/// Marks a node that was not reached, in the table of parents.
 const NOBODY: u32 = u32::MAX;
 
-/// How many of the nodes linked last are tried as the start of the next edge.
+/// The number of recently linked nodes that are tried as the start of the next edge.
 const LAST: usize = 64;
 
 /// Lists that can be read and replaced, in memory or in a file.
@@ -58,8 +59,9 @@ impl Store for &Slots {
 }
 
 /// Links each of `nodes` that cannot be reached from `entry`, in a graph of `all` nodes. Returns
-/// the growth in edges. Lists keep at most `degree` neighbours. `near` gives more nodes to link
-/// from, if none of a node's own neighbours is suitable.
+/// the number of added edges, less the removed ones. Lists have at most `degree` neighbours
+/// afterwards. If none of a node's own neighbours is suitable, `near` returns more nodes to link
+/// from.
 pub(super) fn link_unreachable<S: Store>(
     store: S,
     (all, nodes): (usize, impl Iterator<Item = u32>),
@@ -87,7 +89,7 @@ pub(super) fn link_unreachable<S: Store>(
         tree.store.list(node, &mut own)?;
         let mut done = tree.link_from_any(own.iter().copied(), node)?;
         done = done || tree.link_from_any(near(node).into_iter(), node)?;
-        // Among thousands of equal rows, the node linked last can link to the next one.
+        // Among thousands of equal rows, the most recently linked node can link to the next one.
         done = done || tree.link_from_any(linked.iter().rev().take(LAST).copied(), node)?;
         if done {
             linked.push(node);
@@ -98,7 +100,7 @@ pub(super) fn link_unreachable<S: Store>(
 
 struct Tree<S> {
     store: S,
-    /// The node from which each node was first reached; the entry is its own parent.
+    /// The node from which each node was first reached. The entry is its own parent.
     parents: Vec<u32>,
     stack: Vec<u32>,
     list: Vec<u32>,
@@ -107,7 +109,7 @@ struct Tree<S> {
 }
 
 impl<S: Store> Tree<S> {
-    /// Marks `node` as reached from `parent`, and all nodes that it leads to.
+    /// Marks `node` as reached from `parent`, and then all nodes that `node` leads to.
     fn reach(&mut self, node: u32, parent: u32) -> Result<(), S::Error> {
         self.parents[node as usize] = parent;
         self.stack.push(node);
@@ -168,7 +170,8 @@ mod tests {
 
     #[test]
     fn nodes_without_incoming_edges_are_linked_and_none_is_lost() {
-        // 0 -> 1 -> 2, full lists of 2; no edge leads to 3, 4 and 5; 4 and 5 know only each other.
+        // All lists are full with 2 neighbours. 0, 1 and 2 are reachable. No edge from them leads
+        // to 3, 4 or 5, and 4 and 5 link only to each other.
         let slots = Slots::new(6, 2);
         for (node, list) in [[1, 2], [0, 2], [1, 0], [1, 2], [5, 5], [4, 4]]
             .iter()

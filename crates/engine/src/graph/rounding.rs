@@ -1,26 +1,27 @@
-//! Points with a byte for each dimension: rounded floats.
+//! Rounds points of floats to a byte for each dimension.
 //!
 //! ```text
 //!   byte i = round((x_i - mean_i) / step), from -63 to 63
 //!            with one step for all dimensions, and a mean for each
 //! ```
 //!
-//! With one step for all dimensions, squared distances of such points equal the floats' in
-//! units of step². A build only compares distances. Values beyond the largest byte are cut off, and
-//! the step is chosen so that almost none are.
+//! Since all dimensions have one step, squared distances of rounded points approximate those
+//! between the floats, in units of step². The unit does not matter, since a build only compares
+//! distances. Values beyond the largest byte are cut off. The step is chosen so that this is rare.
 //!
-//! Such points take a quarter of the memory. [`Kernel::narrow`] compares them without widening,
-//! which needs values of seven bits. The graph is then built over points that are each slightly
-//! off. That is harmless if rounding moves a point far less than its neighbours are apart. A
-//! [`Trial`] checks this before: for some rows, the nearest of all rows by bytes must be about as
-//! near as the nearest by floats. Codes and stored vectors are made of the exact rows.
+//! Rounded points take a quarter of the memory. [`Kernel::narrow`] compares them without widening,
+//! which requires values of seven bits. The graph is then built over points with small errors. That
+//! is harmless if rounding moves a point by much less than the distances between its neighbours.
+//! Before rounding, a [`Trial`] checks this. For some rows, the nearest rows by bytes must be about
+//! as near as the nearest rows by floats. Codes and stored vectors are made from the exact rows.
 
 use stratann_vector::{Element, Kernel, Metric};
 
-/// The most bytes of a sample's points in floats, since builds under a memory cap take a sample
-/// too.
+/// The most bytes of a sample's points in floats. It is small, since builds under a memory cap take
+/// a sample too.
 const SAMPLE_BYTES: usize = 2 << 20;
-/// Rows of a sample, at least and at most. If fewer exist or fit, floats are not rounded.
+/// The least and the most rows of a sample. If fewer than the least exist or fit, floats are not
+/// rounded.
 const LEAST_ROWS: usize = 64;
 const MOST_ROWS: usize = 2048;
 
@@ -30,35 +31,37 @@ const LARGEST: f32 = Kernel::NARROW_LARGEST as f32;
 /// The share of a sample's values that may be beyond the largest byte.
 const CUT_OFF: f64 = 1e-4;
 
-/// The largest mean squared error over all rows, as a share of the variance: step² / 12 for a step
-/// of an eighth of the standard deviation.
+/// The largest mean squared error over all rows, as a share of the variance. A step of an eighth of
+/// the standard deviation has the error step² / 12, which is this share.
 const MOST_ERROR: f64 = 0.0013;
 
-/// The probes: rows whose nearest neighbours are compared. Then how many neighbours of each, and
-/// the largest mean factor by which neighbours found by bytes may be farther, squared. (Whether
-/// they are the same rows says less: of many at about equal distance, any will do.)
+/// The number of probes: rows whose nearest neighbours are compared. Then the number of neighbours
+/// of each probe, and the largest mean factor by which the squared distances of neighbours found by
+/// bytes may be larger. (Whether both searches find the same rows matters less. Of many rows at
+/// about equal distance, any is as good.)
 ///
-/// A dense cluster with 2 % of the rows gets ten of 512 probes. With 64 probes, five of six such
-/// clusters in 4,000 rows of 24 floats were rounded away. Distances by bytes come first, and
-/// distances by floats only where they may count. 512 by bytes take 3.1 us for each row of 96
-/// floats; 64 of both took 1.6.
+/// A dense cluster with 2 % of the rows gets ten of 512 probes. With 64 probes, rounding destroyed
+/// five of six such clusters in 4,000 rows of 24 floats. Distances by bytes are computed first, and
+/// distances by floats only if they may matter. 512 distances by bytes take 3.1 us for each row of
+/// 96 floats. 64 distances of both kinds took 1.6 us.
 const PROBES: usize = 512;
 const NEAREST: usize = 10;
 const FARTHER: f64 = 1.01;
-/// The largest factor of one probe in the mean, so that a single outlier does not decide.
+/// The largest factor with which one probe enters the mean, so that a single outlier does not
+/// decide.
 const FARTHEST: f64 = 1.5;
-/// A probe is lost if its nearest by bytes are farther by this factor. Then how many probes may be
-/// lost. No probe was above 1.06 on photos, texts and rows of normal numbers with tails, in groups
-/// and of many lengths. In dense clusters with a spread of a third of a step or less, probes are at
-/// 1.26 to 1.7.
+/// A probe is lost if its nearest rows by bytes are farther by this factor. The second constant is
+/// the number of probes that may be lost. On photos, texts and rows of normal numbers with tails,
+/// in groups and of many lengths, no probe was above 1.06. In dense clusters with a spread of at
+/// most a third of a step, probes are at 1.26 to 1.7.
 const LOST: f64 = 1.1;
 const MOST_LOST: usize = 1;
 
-/// How floats become bytes.
+/// The rule by which floats become bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Rounding {
     means: Vec<f32>,
-    /// Steps in a unit: the factor on a centred value.
+    /// The number of steps in a unit, which is the factor on a centred value.
     steps_per_unit: f32,
 }
 
@@ -66,19 +69,20 @@ impl Rounding {
     /// The type of the bytes.
     pub(super) const ELEMENT: Element = Element::I8;
 
-    /// The kernel that measures distances of such points.
+    /// The kernel that measures distances of rounded points.
     pub(super) fn kernel(dim: usize) -> Kernel {
         Kernel::narrow(dim)
     }
 
-    /// How many of `rows` a sample has, if a point takes `point_bytes` in floats; `None` if they
-    /// are too few.
+    /// The number of rows that a sample of `rows` rows has, if a point takes `point_bytes` in
+    /// floats. `None` if it would be too small.
     pub(super) fn sample(rows: usize, point_bytes: usize) -> Option<usize> {
         let count = (SAMPLE_BYTES / point_bytes).min(MOST_ROWS).min(rows);
         (count >= LEAST_ROWS).then_some(count)
     }
 
-    /// The rounding for points like a sample's; `None` if they are all equal, or not numbers.
+    /// The rounding for points like the sample's points. `None` if the sample's points are all
+    /// equal, or are not finite numbers.
     pub(super) fn of(sample: &[f32], dim: usize) -> Option<Rounding> {
         let rows = sample.len() / dim;
         let mut sums = vec![0.0f64; dim];
@@ -100,7 +104,7 @@ impl Rounding {
         rounding.steps_per_unit.is_normal().then_some(rounding)
     }
 
-    /// Appends the bytes of a point.
+    /// Appends the bytes of a rounded point.
     #[inline]
     pub(super) fn append(&self, point: &[f32], bytes: &mut Vec<u8>) {
         let round = |(&value, &mean): (&f32, &f32)| {
@@ -111,15 +115,15 @@ impl Rounding {
     }
 }
 
-/// Examines every point before any is rounded: how far rounding moves it, and whether it is among
-/// the nearest of the same probes.
+/// Examines every point before any point is rounded. It measures how far rounding moves the point,
+/// and whether the point is among the nearest of the same probes by bytes and by floats.
 pub(super) struct Trial {
     rounding: Rounding,
     dim: usize,
     /// The probes, as floats and as bytes.
     floats: Vec<u8>,
     bytes: Vec<u8>,
-    /// The nearest to each probe so far, by floats and by bytes.
+    /// The nearest points to each probe so far, by floats and by bytes.
     by_floats: Vec<Nearest>,
     by_bytes: Vec<Nearest>,
     error: f64,
@@ -129,16 +133,16 @@ pub(super) struct Trial {
     byte_distances: Vec<f32>,
 }
 
-/// The nearest to a probe, nearest first: their distances in the measure that ranks them, and by
-/// floats.
+/// The nearest points to a probe, nearest first. Each has its distance in the measure that ranks
+/// it, and its distance by floats.
 type Nearest = Vec<(f32, f32)>;
 
 impl Trial {
-    /// A trial of a rounding that was made from a sample; some points of the sample are the probes.
+    /// A trial of a rounding that was made from a sample. Some points of the sample are the probes.
     pub(super) fn new(rounding: Rounding, sample: &[f32], dim: usize) -> Trial {
         let rows = sample.len() / dim;
         let (mut floats, mut bytes) = (Vec::new(), Vec::new());
-        // Each row once: an outlier is a single probe.
+        // Each row of the sample is a probe at most once, so that an outlier is a single probe.
         let probes = PROBES.min(rows);
         for i in 0..probes {
             let point = &sample[i * rows / probes * dim..][..dim];
@@ -175,8 +179,9 @@ impl Trial {
         self.point
             .extend(point.iter().flat_map(|x| x.to_le_bytes()));
         let kernel = Kernel::new(Metric::L2, Element::F32, self.dim);
-        // Rounding moves either end by at most half a step in each dimension, and cutting off
-        // brings no two points farther apart. The factor .999 allows for errors of sums.
+        // Rounding moves each of the two points by at most half a step in each dimension, and a
+        // cut-off moves no two points farther apart. The factor .999 allows for rounding errors of
+        // sums.
         let (moved, unit) = (
             (self.dim as f32).sqrt(),
             0.999 / self.rounding.steps_per_unit,
@@ -198,13 +203,13 @@ impl Trial {
     /// The rounding, if it preserves near neighbours.
     pub(super) fn end(self) -> Option<Rounding> {
         let sum = |nearest: &Nearest| -> f64 { nearest.iter().map(|near| f64::from(near.1)).sum() };
-        // Each probe by itself: in a common sum, rows that are far apart would hide a dense cluster
-        // whose rows all became equal.
+        // Each probe is judged by itself. In a common sum, rows that are far apart would hide a
+        // dense cluster whose rows all became equal.
         let farther = |(by_floats, by_bytes): (&Nearest, &Nearest)| {
             let (nearest, found) = (sum(by_floats), sum(by_bytes));
             match found > nearest {
                 true => found / nearest,
-                // Also if all distances are equal.
+                // This is also the case if all distances are 0.
                 false => 1.0,
             }
         };
@@ -223,14 +228,15 @@ impl Trial {
     }
 }
 
-/// Whether a point at a distance is among the nearest.
+/// Whether a point at this distance is among the nearest so far.
 fn comes_in(nearest: &Nearest, distance: f32) -> bool {
-    // The probe itself, and the `NEAREST` others.
+    // The list has the probe itself, and `NEAREST` other points.
     let full = nearest.len() > NEAREST && nearest.last().is_some_and(|last| distance >= last.0);
     !full
 }
 
-/// Records a point at a distance, which is `exact` by floats, if it is among the nearest.
+/// If a point at this distance is among the nearest so far, records it. `exact` is its distance by
+/// floats.
 fn keep(nearest: &mut Nearest, distance: f32, exact: f32) {
     if !comes_in(nearest, distance) {
         return;
@@ -245,7 +251,7 @@ mod tests {
     use super::*;
     use crate::graph::random::Random;
 
-    /// Rows of numbers about as normal as the sum of four evenly spread ones.
+    /// Rows of approximately normal numbers, each the sum of four uniform ones.
     fn rows(count: usize, dim: usize, seed: u64) -> Vec<f32> {
         let mut random = Random::new(seed);
         let mut one = || (random.below(1 << 16) as f32) / 65536.0 - 0.5;
@@ -254,7 +260,7 @@ mod tests {
             .collect()
     }
 
-    /// Whether these rows are rounded, if every `every`-th row is in the sample.
+    /// Whether these rows are rounded, if the sample has every `every`-th row.
     fn rounded(floats: &[f32], dim: usize, every: usize) -> bool {
         let sample: Vec<f32> = floats
             .chunks_exact(dim)
@@ -330,7 +336,8 @@ mod tests {
     fn one_probe_that_is_lost_does_not_decide() {
         let (count, dim) = (2_000, 24);
         let mut floats = rows(count, dim, 7);
-        // More than are looked for, around one probe, and none of them in the sample.
+        // There are more near rows around one probe than are compared, and none of them is in the
+        // sample.
         let first: Vec<f32> = floats[..dim].to_vec();
         for point in floats.chunks_exact_mut(dim).skip(1).step_by(4).take(30) {
             let near = point.iter_mut().zip(&first);
@@ -358,7 +365,7 @@ mod tests {
         let (count, dim) = (2_000, 64);
         let mut floats = rows(count, dim, 4);
         assert!(rounded(&floats, dim, 8));
-        // A few of them; none is in the sample.
+        // A few rows are far beyond the sample, and none of them is in the sample.
         let far = floats.chunks_exact_mut(dim).skip(1).step_by(40);
         far.flatten().for_each(|x| *x *= 50.0);
         assert!(!rounded(&floats, dim, 8));

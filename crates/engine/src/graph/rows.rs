@@ -1,25 +1,25 @@
-//! The rows in the order of the nodes, from any place: the index is written from them.
+//! The rows in the order of the nodes, wherever they are stored. The index is written from them.
 
 use stratann_vector::Element;
 
 use super::scratch::ScratchFile;
 use crate::data::{DataError, Matrix, VectorSource, check_range};
 
-/// The place of the rows in the order of the nodes.
+/// Where the rows are stored.
 #[derive(Debug)]
 pub enum Rows {
-    /// In the source, under the row numbers of [`Constructed::order`](super::Constructed).
+    /// In the source, by the row numbers in [`Constructed::order`](super::Constructed).
     Source,
     /// In memory.
     Memory(Matrix),
-    /// In a scratch file, which is removed when this is dropped (together with
-    /// [`Lists`](super::Lists)).
+    /// In a scratch file. The file is removed when both this value and [`Lists`](super::Lists) are
+    /// dropped.
     Scratch(ScratchRows),
 }
 
 impl Rows {
-    /// The rows in the order of the nodes. `source` is the source of the graph, and `order` has the
-    /// row of each node there.
+    /// The rows in the order of the nodes. `source` is the source of the graph, and `order` has
+    /// each node's row in it.
     pub fn in_order<'a>(&'a self, order: &'a [u32], source: &'a dyn VectorSource) -> NodeRows<'a> {
         match self {
             Rows::Source => NodeRows {
@@ -36,7 +36,7 @@ impl Rows {
 #[derive(Clone, Copy)]
 pub struct NodeRows<'a> {
     rows: &'a dyn VectorSource,
-    /// The row of each node, if the rows are in another order.
+    /// The row of each node, if the rows are not in the order of the nodes.
     order: Option<&'a [u32]>,
 }
 
@@ -48,7 +48,7 @@ impl<'a> NodeRows<'a> {
 }
 
 impl NodeRows<'_> {
-    /// The number of a node's row in the source, if rows come from the source.
+    /// If rows are read from the source, the number of a node's row there.
     pub(crate) fn row_of(&self, node: usize) -> usize {
         self.order.map_or(node, |order| order[node] as usize)
     }
@@ -80,7 +80,7 @@ impl VectorSource for NodeRows<'_> {
                 if rows.is_sorted() {
                     return self.rows.gather(rows, out);
                 }
-                // Read in the order of the source, which a file's read-ahead expects.
+                // Rows are read in the order of the source, which suits a file's read-ahead.
                 let row_bytes = self.row_bytes();
                 let mut places: Vec<(u32, usize)> = rows.iter().copied().zip(0..).collect();
                 places.sort_unstable();
@@ -102,7 +102,7 @@ pub struct ScratchRows {
     pub(super) rows: usize,
     pub(super) dim: usize,
     pub(super) element: Element,
-    /// The place of each node's row, if the rows are not in the order of the nodes.
+    /// The position of each node's row in the file, if rows are not in the order of the nodes.
     pub(super) places: Option<Vec<u32>>,
 }
 

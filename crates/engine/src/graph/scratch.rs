@@ -1,5 +1,5 @@
-//! Files that the capped build keeps beside the index while it works. They are removed when their
-//! [`Scratch`] is dropped, on every path.
+//! The scratch files of a build under a memory cap. They are removed when their [`Scratch`] is
+//! dropped, even after an error.
 
 use stratann_tier::Home;
 
@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A folder of scratch files, removed when dropped.
+/// A folder of scratch files. Drop removes it.
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: PathBuf,
@@ -74,7 +74,7 @@ impl Scratch {
         }
     }
 
-    /// Removes a file early, to free the space.
+    /// Removes a file early, to free its space.
     pub(super) fn remove(&self, name: &str) -> Result<(), GraphError> {
         let path = self.path(name);
         std::fs::remove_file(&path).map_err(|source| GraphError::Scratch {
@@ -99,7 +99,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A scratch file while it is written.
+/// A scratch file that is being written.
 #[derive(Debug)]
 pub(super) struct Spool {
     writer: BufWriter<File>,
@@ -147,7 +147,7 @@ pub(super) struct ScratchFile {
 }
 
 impl ScratchFile {
-    /// Its path.
+    /// The path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -157,7 +157,7 @@ impl ScratchFile {
         self.file.read_exact_at(out, offset)
     }
 
-    /// Fills `out` from `offset` on, with the path in the error.
+    /// Fills `out` from `offset` on. An error names the path.
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), GraphError> {
         self.read_at(offset, out)
             .map_err(|source| GraphError::Scratch {

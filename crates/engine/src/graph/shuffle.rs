@@ -1,5 +1,4 @@
-//! Block shuffling: decides by the finished graph which nodes share a page (Starling §4.1, "block
-//! shuffling").
+//! Block shuffling (Starling §4.1): uses the finished graph to decide which nodes share a page.
 //!
 //! ```text
 //!   pages of the locality order   [ a b c ][ d e f ][ g h i ]   filled by bytes, in node order
@@ -8,38 +7,40 @@
 //!                                 own page; or one node moves to a page with space
 //! ```
 //!
-//! Bisection of space ([`super::order`]) finds the neighbourhood of a node. But it divides where
-//! both halves are equal, pages hold records of different lengths, and only the graph shows which
-//! nodes are read together. So nodes swap places here once there is a graph. Pages stay in their
-//! order: consecutive pages are still near each other, on which the compression of lists depends.
+//! Bisection of space ([`super::order`]) finds the neighbourhood of a node. But it divides at equal
+//! numbers of nodes, while records have different lengths, and only the graph shows which nodes are
+//! read together. So nodes swap places here, after the graph is built. Pages stay in their order.
+//! So consecutive pages are still near each other, on which the compression of lists depends.
 //!
-//! Starling begins with a random order and moves one node at a time to the block with most of its
-//! neighbours; all blocks hold equally many nodes. Here pages are planned by the bytes of their
-//! records, and edges are weighted by rank. Two nodes swap at a time, since a full page has no
-//! space for one more. Starling's objective, the overlap ratio, counts all edges of a page alike.
+//! Starling begins with a random order, and moves one node at a time to the block with most of its
+//! neighbours. All its blocks have equally many nodes. Here pages are planned by the bytes of their
+//! records, and edges are weighted by rank. Nodes swap places in pairs, since a full page has no
+//! space for another node. Starling's objective, the overlap ratio, gives all edges of a page the
+//! same weight.
 //!
-//! Only nodes of one *window* (a `Stretch`) of consecutive nodes swap places. The memory of this
-//! step is the memory of the windows in progress. One thread processes each window, so the result
-//! is the same for any number of threads.
+//! Nodes swap places only within a *window* (`Stretch`) of consecutive nodes. So only the windows
+//! in progress take memory. Each window is processed by one thread, so the result is the same for
+//! any number of threads.
 
 use super::GraphError;
 use super::construct::Lists;
 use crate::progress::{Progress, Stage};
 use crate::threads;
 
-/// Nodes of a window: with 4 Ki half of the gain is lost.
+/// The number of nodes in a window. With 4 Ki nodes, half of the gain is lost.
 const STRETCH: usize = 128 << 10;
-/// Nodes of a window if memory is short.
+/// The least number of nodes in a window, if memory is short.
 const LEAST_STRETCH: usize = 1 << 10;
-/// Bytes for each node of a window: its own and its incoming edges, about [`RANKS`] of each, and
-/// words of tables.
+/// Bytes of memory for each node of a window: its outgoing and its incoming edges, about [`RANKS`]
+/// of each, and words of tables.
 const NODE_BYTES: u64 = 2 * 4 * RANKS as u64 + 36;
-/// Neighbours of a node that count.
+/// The number of nearest neighbours of a node whose edges count.
 const RANKS: usize = 32;
 /// The most rounds over all nodes, and the share of the nodes that must move for another round.
 const ROUNDS: usize = 5;
 const WORTH_A_ROUND: f64 = 0.002;
-/// An edge is a word: the neighbour's place in the window, shifted above its weight.
+/// The bits of an edge's weight. An edge is a word: the neighbour's place in the window is above
+/// these bits.
 const WEIGHT_BITS: u32 = 11;
 /// The weight of the nearest neighbour.
 const HEAVIEST: f64 = 1024.0;
@@ -62,22 +63,23 @@ pub(crate) struct Shuffled {
     pub(crate) firsts: Vec<u32>,
 }
 
-/// Nodes of a window, and how many windows are processed at once, so that together they stay below
-/// a share of the memory cap.
+/// The number of nodes in a window, and the number of windows that are processed at once. Together
+/// these windows stay below a share of the memory cap.
 fn stretches(memory: Option<u64>, threads: usize) -> (usize, usize) {
     let Some(cap) = memory else {
         return (STRETCH, threads);
     };
-    // Derived from the cap, not from the free memory, so that the same build gives the same result.
+    // The numbers are derived from the cap, not from the free memory, so that the same build gives
+    // the same result.
     let nodes = (cap / 8 / NODE_BYTES) as usize;
     let stretch = nodes.clamp(LEAST_STRETCH, STRETCH);
     (stretch, threads.min(nodes / stretch).max(1))
 }
 
-/// Plans pages whose nodes are near each other by their lists.
+/// Plans pages whose nodes are near each other in the graph.
 ///
 /// # Errors
-/// Lists that cannot be read, or an interruption.
+/// Lists cannot be read, or an interruption.
 pub(crate) fn shuffle(
     lists: &mut Lists,
     filling: Filling<'_>,
@@ -101,7 +103,7 @@ pub(crate) fn shuffle(
         let mut work = Vec::with_capacity(at_once);
         while work.len() < at_once && first < nodes {
             let end = nodes.min(first + stretch);
-            // Avoids a small last window.
+            // This avoids a small last window.
             let end = if nodes - end < stretch / 4 {
                 nodes
             } else {
@@ -122,14 +124,15 @@ pub(crate) fn shuffle(
     Ok(shuffled)
 }
 
-/// A window of consecutive nodes, which swap places with each other. Node numbers are places in the
-/// window.
+/// A window of consecutive nodes, which swap places with each other. In a window, nodes are
+/// numbered by their places in it.
 struct Stretch {
     /// The first node.
     first: u32,
     /// Bytes that a page has for records.
     room: u32,
-    /// Where the edges of each node begin, of both directions, then where the last ones end.
+    /// The position at which the edges of each node begin, followed by the end of the last node's
+    /// edges. Edges are of both directions.
     offsets: Vec<u32>,
     edges: Vec<u32>,
     page_of: Vec<u32>,
@@ -140,14 +143,15 @@ struct Stretch {
     touched: Vec<u32>,
 }
 
-/// The data of a node that are used together.
+/// Data of a node that are used together.
 #[derive(Clone, Copy)]
 struct Standing {
-    /// Bytes of its record.
+    /// Bytes of the node's record.
     size: u32,
-    /// The weight of its edges to its own page.
+    /// The weight of the node's edges to its own page.
     own: u32,
-    /// The weight of its edges to the current page, and to the current node; 0 if there is none.
+    /// The weight of the node's edges to the current page, and to the current node; 0 if there are
+    /// none.
     to_page: u32,
     to_node: u32,
 }
@@ -158,7 +162,7 @@ struct Page {
     bytes: u32,
 }
 
-/// The weight of an edge to the neighbour at a place in a list.
+/// The weight of an edge to the neighbour at position `rank` of a list.
 fn weight(rank: usize) -> u32 {
     (HEAVIEST / ((rank + 1) as f64).sqrt()) as u32
 }
@@ -169,7 +173,8 @@ fn unpacked(edge: u32) -> (u32, u32) {
 }
 
 impl Stretch {
-    /// The nodes from `first` up to `end`, with their lists. They fill pages one after the other.
+    /// A window of the nodes from `first` up to `end`, with their lists. At first, the nodes fill
+    /// pages one after the other.
     fn of(
         lists: &mut Lists,
         filling: Filling<'_>,
@@ -192,8 +197,8 @@ impl Stretch {
                 offsets[other] += 1;
             }
         }
-        // Each offset first marks the end of its node's edges. The edges are stored from last to
-        // first, so each offset ends at their start.
+        // Each offset first marks the end of its node's edges. Edges are then stored from the last
+        // to the first, and each lowers the offset. So each offset finally marks the start.
         let mut all = 0;
         for offset in &mut offsets {
             all += *offset;
@@ -262,7 +267,7 @@ impl Stretch {
         self.edges[range].iter().map(|&edge| unpacked(edge))
     }
 
-    /// Swaps nodes until few move. Returns `false` if interrupted.
+    /// Swaps nodes until few move. Returns false if it was interrupted.
     fn settle(&mut self, progress: &dyn Progress) -> bool {
         let nodes = self.page_of.len();
         for round in 0..ROUNDS {
@@ -282,8 +287,8 @@ impl Stretch {
         true
     }
 
-    /// Moves each node of a page to the page with more weight of its edges, if there is one.
-    /// Returns how many moved.
+    /// Moves each node of a page to another page, if more weight of its edges ends there. Returns
+    /// the number of moved nodes.
     fn improve(&mut self, page: u32) -> usize {
         let mut near: Vec<u32> = Vec::new();
         for at in 0..self.pages[page as usize].nodes.len() {
@@ -296,8 +301,8 @@ impl Stretch {
                 Some((other_page, other)) => {
                     self.change_places(node, page, other_page, other);
                     self.add_to_page(node, false, &mut near);
-                    // A node that was swapped in keeps its place. Without one, the last node of the
-                    // page takes the place, and is processed next.
+                    // A node that was swapped in stays at this place. If none was, the last node of
+                    // the page moves to this place, and is processed next.
                     if let Some(other) = other {
                         self.add_to_page(other, true, &mut near);
                         at += 1;
@@ -313,8 +318,8 @@ impl Stretch {
         moved
     }
 
-    /// Adds or subtracts the edges of a node on the current page, in the other nodes' weights to
-    /// that page.
+    /// Adds the edges of a node on the current page to the other nodes' weights to that page, or
+    /// subtracts them.
     fn add_to_page(&mut self, node: u32, add: bool, near: &mut Vec<u32>) {
         let range = self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize;
         for &edge in &self.edges[range] {
@@ -331,7 +336,8 @@ impl Stretch {
         }
     }
 
-    /// The best other page for a node of the current page, and the node to swap it with, if any.
+    /// The best other page for a node of the current page, and the node with which it swaps, if
+    /// there is one.
     fn best(&mut self, node: u32, page: u32) -> Option<(u32, Option<u32>)> {
         let range = self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize;
         self.touched.clear();
@@ -379,7 +385,8 @@ impl Stretch {
         best
     }
 
-    /// Moves a node to another page. If `other` is set, it comes from there in exchange.
+    /// Moves a node to another page. If `other` is set, that node moves from the other page to this
+    /// one in exchange.
     fn change_places(&mut self, node: u32, here: u32, there: u32, other: Option<u32>) {
         self.put(node, here, there);
         let from = &mut self.pages[here as usize].nodes;
@@ -420,7 +427,7 @@ impl Stretch {
         self.standings[node as usize].own = own;
     }
 
-    /// Appends its nodes, page after page; the nodes of a page keep their previous order.
+    /// Appends the window's nodes, page after page. The nodes of a page keep their previous order.
     fn append(mut self, shuffled: &mut Shuffled) {
         for page in self.pages.iter_mut().filter(|page| !page.nodes.is_empty()) {
             page.nodes.sort_unstable();
@@ -450,7 +457,7 @@ mod tests {
         Lists(ListsAt::Memory(slots.into_graph()))
     }
 
-    /// Lists of a few neighbours each, none twice.
+    /// Lists of a few neighbours each. No list has a neighbour twice.
     fn any_lists(nodes: usize, degree: usize, seed: u64) -> Vec<Vec<u32>> {
         let mut random = Random::new(seed);
         (0..nodes)
@@ -465,7 +472,7 @@ mod tests {
             .collect()
     }
 
-    /// The pages of a plan, as old numbers.
+    /// The pages of a plan, with the old numbers of their nodes.
     fn pages(shuffled: &Shuffled) -> Vec<&[u32]> {
         let ends = shuffled.firsts.iter().skip(1).map(|&first| first as usize);
         let ends = ends.chain([shuffled.was.len()]);
@@ -490,7 +497,7 @@ mod tests {
             .sum()
     }
 
-    /// The pages that nodes fill one after the other.
+    /// The page of each node, if nodes fill pages one after the other.
     fn filled(sizes: &[u32], room: u32) -> Vec<usize> {
         let (mut page, mut bytes) = (0, 0);
         let mut page_of = Vec::new();
@@ -536,7 +543,8 @@ mod tests {
 
     #[test]
     fn nodes_that_are_neighbours_come_together() {
-        // Neighbourhoods of eight nodes; every page has one node of each at first.
+        // There are neighbourhoods of eight nodes. At first, every page has one node of each of
+        // eight neighbourhoods.
         let (hoods, size) = (64u32, 8u32);
         let of: Vec<Vec<u32>> = (0..hoods * size)
             .map(|node| {

@@ -6,8 +6,8 @@
 //! | cosine | f32, scaled to length 1 | 2 * (1 - cos) |
 //! | inner product | f32, one more element sqrt(M² - \|x\|²); M: longest row | const(q) - 2 dot |
 //!
-//! The last line is the classic reduction of maximum inner product to nearest neighbours; `q` is a
-//! query. All rows get the same length, so the nearest is the one with the largest product.
+//! The last line is the classic reduction of maximum inner product to nearest neighbours. `q` is a
+//! query. All rows get the same length, so the nearest row is the one with the largest product.
 //!
 //! Floats may then be rounded to a byte each ([`rounding`](super::rounding)), if a trial shows that
 //! this preserves near neighbours.
@@ -18,15 +18,15 @@ use super::rounding::{Rounding, Trial};
 use crate::data::{DataError, VectorSource};
 use stratann_vector::{Element, Metric, Reduction, norm, normalize, to_f32};
 
-/// How rows of one collection become points of the build.
+/// The rule by which rows of a collection become points of the build.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
     metric: Metric,
     element: Element,
     dim: usize,
-    /// Length of the longest row; only the inner product needs it.
+    /// The length of the longest row. Only the inner product needs it.
     longest: f32,
-    /// How floats become bytes, if they do.
+    /// The rounding of floats to bytes, if floats are rounded.
     rounding: Option<Rounding>,
 }
 
@@ -70,8 +70,8 @@ impl Space {
         }
     }
 
-    /// A trial of rounding, from a sample of the rows. It must [examine](Space::look) all rows
-    /// before any is rounded.
+    /// A trial of rounding, from a sample of the rows. The trial must [examine](Space::look) all
+    /// rows before any row is rounded.
     pub(super) fn trial(
         &self,
         source: &dyn VectorSource,
@@ -115,7 +115,7 @@ impl Space {
         }
     }
 
-    /// Elements of a point.
+    /// The number of elements of a point.
     pub(crate) fn build_dim(&self) -> usize {
         self.dim + usize::from(self.needs_longest())
     }
@@ -125,7 +125,7 @@ impl Space {
         self.build_dim() * self.build_element().size()
     }
 
-    /// Calls `each` with the point of each row, in floats.
+    /// Calls `each` with the point of each row, as floats.
     pub(crate) fn each_point(&self, rows: &[u8], mut each: impl FnMut(&[f32])) {
         let mut point = vec![0.0; self.build_dim()];
         for row in rows.chunks_exact(self.dim * self.element.size()) {
@@ -157,7 +157,7 @@ impl Space {
         }
     }
 
-    /// The points, for building.
+    /// The points that have these bytes.
     pub(crate) fn points<'a>(&self, bytes: &'a [u8]) -> Points<'a> {
         match self.rounding {
             Some(_) => Points::measured_by(Rounding::kernel(self.build_dim()), bytes),
@@ -187,7 +187,7 @@ mod tests {
         space.append(&rows, &mut points);
         let points = space.points(&points);
         assert_eq!((points.rows(), points.dim()), (3, 3));
-        // Distance of two points of length 5: 50 - 2 * dot.
+        // The squared distance of two points of length 5 is 50 - 2 * dot.
         let origin = bytes(&[0.0, 0.0, 0.0]);
         let mut lengths = [0.0; 3];
         points.distances(&origin, &[0, 1, 2], &mut lengths);

@@ -87,8 +87,7 @@ fn check_graph(graph: &Graph, degree: usize, entry: u32) {
     );
 }
 
-/// Share of the true 10 nearest among the 10 nearest that a search of the graph with a list of 30
-/// finds.
+/// Recall@10 of searches of the graph with a list size of 30.
 fn recall(
     rows: &[u8],
     element: Element,
@@ -100,7 +99,7 @@ fn recall(
     recall_of(asked, rows, element, dim, entry, neighbours)
 }
 
-/// As [`recall`], of queries that are some of these rows.
+/// As [`recall`], with the rows `asked` as queries.
 fn recall_of(
     asked: std::ops::Range<usize>,
     rows: &[u8],
@@ -156,8 +155,8 @@ fn a_graph_is_sound_and_finds_what_is_near() {
         let found = recall(&rows, Element::U8, 16, entry, &|node| {
             graph.neighbours(node).to_vec()
         });
-        // Several threads link differently each time: now and then, searches do not reach a whole
-        // group.
+        // Several threads make another graph each time. In some of these graphs, searches miss a
+        // whole group.
         let least = if threads == 1 { 0.97 } else { 0.85 };
         assert!(found > least, "{threads} threads: recall {found}");
     }
@@ -229,7 +228,7 @@ fn extreme_parameters_are_sound() {
 
 #[test]
 fn equal_rows_do_not_break_the_graph() {
-    // All equal; and a thousand equal ones among others.
+    // First all rows are equal. Then a thousand other rows are added.
     let mut rows = vec![9u8; 1500 * 8];
     for others in [0, 1000] {
         rows[..others * 8].copy_from_slice(&clustered(others, 8, 20, 4));
@@ -239,7 +238,7 @@ fn equal_rows_do_not_break_the_graph() {
         let entry = medoid(&points, 2, 7);
         let graph = build(&points, entry, &parameters(2), &Silent).unwrap();
         check_graph(&graph, 24, entry);
-        // Only with one thread are the results the same each time.
+        // The results are the same each time only if one thread builds.
         let graph = build(&points, entry, &parameters(1), &Silent).unwrap();
         check_graph(&graph, 24, entry);
         let found = recall(&rows, Element::U8, 8, entry, &|node| {
@@ -249,8 +248,8 @@ fn equal_rows_do_not_break_the_graph() {
     }
 }
 
-/// Each row is 0 except for one element, which ten rows have in common: all others are equally far
-/// from them.
+/// Each row is 0 except for one element, which is the same in ten rows. All other rows are equally
+/// far from these ten.
 #[test]
 fn equal_rows_are_found_where_all_others_are_equally_far() {
     const KINDS: usize = 150;
@@ -300,7 +299,7 @@ fn locality_order_puts_near_rows_on_one_page() {
     assert!(within(&order) < 0.3 * within(&input));
 }
 
-/// Interrupts after this many questions.
+/// Reports an interruption after this many checks.
 struct Stops(AtomicU64, u64);
 
 impl Progress for Stops {
@@ -313,7 +312,7 @@ impl Progress for Stops {
     fn warn(&self, _: &str) {}
 }
 
-/// Builds with two threads, which link differently each time, so that search results vary.
+/// Builds with two threads, which make another graph each time, so that search results vary.
 fn run(
     source: &dyn VectorSource,
     metric: Metric,
@@ -360,13 +359,14 @@ fn run_with(
         let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().collect();
         assert!(left.is_empty(), "left behind: {left:?}");
     } else {
-        // The files must live as long as the reader of them.
+        // The files must exist as long as their reader.
         std::mem::forget(scratch);
     }
     constructed
 }
 
-/// A little more than the fixed overhead: the build in memory does not fit, one by parts does.
+/// A little more than the fixed overhead: a build in memory does not fit, but a build in parts
+/// does.
 fn tight(kib: u64) -> Option<u64> {
     Some(super::construct::OVERHEAD + (kib << 10))
 }
@@ -466,9 +466,9 @@ fn nodes_may_get_other_numbers_again_and_again() {
 #[test]
 fn floats_are_rounded_while_a_graph_is_built_and_it_finds_as_much() {
     let (count, dim) = (6_000, 48);
-    // Sixty groups. With twelve groups so far apart, searches now and then do not reach a whole
-    // group. Over 40 seeds the mean recall is .9990 with rounded points, .9993 with floats. The
-    // least of one run is .96 with floats, .88 with rounded points.
+    // There are sixty groups. With only twelve groups so far apart, searches sometimes miss a whole
+    // group. Over 40 seeds, the mean recall is .9990 with rounded points and .9993 with floats. The
+    // least recall of a run is .96 with floats and .88 with rounded points.
     let exact = clustered(count, dim, 60, 7);
     let bytes = floats(&exact);
     let order = Order::Locality { page: 3 };
@@ -510,7 +510,7 @@ fn other_metrics_are_built_in_their_space() {
 
 #[test]
 fn far_apart_clusters_are_reachable_by_parts_too() {
-    // Two worlds with nothing between them, and equal rows that fill parts.
+    // There are two clusters with no rows between them, and enough equal rows to fill parts.
     let mut bytes = clustered(12_000, 8, 2, 8);
     for row in bytes.chunks_exact_mut(8).take(5000) {
         row.fill(255);
@@ -612,7 +612,7 @@ fn a_graph_grows_from_whichever_node_searches_begin_at() {
         .collect();
     let points = Points::new(&rows, Element::U8, dim);
     let order: Vec<u32> = (0..points.rows() as u32).collect();
-    // One that has a list, and one that has none yet.
+    // One entry has a list, and the other has none yet.
     for entry in [3, 2_000] {
         let known = Lists(&lists);
         let graph =
@@ -627,7 +627,8 @@ fn a_graph_grows_from_whichever_node_searches_begin_at() {
 
 #[test]
 fn new_nodes_find_known_ones_that_the_entry_has_lost() {
-    // Rows around a dense cluster, and the cluster: all edges between the two were left out.
+    // There is a dense cluster, and rows around it. All edges between the cluster and the other
+    // rows were pruned.
     let (dim, around, known, all) = (8, 200, 800, 950);
     let mut random = Random::new(11);
     let rows: Vec<u8> = (0..all * dim)
@@ -647,8 +648,8 @@ fn new_nodes_find_known_ones_that_the_entry_has_lost() {
         (0..nodes.len() as u32).map(list).collect::<Vec<_>>()
     };
     let apart = [lists_of(0..around), lists_of(around..known)].concat();
-    // The surrounding row that is farthest from the cluster: no search for a row of the cluster
-    // meets it.
+    // This is the surrounding row that is farthest from the cluster. No search for a row of the
+    // cluster meets it.
     let sum = |node: &usize| -> u32 {
         rows[node * dim..][..dim]
             .iter()
@@ -661,14 +662,14 @@ fn new_nodes_find_known_ones_that_the_entry_has_lost() {
     let points = Points::new(&rows, Element::U8, dim);
     let order: Vec<u32> = (0..all as u32).collect();
     for lists in [apart, misled] {
-        // One around the cluster, and a new one.
+        // One entry is a row around the cluster, and the other is a new row.
         for entry in [3, known as u32] {
             let known = Lists(&lists);
             let graph =
                 super::vamana::grow(&points, &order, &known, entry, &parameters(1), &Silent)
                     .unwrap();
             check_graph(&graph, 24, entry);
-            // Whatever row of the cluster searches start from.
+            // Searches find the cluster from each of these nodes.
             for from in [entry, around as u32, all as u32 - 1] {
                 let recall = recall_of(around..all, &rows, Element::U8, dim, from, &|node| {
                     graph.neighbours(node).to_vec()

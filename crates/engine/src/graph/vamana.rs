@@ -1,5 +1,5 @@
-//! The Vamana build: every node searches for itself, chooses neighbours among the nodes that the
-//! search met, and asks them to link back.
+//! The Vamana build: each node searches for itself in the growing graph, chooses neighbours among
+//! the nodes that the search met, and adds links back from them.
 //!
 //! ```text
 //!   pass 1   small list and degree, alpha 1:  an empty graph grows from the entry, in random
@@ -10,11 +10,11 @@
 //!            that cannot be reached (`reach.rs`)
 //! ```
 //!
-//! Back edges go into spare slots. A list is pruned again only when its slots are full, since a
-//! prune is costly. The second pass fills every list up to R with the nearest candidates that the
-//! prune left out. On SSD a node's slots are read anyway, and full lists find more with the same
-//! reads. On photo-sift-100k with exact distances and list 10, recall@10 is .985 at 23.7 reads with
-//! full lists, and .964 at 25.1 reads without.
+//! Links back are stored in spare slots. A prune is costly, so a list is pruned again only if its
+//! slots are full. The second pass fills every list up to R with the nearest pruned candidates. All
+//! slots of a node are read from an SSD anyway, so full lists find more with the same reads. On
+//! photo-sift-100k with exact distances and a list size of 10, recall@10 is .985 at 23.7 reads with
+//! full lists, and .964 at 25.1 reads otherwise.
 
 use super::adjacency::{Graph, Slots};
 use super::greedy::{Candidate, Search};
@@ -28,31 +28,34 @@ use crate::threads;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Nodes that a thread takes at once.
+/// The number of nodes that a thread takes at once.
 const BATCH: usize = 128;
 
 /// The most candidates of a search that enter a prune.
 const POOL: usize = 500;
 
-/// Slots of a node during the build, as a multiple of R. More slots mean fewer prunes of full lists
-/// but longer lists to scan. The factors 1.3 and 1.5 take the same CPU time, so memory decides.
+/// The number of slots of a node during the build, as a multiple of R. More slots mean fewer prunes
+/// of full lists, but longer lists to scan. The factors 1.3 and 1.5 take the same CPU time, so the
+/// one with less memory is used.
 const SLACK: f64 = 1.3;
 
-/// The list and the degree of the first pass, as shares of the full ones. The first pass only has
-/// to give the second one a graph to search in. Larger shares took more time without a gain.
+/// The list size and the degree of the first pass, as shares of the full parameters. The first pass
+/// only has to make a graph in which the second pass can search. Larger shares took more time
+/// without a gain.
 const FIRST_LIST: f64 = 0.4;
 const FIRST_DEGREE: f64 = 0.5;
 
 /// The first pass divides the nodes at random into this many shares and inserts one share after the
-/// other, each in the order of ids. The graph is as good as with a fully random order, and a fifth
-/// to a third cheaper: consecutive nodes meet the same rows and lists.
+/// other, each in the order of ids. The graph is as good as with a fully random order. It is a
+/// fifth to a third cheaper, since the searches of consecutive nodes meet the same rows and lists.
 const WINDOWS: usize = 16;
 
-/// Consecutive ids that the second pass takes in order. In locality order they are near each other,
-/// so their searches meet the same rows and lists, which are then in the cache.
+/// The number of consecutive ids that the second pass takes in order. In locality order these nodes
+/// are near each other, so their searches meet the same rows and lists, which are then in the
+/// cache.
 const BLOCK: usize = 1024;
 
-/// The differences of the two passes.
+/// The parameters in which the two passes differ.
 struct Pass {
     /// The number of the pass, from 0.
     number: u32,
@@ -61,18 +64,18 @@ struct Pass {
     rule: Rule,
 }
 
-/// Slots of a node during the build.
+/// The number of slots of a node during the build.
 pub(super) fn slots_for(degree: usize) -> usize {
     (degree as f64 * SLACK).ceil() as usize
 }
 
 /// Builds the graph of all points. Node ids are row numbers. Searches start at `entry` (see
-/// [`medoid`](super::medoid)), and it leads to every node.
+/// [`medoid`](super::medoid)), from which every node can be reached.
 ///
 /// With one thread the graph follows from the points, the parameters and the seed.
 ///
 /// # Errors
-/// [`Interrupted`] when `progress` says so.
+/// [`Interrupted`] if `progress` reports an interruption.
 #[cfg(test)]
 pub fn build(
     points: &Points<'_>,
@@ -83,7 +86,7 @@ pub fn build(
     build_kept(points, entry, parameters, None, progress)
 }
 
-/// Builds a graph as [`build`] does, and saves the lists for a build that is killed.
+/// Builds a graph as [`build`] does, and saves the lists now and then, in case the build is killed.
 pub(super) fn build_kept(
     points: &Points<'_>,
     entry: u32,
@@ -96,7 +99,7 @@ pub(super) fn build_kept(
     Ok(slots.into_graph())
 }
 
-/// Builds a graph as [`build`] does, in empty slots of the caller. `part` is a prefix for the names
+/// Builds a graph as [`build`] does, in the caller's empty slots. `part` is a prefix for the names
 /// of the stages.
 pub(super) fn build_in(
     points: &Points<'_>,
@@ -164,7 +167,7 @@ pub(super) fn build_in(
     Ok(())
 }
 
-/// The most nodes of the sample for which a search is tried, when a graph is extended.
+/// The most nodes in the sample of nodes that searches must find after a graph was extended.
 const TRIED: u64 = 512;
 
 /// A graph that the passes build.
@@ -181,7 +184,7 @@ struct Growing<'a> {
 
 impl Growing<'_> {
     /// Runs a pass over the nodes of `turn`. An earlier build has done the first `from` of them.
-    /// The pass pauses when the lists are to be saved.
+    /// When the lists must be saved, the pass pauses.
     fn pass(&self, pass: &Pass, turn: &[u32], mut from: usize) -> Result<(), Interrupted> {
         let mut stage = format!("{}{}", self.part, pass.stage);
         if from > 0 {
@@ -201,7 +204,8 @@ impl Growing<'_> {
                 }
             });
             from = done.reached;
-            // A build that is stopped should be resumed from here.
+            // If the build is stopped, the lists are saved, so that a later build resumes from
+            // here.
             let is_wanted = done.stopped || from < turn.len();
             if let Some(kept) = self.kept.filter(|kept| is_wanted || kept.are_due()) {
                 let reached = Reached {
@@ -218,7 +222,7 @@ impl Growing<'_> {
     }
 
     /// Inserts nodes of an even sample again if a search does not find them, although an edge leads
-    /// to them. The insert links the nodes found by the search with the nodes near the lost one.
+    /// to them. The insert links the nodes that the search found with the nodes near the lost node.
     fn link_lost(&self, pass: &Pass, is_in: impl Fn(u32) -> bool) -> Result<(), Interrupted> {
         let mut worker = Worker::new(self.points, self.slots, self.entry, pass);
         let nodes = self.points.rows() as u64;
@@ -256,8 +260,9 @@ fn full_pass(stage: &'static str, parameters: &Parameters) -> Pass {
     }
 }
 
-/// Extends a graph of some of the points. Known lists are kept, lists that are too long are pruned,
-/// and the other points are inserted. Node ids are places in `order`; `known` speaks of rows.
+/// Extends a graph of some of the points. Known lists are kept, except that too long ones are
+/// pruned, and the other points are inserted. Node ids are places in `order`, while `known` uses
+/// row numbers.
 ///
 /// # Errors
 /// An error of `known`, or an interruption.
@@ -301,8 +306,8 @@ pub(super) fn grow(
         let nodes = (0..points.rows() as u32).filter(|node| !alone(node));
         link_from(points, &slots, from, nodes, &pass, parameters);
     };
-    // Neighbours that were left out may have been the only way to a dense cluster. New vectors
-    // would then not find it, and would form a separate cluster beside it.
+    // A neighbour that was pruned may have been the only link to a dense cluster. New vectors would
+    // then not find this cluster, and would form a separate one beside it.
     let known = (0..points.rows() as u32).find(|node| !alone(node));
     if let Some(known) = known.filter(|_| alone(&entry)) {
         // All searches start at a new node, so it must get neighbours first.
@@ -311,7 +316,7 @@ pub(super) fn grow(
     }
     link_known(entry);
     let growing = growing(entry);
-    // A dense cluster may keep incoming edges that no search takes.
+    // A dense cluster may have incoming edges that no search follows.
     growing.link_lost(&pass, |node| !alone(&node))?;
     growing.pass(&pass, &turn, 0)?;
     // New nodes of one kind, inserted by several threads, do not see each other.
@@ -320,8 +325,8 @@ pub(super) fn grow(
     Ok(slots.into_graph())
 }
 
-/// Prunes lists that grew too long and sorts each list by distance. Then links equal rows and
-/// unreachable nodes.
+/// Prunes lists that have grown too long, and sorts each list by distance. Then links equal rows,
+/// and unreachable nodes.
 fn finish(
     points: &Points<'_>,
     slots: &Slots,
@@ -358,7 +363,7 @@ fn finish(
 }
 
 /// Links the nodes among `nodes` that cannot be reached from `entry`. A search for such a node
-/// yields the nodes to link from.
+/// finds the nodes to link from.
 fn link_from(
     points: &Points<'_>,
     slots: &Slots,
@@ -381,7 +386,7 @@ fn link_from(
     });
 }
 
-/// Fills `turn` with all ids: blocks of consecutive ids, in random order of the blocks.
+/// Fills `turn` with all ids, as blocks of consecutive ids in a random order of blocks.
 fn block_order(turn: &mut [u32], random: &mut Random) {
     let rows = turn.len();
     // A few rows still need many blocks, or their order would hardly be random.
@@ -438,9 +443,9 @@ fn trim(
     }
 }
 
-/// How far the threads came.
+/// The progress of the threads.
 struct Done {
-    /// The first item that no thread took: all before it are done.
+    /// The first item that no thread took. All items before it are done.
     reached: usize,
     /// Whether the caller stopped the work.
     stopped: bool,
@@ -483,7 +488,7 @@ fn in_batches<W>(
     }
 }
 
-/// One thread of a pass.
+/// The state of one thread in a pass.
 struct Worker<'a> {
     points: &'a Points<'a>,
     slots: &'a Slots,
@@ -511,7 +516,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether a search for `node` finds it, or a row equally near.
+    /// Whether a search for `node` finds it, or another row at the same distance.
     fn finds(&mut self, node: u32) -> bool {
         let vector = self.points.row(node);
         self.search
@@ -522,7 +527,7 @@ impl<'a> Worker<'a> {
         nearest.is_some_and(|nearest| nearest.distance <= self.distances[0])
     }
 
-    /// Finds the neighbours of `node` and adds edges both ways.
+    /// Finds the neighbours of `node`, and adds edges in both directions.
     fn insert(&mut self, node: u32) {
         let Worker {
             points,
@@ -566,7 +571,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Adds `ids` with their distances from `node` to a pool.
+/// Adds `ids`, with their distances from `node`, to a pool.
 fn extend_pool(
     pool: &mut Vec<Candidate>,
     points: &Points<'_>,

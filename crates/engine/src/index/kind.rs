@@ -1,12 +1,12 @@
-//! The kind-specific part of an open index. Every kind shares the log, ids, tombstones, fresh
-//! vectors, checkpoints, lock, catalog entry and memory plan. The frames of search, verify and
-//! repair are shared too, and do not ask for the kind.
+//! The kind-specific part of an open index. All kinds share the log, ids, tombstones, fresh
+//! vectors, checkpoints, lock, catalog entry and memory plan. They also share the common code of
+//! search, verify and repair, which does not depend on the kind.
 //!
 //! | difference | place |
 //! |---|---|
 //! | facts of the manifest | `IndexKind` in `layout/src/manifest/kind.rs` |
-//! | stores, their memory, and the data that a search has beside them | here |
-//! | the way a search finds candidates | `search/source.rs` |
+//! | stores, their memory, and other data that a search needs | here |
+//! | the candidate source of a search | `search/source.rs` |
 //! | build and rebuild | `build/mod.rs`, `build/again.rs` |
 //! | updates | `update/`: `direct/`, `rebalance/`, `contents.rs`, `survey.rs`, `live/compact.rs` |
 //! | contents of its tables | `stored/place.rs`, `stored/pages.rs`, `stores/codes.rs` |
@@ -17,9 +17,9 @@
 //! build in `build/clusters.rs`, and the checks of its files in `verify/clusters.rs`. Vectors are
 //! inserted by `update/rebalance/`, or by merges.
 //!
-//! A new kind is a variant of `IndexKind` and one of [`Kind`]. The compiler then names each place
+//! A new kind is a new variant of `IndexKind` and of [`Kind`]. The compiler then names each place
 //! that matches on the kind. It does not name the callers of `Index::graph` and `Manifest::graph`.
-//! These two must have an answer for the new kind too, and their callers need a review.
+//! These two functions must handle the new kind too, and their callers need a review.
 
 use std::sync::OnceLock;
 
@@ -86,8 +86,8 @@ impl Kind {
     ) -> Result<(), Error> {
         match self {
             Self::Graph(graph) => graph.stores.take_placement(volume, manifest, file),
-            // A cluster index takes only `CarriedIds` from this file. Another table has the places
-            // of its clusters.
+            // A cluster index takes only `CarriedIds` from this file. Its posting lists are found
+            // through another table.
             Self::Clusters(_) => Ok(()),
         }
     }
@@ -111,11 +111,13 @@ impl Kind {
         }
     }
 
-    /// The pages that searches read to find candidates, and the pages of vectors that are apart.
+    /// The pages that searches read to find candidates, and the pages of vectors that are stored
+    /// apart.
     pub(super) fn files(&self) -> (PageFile, PageFile) {
         match self {
             Self::Graph(graph) => graph.stores.files(),
-            // No pages of clusters are kept. A read is as large as the largest cluster.
+            // Pages of clusters are never kept in memory. A read is as large as the largest
+            // cluster.
             Self::Clusters(clusters) => {
                 let extents = PageFile {
                     several: clusters.largest_read(),
@@ -134,7 +136,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of a record in a cache.
+    /// Bytes of a record in the cache of hot records.
     pub(super) fn cached_bytes(&self) -> usize {
         match self {
             Self::Graph(graph) => graph.stores.pages.cached_bytes(),
@@ -142,7 +144,7 @@ impl Kind {
         }
     }
 
-    /// Bytes in memory of tables that map nodes to places.
+    /// Bytes of memory of the tables that map nodes to places in files.
     pub(super) fn metadata_bytes(&self) -> u64 {
         match self {
             Self::Graph(graph) => graph.stores.metadata_bytes() as u64,

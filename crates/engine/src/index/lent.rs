@@ -1,5 +1,5 @@
-//! A memory budget that several indexes share, as one of them sees it: opening the index again, or
-//! for changes, within that budget.
+//! The share of one index in a memory budget that several indexes use. The index can be opened
+//! again, or opened for changes, within that budget.
 //!
 //! ```text
 //!   index of a catalog ── Opener ────> open again for reading ──┐
@@ -8,12 +8,13 @@
 //!                                              Grant: until the last index with it is dropped
 //! ```
 //!
-//! A grant begins with the memory that changes of such an index can use ([`Needs::lendable`]). It
-//! grows, as far as the lender has memory, when more changes wait or a merge made the index larger.
-//! A merge gives back memory that is no longer needed.
+//! A *grant* is the lease of an index that is open for changes. It begins with the memory that such
+//! an index can use ([`Needs::lendable`]). If more changes wait, or a merge made the index larger,
+//! the grant grows as far as the lender has memory. After a merge, the index gives back memory that
+//! it no longer needs.
 //!
-//! A caller that opens an index in this way often still holds the index that it replaces. The
-//! lender tolerates both, and counts the old one until it is dropped.
+//! A caller that opens an index in this way often still has the index that it replaces. The lender
+//! allows that, and counts the replaced index until it is dropped.
 
 use std::fmt;
 use std::path::Path;
@@ -25,23 +26,23 @@ use crate::Error;
 use crate::plan::{self, Needs};
 use crate::progress::Progress;
 
-/// The lender has no more memory.
+/// The error of a lender that has too little free memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shortage {
     /// The lender's budget, in bytes.
     pub(crate) budget: u64,
-    /// A budget that would suffice.
+    /// A budget that would suffice, in bytes.
     pub(crate) needs: u64,
 }
 
 /// The owner of a budget that several indexes share.
 pub(crate) trait Lender: Send + Sync {
-    /// Opens the index in a directory for reading, in place of the one with the number `instead`.
+    /// Opens the index in a directory for reading, in place of the index with the number `instead`.
     fn open(self: Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error>;
 
-    /// Reserves memory for an index that is opened for changes in place of the one with the number
-    /// `instead`. Returns the budget of the index, and its grant. `None` means that there is no
-    /// limit. The call may wait for memory, and `progress` may end the wait.
+    /// Reserves memory for an index that is opened for changes in place of the index with the
+    /// number `instead`. Returns the budget of the index, and its grant. `None` means that there is
+    /// no limit. The call may wait for memory, and `progress` may end the wait.
     fn for_changes(
         self: Arc<Self>,
         path: &Path,
@@ -60,8 +61,8 @@ pub(crate) trait Lender: Send + Sync {
     fn give_back(&self, number: u64);
 }
 
-/// The memory that a [`Lender`] counts for an index, given back on drop. Do not drop it while the
-/// lender's lock is held.
+/// The memory that a [`Lender`] counts for an index. Dropping it gives the memory back. Do not drop
+/// it while the lender's lock is held.
 pub(crate) struct Grant {
     lender: Arc<dyn Lender>,
     number: u64,
@@ -85,17 +86,17 @@ impl Drop for Grant {
     }
 }
 
-/// The lender of an index, with the index's number there.
+/// The lender of an index, with the number by which the lender knows the index.
 #[derive(Clone)]
 pub(crate) struct Lent {
     lender: Arc<dyn Lender>,
     number: u64,
-    /// `None` if the lender holds the index itself, and so sees when it is dropped.
+    /// `None` if the lender itself has the index, and so sees its drop.
     grant: Option<Arc<Grant>>,
 }
 
 impl Lent {
-    /// An index that its lender holds under this number.
+    /// The lease of an index that its lender has under this number.
     pub(crate) fn kept(lender: Arc<dyn Lender>, number: u64) -> Self {
         Self {
             lender,
@@ -104,7 +105,7 @@ impl Lent {
         }
     }
 
-    /// An index that counts until its grant is dropped.
+    /// The lease of an index that counts until its grant is dropped.
     pub(crate) fn granted(grant: Grant) -> Self {
         Self {
             lender: grant.lender.clone(),
@@ -113,8 +114,8 @@ impl Lent {
         }
     }
 
-    /// Reserves memory for an index that is opened for changes in place of this one: its budget,
-    /// and its lender.
+    /// Reserves memory for an index that is opened for changes in place of this one. Returns its
+    /// budget and its lease.
     pub(super) fn for_changes(
         &self,
         path: &Path,
@@ -126,8 +127,8 @@ impl Lent {
         Ok(granted.map(|(budget, grant)| (budget, Self::granted(grant))))
     }
 
-    /// The budget, in bytes, of an index that replaces this one, whose first reservation was
-    /// `first`. It is that reservation or the index's needs, as far as the lender has memory.
+    /// The budget, in bytes, of an index that replaces this one. `first` was the first reservation.
+    /// The budget is that, or more if the index needs more and the lender has the memory.
     ///
     /// # Errors
     /// The needs exceed the memory that is available.
@@ -153,7 +154,7 @@ impl Lent {
         grant.map_or(0, |grant| grant.more.load(Ordering::Relaxed))
     }
 
-    /// Takes a lease of `more` further bytes. Without a grant, nothing is counted.
+    /// Leases `more` further bytes. Without a grant, nothing is counted.
     pub(crate) fn grow(&self, path: &Path, more: u64) -> Result<(), Shortage> {
         let Some(grant) = self.grant.as_ref().filter(|_| more > 0) else {
             return Ok(());
@@ -163,8 +164,8 @@ impl Lent {
         Ok(())
     }
 
-    /// Gives back the bytes beyond `more` that were leased after the first reservation. There must
-    /// be no concurrent `grow`.
+    /// Gives back the bytes beyond `more` that were leased after the first reservation. The caller
+    /// ensures that no `grow` runs at the same time.
     pub(crate) fn keep(&self, more: u64) {
         let Some(grant) = &self.grant else {
             return;
@@ -176,8 +177,8 @@ impl Lent {
     }
 }
 
-/// The way in which an index was opened. It opens the index again in the same way. For an index of
-/// a catalog, it stays within the catalog's budget.
+/// Opens an index again, with the options of an earlier opening. An index of a catalog stays within
+/// the catalog's budget.
 #[derive(Clone)]
 pub struct Opener {
     options: OpenOptions,
@@ -194,7 +195,8 @@ impl fmt::Debug for Opener {
 }
 
 impl Opener {
-    /// The options. For an index of a catalog they name no budget, since that is the catalog's.
+    /// The options. For an index of a catalog they have no `memory`, since the catalog has the
+    /// budget.
     pub fn options(&self) -> &OpenOptions {
         &self.options
     }
@@ -202,7 +204,7 @@ impl Opener {
     /// Opens for reading the index that is in a directory now.
     ///
     /// # Errors
-    /// As [`Index::open`]; for an index of a catalog, a budget that has no memory for it.
+    /// As [`Index::open`]. For an index of a catalog also a budget that has no memory for it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Index, Error> {
         match &self.lender {
             Some((lender, instead)) => lender.clone().open(path.as_ref(), *instead),
@@ -212,7 +214,7 @@ impl Opener {
 }
 
 impl Opener {
-    /// The same for an index that replaces `index`, if both belong to one catalog.
+    /// The opener of an index that replaces `index`, if both belong to one catalog.
     #[must_use]
     pub fn instead_of(mut self, index: &Index) -> Self {
         if let (Some((lender, number)), Some(lent)) = (&mut self.lender, &index.lent)
@@ -249,11 +251,11 @@ impl Index {
         self
     }
 
-    /// The way in which the index was opened, to open it again.
+    /// An opener that opens the index again with the same options.
     pub fn opener(&self) -> Opener {
         let mut options = self.options.clone();
         let lender = self.lent.as_ref().map(|lent| {
-            // Memory that a catalog leases to the index is none of its options.
+            // Memory that a catalog leases to the index is not an option of the index.
             options.memory = None;
             (lent.lender.clone(), lent.number)
         });

@@ -26,8 +26,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The codebook of an index. A codebook in memory with the same content is shared. The file is
-    /// read without the lock, so that other indexes need not wait.
+    /// Loads the codebook of an index, unless one with the same content is in memory, which is then
+    /// shared. The file is read without the lock, so that other indexes need not wait.
     pub(super) fn codebook(
         &self,
         volume: &dyn Volume,
@@ -50,12 +50,12 @@ impl Shared {
         Ok(Some(&*known).filter(fits).cloned().unwrap_or(codebook))
     }
 
-    /// Forgets a codebook. Indexes that use it keep it.
+    /// Removes a codebook from the shared ones. Indexes that use it keep it.
     pub(crate) fn forget_codebook(&self, hash: &str) {
         self.codebooks.lock().remove(hash);
     }
 
-    /// A pool of at least `threads` search threads. They are kept from batch to batch, each with
+    /// A pool of at least `threads` search threads. The threads live from batch to batch, each with
     /// its ring and buffers.
     pub(crate) fn worker_pool(&self, threads: usize, io: IoMode) -> Result<Arc<WorkerPool>, Error> {
         let mut worker_pool = self.worker_pool.lock();

@@ -1,5 +1,5 @@
-//! The storage server's part of PRESS: exact vectors, which rank the best of L_high at the end, on
-//! threads of their own (DistVS §4.3).
+//! The storage server's part of PRESS: the exact vectors. At the end of a query, it ranks the best
+//! of L_high by them, on its own threads (DistVS §4.3).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ pub struct Full {
 /// The result of a ranking, and its cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ranked {
-    /// Ids, nearest first.
+    /// The ids of the results, nearest first.
     pub ids: Vec<u64>,
-    /// Their exact distances.
+    /// The exact distances of the results.
     pub distances: Vec<f32>,
-    /// Reads of storage.
+    /// The number of reads of storage.
     pub reads: u64,
     /// Bytes of these reads.
     pub bytes: u64,
-    /// The number of distances computed to nodes. Distances to vectors that wait for a merge do not
-    /// count.
+    /// The number of distances to nodes that were computed. Distances to vectors that wait for a
+    /// merge are not included.
     pub computations: u64,
     /// The number of nodes that were deleted or replaced.
     pub refused: u32,
@@ -49,8 +49,8 @@ impl Full {
     /// Opens the vectors of the index at `path` for reading, with `threads` threads to rank.
     ///
     /// # Errors
-    /// No index there, or one that servers cannot share; a damaged file; no threads;
-    /// [`Error::Outdated`] if another checkpoint was committed meanwhile.
+    /// There is no index at `path`, or servers cannot share it. A file is damaged. No thread can be
+    /// started. [`Error::Outdated`] if another checkpoint was committed meanwhile.
     pub fn open(path: impl AsRef<Path>, threads: usize, io: IoMode) -> Result<Full, Error> {
         let path = path.as_ref();
         let index = Index::open(path, &OpenOptions::default())?;
@@ -61,7 +61,7 @@ impl Full {
     /// Opens the vectors of the index at `path`, also for changes ([`index`](Self::index)).
     ///
     /// # Errors
-    /// As [`open`](Self::open); another process has the index open for changes.
+    /// As [`open`](Self::open); also if another process has the index open for changes.
     pub fn open_for_changes(
         path: impl AsRef<Path>,
         threads: usize,
@@ -92,20 +92,20 @@ impl Full {
         self.states.newest()
     }
 
-    /// The number of vectors that a search can find now. Deleted vectors do not count, and vectors
-    /// that wait for a merge do.
+    /// The number of vectors that a search can find now. Vectors that wait for a merge are
+    /// included, deleted ones are not.
     pub fn vectors(&self) -> usize {
         self.states.vectors()
     }
 
-    /// The index, if it was opened for changes. Callers merge it and read its statistics.
+    /// The index, if it was opened for changes. Callers use it to merge, and to read statistics.
     pub fn index(&self) -> Option<&Arc<LiveIndex>> {
         self.states.index()
     }
 
-    /// Merges in the background when a merge is due, until the returned value is dropped. A merge
-    /// waits while a query may use the checkpoint before the last merge, since it would give that
-    /// up. `None` if the index is open for reading only.
+    /// Merges in the background when a merge is due, until the returned value is dropped. While a
+    /// query may use the checkpoint before the last merge, the next merge waits, since it would
+    /// release that checkpoint. `None` if the index is open for reading only.
     ///
     /// # Errors
     /// A thread could not be started.
@@ -117,37 +117,38 @@ impl Full {
             .transpose()
     }
 
-    /// The collection of a checkpoint, if its nodes can be ranked. It is the last checkpoint, or
-    /// the one before until it is given up ([`forget_before`](Self::forget_before)).
+    /// The collection of a checkpoint, if nodes of that checkpoint can be ranked. These are the
+    /// last checkpoint, and the one before until it is released
+    /// ([`forget_before`](Self::forget_before)).
     pub fn collection_of(&self, state: u64) -> Option<Collection> {
         self.states.collection(state)
     }
 
-    /// Gives up the checkpoint before the last merge once no call has used it for
-    /// [`KEPT`](Self::KEPT). Calls that rank in it, or ask for its collection, use it. If all
-    /// searching servers report the checkpoint `all_by`, and it is the last one, this happens at
-    /// once. Call this now and then.
+    /// Releases the checkpoint before the last merge, if no call has used it for
+    /// [`KEPT`](Self::KEPT). A call uses a checkpoint if it ranks nodes of it, or requests its
+    /// collection. If all searching servers have reported the checkpoint `all_by`, and `all_by` is
+    /// the last one, the one before is released at once. Call this function regularly.
     pub fn tidy(&self, all_by: Option<u64>) {
         self.states.tidy(all_by);
     }
 
-    /// Whether a query may still use the checkpoint before the last merge. Another merge would give
-    /// it up, so it should wait.
+    /// Whether a query may still use the checkpoint before the last merge. Another merge would
+    /// release that checkpoint, so it should wait.
     pub fn has_before(&self) -> bool {
         self.states.has_before()
     }
 
-    /// Gives up the checkpoint before the last merge, with its memory and storage.
+    /// Releases the checkpoint before the last merge, with its memory and storage.
     pub fn forget_before(&self) {
         self.states.forget_before();
     }
 
     /// Inserts rows of the collection's element type, one after the other. A row replaces the
-    /// vector that has its id. When this returns, the rows are durable as
-    /// [`WriteOptions::durability`] says, and every ranking that begins later sees them.
+    /// vector that has the same id. When this call returns, the rows are durable according to
+    /// [`WriteOptions::durability`], and every ranking that begins later sees them.
     ///
     /// # Errors
-    /// The index was opened for reading; as [`LiveIndex::upsert`].
+    /// As [`LiveIndex::upsert`]; also if the index was opened for reading.
     pub fn upsert(&self, ids: &[u64], rows: &[u8]) -> Result<(), Error> {
         let index = self.changing()?;
         let collection = index.index();
@@ -161,10 +162,11 @@ impl Full {
         index.upsert(&rows, ids, &Silent)
     }
 
-    /// Deletes the vectors with these ids, and returns their number. Missing ids are ignored.
+    /// Deletes the vectors with these ids, and returns the number of deleted vectors. Missing ids
+    /// are ignored.
     ///
     /// # Errors
-    /// The index was opened for reading; a log that cannot be written.
+    /// The index was opened for reading. The log cannot be written.
     pub fn delete(&self, ids: &[u64]) -> Result<usize, Error> {
         let index = self.changing()?;
         let mut there = Vec::with_capacity(ids.len());
@@ -188,10 +190,10 @@ impl Full {
     }
 
     /// Ranks nodes of a checkpoint by their exact vectors, together with vectors that wait for a
-    /// merge. Calls `done` with the `k` nearest on one of its threads, and returns at once.
+    /// merge. Returns at once. A thread of this server later calls `done` with the `k` nearest.
     ///
     /// # Errors
-    /// An unknown or given-up `state` ([`collection_of`](Self::collection_of)); a row of another
+    /// An unknown or released `state` ([`collection_of`](Self::collection_of)); a row of another
     /// collection; a node that does not exist; `k` of 0. After such an error `done` is not called.
     /// `done` gets the errors of failed reads and damaged vectors.
     pub fn rank(
@@ -205,7 +207,7 @@ impl Full {
         self.rank_while((state, query), nodes, k, || true, done)
     }
 
-    /// As [`rank`](Self::rank), as long as a caller wants the result. `wanted` is called before the
+    /// As [`rank`](Self::rank), if a caller still wants the result. `wanted` is called before the
     /// first read. If it returns false, `done` gets [`Error::Interrupted`].
     ///
     /// # Errors
@@ -252,7 +254,7 @@ impl Full {
 /// A distance and an id.
 type Near = (f32, u64);
 
-/// The result of ranking nodes alone.
+/// The result of ranking nodes, without waiting vectors.
 struct Nodes {
     found: Vec<Near>,
     counters: Counters,
@@ -320,7 +322,7 @@ impl View {
         let seen = self.changes.seen();
         let mut ranking = Ranking::new(kernel, &timer, row_bytes, seen.admission());
         ranking.query.copy_from_slice(query);
-        // Some nodes of an older checkpoint may no longer be answers, so more are ranked.
+        // Some nodes of an older checkpoint may no longer be results, so more are ranked.
         let most = if self.since_merge.is_some() {
             k.saturating_add(nodes.len())
         } else {
@@ -366,9 +368,9 @@ impl View {
         })
     }
 
-    /// Appends vectors that waited when the merge after this checkpoint began, and are in the next
-    /// checkpoint. Vectors that changed `since` are excluded. At least `k` of the others are
-    /// appended, if there are as many.
+    /// Appends vectors that waited for the merge after this checkpoint, and are now in the next
+    /// checkpoint. Vectors that changed `since` then are excluded. At least `k` of the remaining
+    /// vectors are appended, if there are as many.
     fn merged_since(
         &self,
         query: &[u8],
@@ -433,13 +435,13 @@ struct Job {
 impl Work for Job {
     fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, _: usize) -> Vec<Task<'t>> {
         vec![Box::pin(async move {
-            // If a job waited so long for a thread that no caller wants it, it must not delay
-            // others.
+            // If a job waited so long for a thread that no caller wants its result any more, it
+            // must not delay other jobs.
             if !(self.wanted)() {
                 return;
             }
-            // The view is taken now, so that changes acknowledged while the job waited for a thread
-            // count as well.
+            // The view is taken now, so that it includes changes that were acknowledged while the
+            // job waited for a thread.
             let found = match self.states.view(self.state) {
                 Some(view) => {
                     let found = view.rank(thread, &self.query, &self.nodes, self.k);

@@ -21,39 +21,40 @@ use crate::stores::codes::{Correction, complete, each_code};
 use crate::update::each_list;
 use crate::{Error, Index, OpenOptions};
 
-/// The most lists from which the tables of their codec are learned.
+/// The most lists from which the tables of the list codec are learned.
 const SAMPLE: usize = 10_000;
-/// Bytes of lists after which a round visits no more candidates; the next round continues. Any
-/// useful beam stays far below. A wider beam can neither exhaust a server's memory nor exceed a
-/// frame.
+/// Bytes of lists after which a round visits no more candidates. The next round then continues. Any
+/// useful beam stays far below this limit. The limit ensures that a wider beam can neither exhaust
+/// a server's memory nor exceed a frame.
 const ROUND: usize = 1 << 20;
-/// Lists that are read at a time to count the popularity of nodes. This takes some milliseconds.
+/// The number of lists that are read at a time to count the popularity of nodes. Reading them takes
+/// some milliseconds.
 const COUNTED: u32 = 1 << 13;
-/// The most bytes of data other than codes for a compute server. A frame of the servers carries 16
+/// The most bytes of data for a compute server, apart from codes. A frame of the servers carries 16
 /// MiB.
 const MOST_CENTROIDS: usize = (16 << 20) - (64 << 10);
-/// Tables of the codec.
+/// The number of tables of the list codec.
 const TABLES: usize = 4;
 
 /// The lists and the high-precision codes of an index, in memory.
 pub struct High {
     collection: Collection,
     lists: PackedLists,
-    /// The codes of all nodes in two parts. Compute servers get the low codes. This server looks at
-    /// the residual codes, or at separate high codes. For nested codes, `corrections` corrects the
-    /// sums.
+    /// The codes of all nodes in two parts. Compute servers get the low codes. This server scores
+    /// by the residual codes, or by separate high codes. If codes are nested, `corrections`
+    /// corrects the sums.
     lows: Vec<u8>,
     rests: Vec<u8>,
     corrections: Option<Vec<Correction>>,
     codebook: Codebook,
-    /// The start of queries.
+    /// The node at which queries start.
     entry: u32,
-    /// The popularity of nodes: 4 bytes a node, once a compute server without memory for all low
-    /// codes asks.
+    /// The popularity of nodes, 4 bytes a node. It is counted once a compute server without memory
+    /// for all low codes requests it.
     popularity: OnceLock<Popularity>,
-    /// The counts so far.
+    /// The state of the count so far.
     counting: Mutex<Option<Counting>>,
-    /// Whether the count met a list that does not decode.
+    /// Whether the count failed at a list that does not decode.
     failed: AtomicBool,
 }
 
@@ -61,7 +62,7 @@ impl High {
     /// Loads the index at `path`.
     ///
     /// # Errors
-    /// - No index there, or one that servers cannot share. An index of more than some 16,000
+    /// - There is no index at `path`, or servers cannot share it. An index of more than some 16,000
     ///   dimensions is refused too, since a message cannot carry its centroids.
     /// - A damaged file, or an interruption.
     /// - [`Error::Outdated`] if another checkpoint was committed meanwhile.
@@ -132,7 +133,8 @@ impl High {
         }
         lists.shrink();
         let codebook = index.graph_codebook().clone();
-        // The index holds codes in parts. It is dropped to make room for whole ones.
+        // The index has the codes in parts. It is dropped to free memory for this server's own
+        // copy.
         drop(index);
         drop(stage);
         let (all, half) = (manifest.code_bytes as usize, collection.low_bytes as usize);
@@ -178,22 +180,22 @@ impl High {
         (self.lists.memory_bytes() + codes) as u64 + codebook + ranks
     }
 
-    /// The data other than codes that a compute server needs, for [`Low::new`](super::Low::new).
+    /// The data that a compute server needs apart from codes, for [`Low::new`](super::Low::new).
     pub fn low_centroids(&self) -> Vec<u8> {
         let centroids = self.codebook.quantizer().centroids();
         super::low::encode(&centroids, self.entry, self.lists.model())
     }
 
-    /// Appends the low codes of those nodes in `nodes` that are among the `kept` most popular, of
-    /// `low_bytes` each.
+    /// Appends the low codes of nodes in `nodes`, if they are among the `kept` most popular nodes.
+    /// Each code has `low_bytes` bytes.
     ///
-    /// A bit for each node comes first, from the lowest bit of the first byte on, which says
-    /// whether its code follows. If `kept` covers the whole collection, there are no bits, and the
-    /// codes of all nodes follow. If popularity is not [known](Self::knows_popular) yet, it is
-    /// counted first.
+    /// Before the codes, there is a bit for each node, from the lowest bit of the first byte on.
+    /// The bit is set if the node's code follows. If `kept` covers the whole collection, there are
+    /// no bits, and all codes are appended. If popularity is not [known](Self::knows_popular) yet,
+    /// it is counted first.
     ///
     /// # Errors
-    /// Lists that do not decode, which the count of popularity reads.
+    /// The count of popularity reads a list that does not decode.
     ///
     /// # Panics
     /// If a node does not exist.
@@ -216,8 +218,8 @@ impl High {
         Ok(())
     }
 
-    /// Whether the popularity of nodes is known, or a failed count makes
-    /// [`low_codes`](Self::low_codes) fail.
+    /// Whether the popularity of nodes is known, or its count has failed. After a failed count,
+    /// [`low_codes`](Self::low_codes) fails too.
     pub fn knows_popular(&self) -> bool {
         self.popularity.get().is_some() || self.failed.load(Ordering::Acquire)
     }
@@ -226,7 +228,7 @@ impl High {
     /// known now. A concurrent call waits for this one. No list is read twice.
     ///
     /// # Errors
-    /// A list that does not decode.
+    /// A list does not decode.
     pub fn count_popular(&self) -> Result<bool, Error> {
         let mut counting = self.counting.lock();
         if self.popularity.get().is_some() {
@@ -281,24 +283,26 @@ pub struct HighQuery {
     nodes: Vec<u32>,
     sums: Vec<f32>,
     computations: u64,
-    /// The query's distances to every centroid of low codes, once they are needed.
+    /// The query's distances to every centroid of low codes, which are computed once they are
+    /// needed.
     low: DistanceTable,
     is_low_filled: bool,
     low_computations: u64,
-    /// The nodes to refine out of those offered and requested.
+    /// The nodes to refine, out of the offered and the requested nodes.
     chosen: Vec<(u32, f32)>,
 }
 
 impl HighQuery {
-    /// Begins a query, in the form in which a compute server [sends](super::LowQuery::sent) it.
+    /// Begins a query. `query` has the form in which a compute server
+    /// [sends](super::LowQuery::sent) it.
     ///
     /// `list` is D_high, `full` is D_full, and `beam` is the number of nodes visited in a round.
-    /// [`LowQuery::begin`](super::LowQuery::begin) gives the start nodes, which are to be
-    /// [refined](HighQuery::refine) or [looked](HighQuery::look) at first.
+    /// [`LowQuery::begin`](super::LowQuery::begin) gives the start nodes, which must first be given
+    /// to [`refine`](HighQuery::refine) or [`look`](HighQuery::look).
     ///
     /// # Errors
-    /// A query of another length, with NaN or infinity, or of length 0 under cosine; a list, `full`
-    /// or beam of 0.
+    /// The query has a wrong length, NaN or infinity, or the norm 0 under cosine. `list`, `full` or
+    /// `beam` is 0.
     pub fn begin(
         &mut self,
         high: &High,
@@ -317,7 +321,8 @@ impl HighQuery {
             }
         }
         let collection = &high.collection;
-        // The index was checked for codes of two precisions when it was opened.
+        // This is always the case: an index without codes of two precisions was refused when it was
+        // opened.
         if let Some(paired) = high.codebook.paired() {
             collection.sent(query, paired.rounding(), &mut self.floats)?;
             paired.rest_table(collection.metric, &self.floats, &mut self.table);
@@ -331,14 +336,14 @@ impl HighQuery {
     }
 
     /// As [`refine`](Self::refine), for a compute server that has [offloaded](super) low codes.
-    /// Estimates the distances of the nodes in `missing`, and refines the nearest of these and of
-    /// `offered`.
+    /// Estimates the distances of the nodes in `missing`, and refines the nearest out of `missing`
+    /// and `offered`.
     ///
-    /// `estimates` gets the low-code estimates that are small enough for the server's L_low, in
-    /// place of its old contents.
+    /// `estimates` is replaced by the low-code estimates that are small enough for the compute
+    /// server's L_low.
     ///
     /// # Errors
-    /// A node that does not exist.
+    /// A node does not exist.
     pub fn look(
         &mut self,
         high: &High,
@@ -360,7 +365,8 @@ impl HighQuery {
         self.low.score(&high.lows, &missing.nodes, sums);
         self.low_computations += count as u64;
         let scored = missing.nodes.iter().copied().zip(sums.iter().copied());
-        // NaN comes last in L_low: its minimum with infinity is infinity.
+        // NaN is last in L_low, so it is treated as infinity here: the minimum of NaN and infinity
+        // is infinity.
         let is_of_use = |&(_, estimate): &(u32, f32)| estimate.min(f32::INFINITY) <= missing.bound;
         estimates.extend(scored.filter(is_of_use));
         let mut chosen = std::mem::take(&mut self.chosen);
@@ -373,12 +379,12 @@ impl HighQuery {
         refined
     }
 
-    /// Scores nodes by their high codes and inserts them into L_high. A node that is already there
-    /// changes nothing. Each node comes with its low-code estimate, which is half of the work if
-    /// codes are nested.
+    /// Scores nodes by their high codes and inserts them into L_high. A node that L_high has
+    /// already is ignored. Each node is given with its low-code estimate, which saves half of the
+    /// work if codes are nested.
     ///
     /// # Errors
-    /// A node that does not exist.
+    /// A node does not exist.
     pub fn refine(&mut self, high: &High, nodes: &[(u32, f32)]) -> Result<(), Error> {
         high.check_nodes(nodes.iter().map(|(node, _)| node))?;
         self.nodes.clear();
@@ -395,8 +401,8 @@ impl HighQuery {
     }
 
     /// Visits the nearest unvisited nodes, as many as the beam width (fewer in the first rounds),
-    /// and appends their lists. A round ends early once it has appended a mebibyte. Returns false,
-    /// and appends nothing, if all of L_high is visited.
+    /// and appends their lists. Once a mebibyte is appended, the round ends early. If all of L_high
+    /// is visited, returns false and appends nothing.
     pub fn advance(&mut self, high: &High, lists: &mut Vec<u8>) -> bool {
         let mut any = false;
         let most = lists.len() + ROUND;
@@ -415,7 +421,8 @@ impl HighQuery {
         any
     }
 
-    /// The number of distances by low codes computed here, for offloaded codes.
+    /// The number of distances by low codes that were computed here, for compute servers with
+    /// offloaded codes.
     pub fn low_computations(&self) -> u64 {
         self.low_computations
     }
@@ -425,7 +432,7 @@ impl HighQuery {
         nodes.extend(self.list.keys().take(self.full).map(node_of));
     }
 
-    /// The number of distances by high codes computed for the query.
+    /// The number of distances by high codes that were computed for the query.
     pub fn computations(&self) -> u64 {
         self.computations
     }

@@ -19,14 +19,14 @@ pub struct Low {
     rounding: Rounding,
     /// Decodes lists.
     lists: ListModel,
-    /// The start of queries without seeds.
+    /// The node at which queries without seeds start.
     entry: u32,
-    /// The nodes whose codes are here, if some are offloaded.
+    /// The nodes whose codes this server has, if some codes are offloaded.
     kept: Option<Kept>,
     codes: Vec<u8>,
 }
 
-/// The data other than codes that a compute server needs.
+/// The data that a compute server needs apart from codes.
 ///
 /// ```text
 ///   0: count u32   4: count f32 (the centroids of low codes)
@@ -41,8 +41,8 @@ pub(super) fn encode(floats: &[f32], entry: u32, lists: &ListModel) -> Vec<u8> {
 }
 
 impl Low {
-    /// The number of low codes that fit into `bytes`: all, or a code for each of the most popular
-    /// nodes, or none. The bits that mark these nodes count as well.
+    /// The number of low codes that fit into `bytes`: all codes, or a code for each of the most
+    /// popular nodes, or none. The bits that mark these nodes are included.
     pub fn room(collection: &Collection, bytes: u64) -> u32 {
         let (nodes, code) = (collection.nodes, u64::from(collection.low_bytes).max(1));
         if u64::from(nodes) * code <= bytes {
@@ -52,13 +52,13 @@ impl Low {
         codes.min(u64::from(nodes)) as u32
     }
 
-    /// From the data of the memory server: centroids
-    /// ([`High::low_centroids`](super::High::low_centroids)) and
-    /// [low codes](super::High::low_codes), in node order. With `bits`, only marked nodes have
-    /// codes, and otherwise all.
+    /// Makes this part from data of the memory server: centroids
+    /// ([`High::low_centroids`](super::High::low_centroids)) and [low
+    /// codes](super::High::low_codes), in node order. If there are `bits`, only marked nodes have
+    /// codes. Otherwise all nodes have codes.
     ///
     /// # Errors
-    /// Data of another collection, or damaged data.
+    /// The data is of another collection, or damaged.
     pub fn new(
         collection: Collection,
         centroids: &[u8],
@@ -136,13 +136,13 @@ impl Low {
         &self.collection
     }
 
-    /// The number of nodes whose low codes are here, if some are offloaded.
+    /// The number of nodes whose low codes this server has, if some codes are offloaded.
     pub fn kept(&self) -> Option<u32> {
         self.kept.as_ref().map(|kept| kept.count() as u32)
     }
 
     /// Bytes of low codes, and of the bits that mark their nodes. [`room`](Self::room) counts the
-    /// same.
+    /// same bytes.
     pub fn code_bytes(&self) -> u64 {
         let which = self.kept.as_ref().map_or(0, Kept::memory_bytes);
         self.codes.len() as u64 + which
@@ -166,26 +166,27 @@ pub struct LowQuery {
     /// The positions of the codes of `fresh`, if some codes are offloaded.
     places: Vec<u32>,
     distances: Vec<f32>,
-    /// Nodes with offloaded codes that were met, and that no step has asked for yet.
+    /// Nodes with offloaded codes that were met, but not requested by any step yet.
     missing: Vec<u32>,
-    /// The nodes that the last step offered with its request, and the number of both to take.
+    /// The nodes that the last step offered with its request, and the number of nodes to take from
+    /// the offered and the requested ones.
     offered: Vec<(u32, f32)>,
     most: usize,
-    /// Whether the requested nodes are the start of the search.
+    /// Whether the requested nodes are the start nodes of the search.
     begins: bool,
 }
 
 impl LowQuery {
     /// Begins a query, which is one row of the collection's element type.
     ///
-    /// `list` is D_high. `press` has the length of L_low, and the share of it that is refined. The
-    /// start nodes and their low-code estimates are appended to `nodes`, and must be
+    /// `list` is D_high. `press` has the length of L_low, and the share of L_low that a round
+    /// refines. The start nodes and their low-code estimates are appended to `nodes`, and must be
     /// [refined](super::HighQuery::refine) first. If the code of a start node is offloaded, the
     /// node is in `missing`, whose old contents are replaced.
     ///
     /// # Errors
-    /// A row of another length, with NaN or infinity, or of length 0 under cosine; a list of 0;
-    /// numbers in `press` that a search refuses too.
+    /// The row has a wrong length, NaN or infinity, or the norm 0 under cosine. `list` is 0.
+    /// `press` has numbers that a search refuses too.
     pub fn begin(
         &mut self,
         low: &Low,
@@ -218,7 +219,7 @@ impl LowQuery {
         let (fresh, distances) = (&mut self.fresh, &mut self.distances);
         match &low.kept {
             None => self.low.seeds(&low.codes, low.entry, fresh, distances),
-            // In node order, codes are in locality order, even if some nodes are left out.
+            // Codes are in node order, and so in locality order, even if some nodes have none.
             Some(kept) if seeds > 0 && kept.count() >= seeds => {
                 self.low.seeds(&low.codes, 0, fresh, distances);
                 for place in fresh.iter_mut() {
@@ -231,8 +232,8 @@ impl LowQuery {
                     self.low.score(&low.codes, &[place], distances);
                 }
                 (0, None) => missing.nodes.push(low.entry),
-                // With so few codes there are no seeds here, so the nearest of evenly spaced nodes
-                // must do.
+                // There are too few codes to find seeds here. So the memory server looks at evenly
+                // spaced nodes, and the search starts from the nearest.
                 _ => missing
                     .nodes
                     .extend(spaced(seeds, collection.nodes as usize)),
@@ -255,17 +256,17 @@ impl LowQuery {
 
     /// Scores the new neighbours in `lists` by their low codes, and inserts them into L_low.
     ///
-    /// Neighbours with offloaded codes are [requested](Self::select) with the next step. The answer
-    /// to the last request must be taken by [`hear`](Self::hear) first.
+    /// Neighbours with offloaded codes are [requested](Self::select) with the next step. Before
+    /// this call, [`hear`](Self::hear) must have taken the answer to the last request.
     ///
     /// # Errors
-    /// Bytes that are no lists of this collection.
+    /// The bytes are not lists of this collection.
     pub fn expand(&mut self, low: &Low, lists: &[u8]) -> Result<(), Error> {
         self.fresh.clear();
         self.places.clear();
         self.meet_lists(low, lists)?;
         match (low.kept.is_some(), self.fresh.is_empty()) {
-            // There may be no codes, and no table.
+            // There may be no codes and no table, so nothing is scored.
             (_, true) => {}
             (true, _) => self.low.meet_at(&low.codes, &self.places, &self.fresh),
             (false, _) => self.low.meet(&low.codes, &self.fresh),
@@ -274,8 +275,9 @@ impl LowQuery {
     }
 
     /// Takes the memory server's low-code estimates of the nodes requested in the last step
-    /// ([`HighQuery::look`](super::HighQuery::look)). They enter L_low, and nodes that the memory
-    /// server has refined count as taken. Estimates that are too large for L_low are not sent.
+    /// ([`HighQuery::look`](super::HighQuery::look)). The nodes enter L_low, and nodes that the
+    /// memory server has refined count as taken. Estimates that are too large for L_low are not
+    /// sent.
     pub fn hear(&mut self, estimates: &[(u32, f32)]) {
         let begins = std::mem::take(&mut self.begins);
         if !begins {
@@ -286,7 +288,7 @@ impl LowQuery {
         nearest(&mut taken, self.most);
         for (node, estimate) in taken.drain(..) {
             match begins {
-                // The start nodes of a search are no candidates of L_low.
+                // The start nodes of a search are not candidates of L_low.
                 true => drop(self.seen.insert(node)),
                 false => self.low.take_node(node, estimate),
             }
@@ -306,7 +308,7 @@ impl LowQuery {
         } = self;
         let count = low.collection.nodes;
         each_list(&low.lists, lists, scratch, |neighbours| {
-            // Neighbours ascend.
+            // Neighbours ascend, so it is enough to check the last one.
             if let Some(&last) = neighbours.last().filter(|&&last| last >= count) {
                 let expected = format!("nodes below {count}");
                 return Err(Error::call(
@@ -334,12 +336,12 @@ impl LowQuery {
     }
 
     /// Appends the nearest of L_low that were not selected before, with their low-code estimates.
-    /// Their number is at most the refinement ratio of its length, and may be 0.
+    /// Their number is at most the refinement ratio times the length of L_low, and may be 0.
     ///
-    /// `missing` gets the nodes with offloaded codes that were met, in place of its old contents:
-    /// the first [`MOST_OF_STEP`] that were not requested yet. If there are any, the memory server
-    /// must [look](super::HighQuery::look) at them. Otherwise it must
-    /// [refine](super::HighQuery::refine) the appended nodes.
+    /// `missing` is replaced by the nodes with offloaded codes that were met, but not requested
+    /// yet: the first [`MOST_OF_STEP`] of them. If there are any, the memory server must
+    /// [look](super::HighQuery::look) at them. Otherwise it must [refine](super::HighQuery::refine)
+    /// the appended nodes.
     pub fn select(&mut self, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing) {
         missing.nodes.clear();
         if !self.missing.is_empty() {
@@ -357,7 +359,7 @@ impl LowQuery {
         nodes.extend(taken.map(|(&node, &distance)| (node, distance)));
     }
 
-    /// The number of distances by low codes computed for the query.
+    /// The number of distances by low codes that were computed here for the query.
     pub fn computations(&self) -> u64 {
         self.low.computations()
     }
@@ -369,8 +371,8 @@ mod tests {
 
     use super::*;
 
-    /// A beam of 1,024 and a degree of 80 without any code here. A message has no capacity for so
-    /// many neighbours.
+    /// The beam is 1,024, the degree is 80, and no code is here. A message cannot carry so many
+    /// neighbours.
     #[test]
     fn what_a_step_has_no_room_for_is_asked_for_with_the_next() {
         const NODES: u32 = 200_000;

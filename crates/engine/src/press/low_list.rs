@@ -8,13 +8,13 @@ use crate::bounds;
 use crate::frontier::{Frontier, distance_of, key, node_of};
 use crate::preset::Press;
 
-/// The candidates by low-precision codes. It is reused from query to query.
+/// The list of candidates by low-precision codes. It is reused for each query.
 #[derive(Debug, Default)]
 pub(crate) struct LowList {
     /// The query's distances to the centroids of low codes.
     table: DistanceTable,
     list: Frontier,
-    /// D_low.
+    /// D_low, the greatest length of the list.
     size: usize,
     press: Press,
     nodes: Vec<u32>,
@@ -23,36 +23,37 @@ pub(crate) struct LowList {
     computations: u64,
 }
 
-/// The number of seeds that a search begins at. On photo-sift-100k 8 took 1 % more work, on
-/// package-text 2 and 8 took as much.
+/// The number of seeds at which a search begins. On photo-sift-100k, 8 seeds took 1 % more work
+/// than 4. On package-text, 2, 4 and 8 seeds took the same work.
 pub(super) const BEGUN: usize = 4;
-/// The number of nodes looked at around each seed next, in a window that is shorter by the same
-/// factor.
+/// The number of nodes that the next step scores around each seed, in a window that is shorter by
+/// the same factor.
 const FAN: usize = 4;
-/// The descent ends when the window is no longer than this.
+/// When the window is at most this long, the descent ends.
 const STRETCH: usize = 16;
 
 impl LowList {
-    /// D_low: the greatest length of the list, if the list by high codes has `list` candidates.
+    /// D_low: the greatest length of the list, if the list by high codes has at most `list`
+    /// candidates.
     pub(crate) fn size(press: Press, list: usize) -> usize {
         ((list as f64 * press.low).round() as usize).clamp(1, bounds::MOST_LIST)
     }
 
-    /// Fills the table for a query given as numbers, of length 1 under cosine.
+    /// Fills the table for a query given as numbers. Under cosine the query must have length 1.
     pub(crate) fn fill(&mut self, quantizer: &ProductQuantizer, metric: Metric, query: &[f32]) {
         quantizer.table(metric, query, &mut self.table);
     }
 
-    /// Begins a query, and keeps its `size` nearest. The table must be filled before distances are
-    /// computed.
+    /// Begins a query whose list keeps the `size` nearest nodes. The table must be filled before
+    /// distances are computed.
     pub(crate) fn begin(&mut self, size: usize, press: Press) {
         self.list.clear(size, 1, size);
         (self.size, self.press) = (size, press);
         self.computations = 0;
     }
 
-    /// Appends the start nodes of the search with their low-code estimates. They are `entry`, or
-    /// the nearest nodes found as follows:
+    /// Appends the start nodes of the search with their low-code estimates. The start nodes are
+    /// `entry`, or the nearest nodes found as follows:
     ///
     /// ```text
     ///   nodes   0 .........|.........|.........|......... n   `Press::seeds` nodes, evenly spaced
@@ -62,9 +63,9 @@ impl LowList {
     ///                               ...                       and so on, four times as near
     /// ```
     ///
-    /// In locality order, nodes with near numbers are near each other. So this descends to the
-    /// query's neighbourhood without a graph. In another order it is a sample. `codes` are in node
-    /// order.
+    /// In locality order, nodes with near numbers are near each other. So this search descends to
+    /// the query's neighbourhood without a graph. In another order, it just scores a sample.
+    /// `codes` are in node order.
     ///
     /// # Panics
     /// If the entry has no code.
@@ -126,7 +127,7 @@ impl LowList {
     /// # Panics
     /// If there is no code at a position, or the numbers of places and nodes differ.
     pub(crate) fn meet_at(&mut self, codes: &[u8], places: &[u32], nodes: &[u32]) {
-        // The buffer only grows. Its contents are overwritten.
+        // The buffer is never shortened. Its contents are overwritten.
         self.scores.resize(self.scores.len().max(nodes.len()), 0.0);
         let scores = &mut self.scores[..nodes.len()];
         self.table.score(codes, places, scores);
@@ -136,16 +137,17 @@ impl LowList {
         self.computations += nodes.len() as u64;
     }
 
-    /// Keeps nodes whose low-code estimates come from the memory server.
+    /// Keeps nodes whose low-code estimates the memory server sent.
     pub(super) fn hear(&mut self, nodes: &[(u32, f32)]) {
         for &(node, estimate) in nodes {
             self.list.insert(key(estimate, node));
         }
     }
 
-    /// Appends the nearest nodes that were not taken before, without taking them. Their number is
-    /// the number to take once `asked` more nodes are known. Returns this number, and the estimate
-    /// beyond which a node need not be reported, since it would not be kept.
+    /// Appends the nearest nodes that were not taken before, but does not take them. It appends at
+    /// most the number of nodes that will be taken once the estimates of `asked` more nodes are
+    /// known. Returns the number to take. Also returns the estimate above which the list would not
+    /// keep a node, so that it need not be reported.
     pub(super) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
         let most = self.share(self.size.min(self.list.len() + asked));
         let unread = self.list.unread().take(most);
@@ -157,22 +159,23 @@ impl LowList {
         (most, bound)
     }
 
-    /// Takes a node, if it is still kept.
+    /// Takes a node, if the list still has it.
     pub(super) fn take_node(&mut self, node: u32, estimate: f32) {
         self.list.expanded(key(estimate, node));
     }
 
     /// The number of nodes to take at once from a list of length `len`. It is at most the capacity
-    /// of a message, also in one process, so that both find the same.
+    /// of a message, even in one process, so that one process and several servers find the same.
     fn share(&self, len: usize) -> usize {
-        // The small addend keeps a product that rounding left just below a whole number from being
-        // truncated.
+        // If rounding left the product just below a whole number, the small addend prevents its
+        // truncation.
         let count = (len as f64 * self.press.ratio + 1e-4) as usize;
         count.clamp(1, MOST_OF_STEP)
     }
 
     /// Takes the nearest nodes that were not taken before, and appends them with their distances.
-    /// Their number is the refinement ratio of the list's length, or all that are left.
+    /// Their number is the refinement ratio times the list's length, or the number of nodes that
+    /// remain.
     pub(crate) fn take(&mut self, nodes: &mut Vec<u32>, distances: &mut Vec<f32>) {
         for _ in 0..self.share(self.list.len()) {
             match self.list.take_unread() {
@@ -196,7 +199,7 @@ impl LowList {
         self.computations += nodes.len() as u64;
     }
 
-    /// The number of distances computed for the query.
+    /// The number of distances that were computed for the query.
     pub(crate) fn computations(&self) -> u64 {
         self.computations
     }
@@ -215,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_nearest_that_are_left_are_taken_a_share_of_the_list_at_a_time() {
-        // One dimension and a centroid for each row, so that a code is its value.
+        // Rows have one dimension, and each has a centroid, so that a code equals its row's value.
         let rows: Vec<f32> = (0..256).map(|i| i as f32).collect();
         let quantizer = ProductQuantizer::train(&rows, 1, 1, &Training::default()).unwrap();
         let mut codes = vec![0; 256];
@@ -227,7 +230,7 @@ mod tests {
         low.meet(&codes, &nodes);
         assert_eq!(low.computations(), 256);
         let (mut taken, mut distances) = (Vec::new(), Vec::new());
-        // The list is full. Nodes that were taken stay in it, and later ones are farther.
+        // The list is full. Nodes that were taken stay in it, and all other nodes are farther.
         for expected in [6, 12, 18, 20, 20] {
             low.take(&mut taken, &mut distances);
             assert_eq!(taken, (0..expected).collect::<Vec<u32>>());
@@ -251,7 +254,8 @@ mod tests {
 
     #[test]
     fn a_search_begins_at_the_nearest_of_nodes_that_are_evenly_spaced() {
-        // Nodes are in order. Of these, 39 have the same code, and those around them have others.
+        // Nodes are in locality order. Groups of 40 nodes have the same code, and nodes around a
+        // group have other codes.
         let rows: Vec<f32> = (0..256).map(|i| i as f32).collect();
         let quantizer = ProductQuantizer::train(&rows, 1, 1, &Training::default()).unwrap();
         let numbers: Vec<f32> = (0..10_000).map(|i| (i / 40) as f32).collect();
@@ -271,20 +275,20 @@ mod tests {
             (nodes, low.computations())
         };
         assert_eq!(seeds(0, &codes, 4000), (vec![7], 1));
-        // The 64 seeds are 156 apart. Each further step looks at 16 or a few less, in windows of
-        // 156 and 39.
+        // The 64 seeds are 156 nodes apart. Each further step scores at most 16 nodes, in windows
+        // of 156 and 39.
         let (nodes, computations) = seeds(64, &codes, 4000);
         assert!(
             nodes.len() == 4 && computations > 64 && computations <= 64 + 2 * 16,
             "{computations}"
         );
         assert_eq!(nodes[0] / 40, 100, "{nodes:?}");
-        // At either end there are no nodes beyond.
+        // These queries are near the first or the last node, where a window is cut off.
         for end in [0, 9_999] {
             let (nodes, _) = seeds(64, &codes, end);
             assert_eq!(nodes[0] / 40, end / 40, "{nodes:?}");
         }
-        // At most the existing nodes, each once.
+        // If there are fewer nodes than seeds, each node is returned once.
         assert_eq!(seeds(64, &codes[..3], 0), (vec![0, 1, 2], 3));
     }
 }

@@ -9,25 +9,25 @@
 //!            estimates that are small enough for L_low ──> compute, with the next lists
 //! ```
 //!
-//! So a node without a code here is refined in the same round as a node with one, and no round is
-//! lost. Both sides [choose](nearest) by the same rule from identical numbers. So the memory server
-//! keeps no L_low and no set of visited nodes, and decodes no list. For offloaded codes it only
-//! computes estimates.
+//! So a node without a code on the compute server is refined in the same round as a node with a
+//! code, and no round is lost. Both servers [choose](nearest) by the same rule from identical
+//! numbers. So the memory server needs no L_low and no set of visited nodes, and decodes no list.
+//! For offloaded codes, it only computes estimates.
 
 use crate::frontier::key;
 
-/// The most nodes that a step asks for, and the most that it hands over. A message of the servers
-/// carries no more. Further missing nodes wait for the next step.
+/// The most nodes that a step requests, and the most that it hands over to be refined. A message of
+/// the servers cannot carry more. Further missing nodes wait for the next step.
 pub const MOST_OF_STEP: usize = 1 << 16;
 
 /// The nodes of a step whose low codes are offloaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
-    /// At most [`MOST_OF_STEP`] nodes. If there are none, there is nothing to ask for.
+    /// The requested nodes, at most [`MOST_OF_STEP`]. If there are none, the step makes no request.
     pub nodes: Vec<u32>,
-    /// The number of nodes to refine by high codes, out of these and of those offered with them.
+    /// The number of nodes to refine by high codes, out of the requested and the offered nodes.
     pub most: usize,
-    /// Nodes with estimates above this would not enter L_low, so their estimates need not be sent.
+    /// The largest estimate that would enter L_low. Larger estimates need not be sent.
     pub bound: f32,
 }
 
@@ -41,7 +41,7 @@ impl Default for Missing {
     }
 }
 
-/// Keeps the `most` nearest of some nodes, in no order.
+/// Keeps the `most` nearest of some nodes, in no particular order.
 pub(super) fn nearest(nodes: &mut Vec<(u32, f32)>, most: usize) {
     if most < nodes.len() {
         nodes.select_nth_unstable_by_key(most, |&(node, estimate)| key(estimate, node));

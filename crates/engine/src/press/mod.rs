@@ -1,4 +1,5 @@
-//! PRESS on several servers (DistVS §3.2): the data of each server, and its work for a query.
+//! PRESS on several servers (DistVS §3.2): the data of each server, and the work that it does for a
+//! query.
 //!
 //! ```text
 //!   compute server               memory server                        storage
@@ -11,28 +12,29 @@
 //!                                 best ──────── nodes ──────────────> rank
 //! ```
 //!
-//! The servers exchange node numbers. Lists travel as the memory server stores them, compressed, so
-//! their size does not depend on the vectors' dimension. A node to refine carries its low-code
-//! estimate. So the memory server looks only at the residual of the high code, which is half a code
-//! and half a table.
+//! The servers exchange node numbers. Lists are sent in the compressed form in which the memory
+//! server stores them, so their size does not depend on the vectors' dimension. A node to refine is
+//! sent with its low-code estimate. So the memory server scores only the residual code, which takes
+//! half a code and half a table.
 //!
-//! This module has no networks, threads or clocks. The exception is [`Full`], which reads storage
-//! on its own threads, and uses the clock to give up a checkpoint that no query uses. In one
-//! process, [`Strategy::Press`](crate::Strategy::Press) does the same on lists in any tier.
+//! This module uses no network, threads or clock. The exception is [`Full`]. It reads storage on
+//! its own threads, and uses the clock to release a checkpoint that no query uses. In one process,
+//! [`Strategy::Press`](crate::Strategy::Press) runs the same search on lists in any tier.
 //!
 //! **Offloading.** A compute server without memory for all low codes keeps codes for the most
-//! popular nodes (`popular.rs`). With its next step it asks the memory server for the estimates of
-//! other nodes (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]). This
-//! needs no extra exchange. From the same start it finds the same answers with few exceptions, and
-//! computes a few per cent more distances by high codes. Searches begin at seeds whose codes are in
-//! memory.
+//! popular nodes (`popular.rs`). With its next step, it requests the estimates of other nodes from
+//! the memory server (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]).
+//! This needs no additional exchange. From the same start, a search with offloaded codes finds the
+//! same results with few exceptions, and computes a few per cent more distances by high codes.
+//! Searches begin at seeds whose codes the compute server has.
 //!
-//! **Changes** go only to [`Full`]. It ranks vectors that wait for a merge together with the
-//! candidates. After a merge it still serves the checkpoint before (`states.rs`).
+//! **Changes** are sent only to [`Full`]. It ranks vectors that wait for a merge together with the
+//! candidates of a walk. After a merge it still serves the previous checkpoint (`states.rs`).
 //!
-//! All three come from an index with codes of two precisions, such as one of the preset
+//! All three servers use one index with codes of two precisions, for example of the preset
 //! [`distvs`](crate::Preset::DISTVS). Low codes are the first halves of the high codes, or separate
-//! codes ([`LowCodes`]). A compute server gets them from the memory server, so it needs no file.
+//! codes ([`LowCodes`]). A compute server gets the low codes from the memory server, so it needs no
+//! file.
 
 mod full;
 mod high;
@@ -63,11 +65,12 @@ use crate::{Error, Index, stored};
 /// The facts about an index on which all servers must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// The checkpoint's id. A server with another checkpoint must not be asked about its nodes.
+    /// The checkpoint's id. Node numbers of one checkpoint must not be sent to a server with
+    /// another one.
     pub state: u64,
     /// The number of nodes, which are numbered from 0.
     pub nodes: u32,
-    /// Elements of a vector.
+    /// The number of elements of a vector.
     pub dim: u32,
     /// The type of the elements.
     pub element: Element,
@@ -81,7 +84,7 @@ pub struct Collection {
 
 impl Collection {
     fn of(manifest: &Manifest) -> Self {
-        // Opening the index reports a name that this version does not know.
+        // If this version does not know the name, opening the index reports it.
         let low_codes = low_codes_of(manifest)
             .ok()
             .flatten()
@@ -90,7 +93,7 @@ impl Collection {
         let hash = blake3::hash(&manifest.encode());
         let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
         Self {
-            // 0 means no checkpoint.
+            // The number 0 means that there is no checkpoint, so it is never used as an id.
             state: u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1),
             nodes: manifest.vectors as u32,
             dim: manifest.dimension,
@@ -105,7 +108,7 @@ impl Collection {
     /// server's, the server opens the index again.
     ///
     /// # Errors
-    /// No index there, or a damaged MANIFEST.
+    /// There is no index at `path`, or its MANIFEST is damaged.
     pub fn at(path: impl AsRef<Path>) -> Result<Self, Error> {
         let volume = stored::existing(path.as_ref())?;
         Ok(Self::of(&stored::manifest(&volume)?))
@@ -116,8 +119,8 @@ impl Collection {
         self.dim as usize * self.element.size()
     }
 
-    /// Bytes of a query as a compute server sends it. If elements have one byte, it is the row
-    /// itself, and otherwise the row after [`Rounding`].
+    /// Bytes of a query as a compute server sends it. If elements have one byte, the row itself is
+    /// sent, and otherwise the row after [`Rounding`].
     pub fn query_bytes(&self) -> usize {
         match is_rounded(self.element) {
             true => Rounding::bytes_of(self.dim as usize),
@@ -125,7 +128,8 @@ impl Collection {
         }
     }
 
-    /// Computes the query as rounded numbers, of length 1 under cosine, and the bytes to send.
+    /// Computes the query as rounded numbers, and the bytes to send. Under cosine, the query is
+    /// scaled to length 1 before.
     fn rounded(
         &self,
         query: &[u8],
@@ -164,7 +168,7 @@ impl Collection {
         }
     }
 
-    /// A query as numbers, of length 1 under cosine.
+    /// Converts a query to numbers. Under cosine, they are scaled to length 1.
     fn floats(&self, query: &[u8], out: &mut Vec<f32>) -> Result<(), Error> {
         if query.len() != self.row_bytes() {
             let expected = format!(
@@ -192,8 +196,8 @@ impl Collection {
     }
 }
 
-/// Whether walks use [rounded](Rounding) queries of this element type, which holds for elements of
-/// more than a byte. The candidates are ranked by the query as given.
+/// Whether walks use [rounded](Rounding) queries for this element type. They do for elements of
+/// more than a byte. The candidates are still ranked by the query as given.
 pub(crate) fn is_rounded(element: Element) -> bool {
     element.size() > 1
 }
@@ -212,13 +216,13 @@ pub(crate) fn far() -> Error {
     Error::call("a query", "too far from all vectors", expected)
 }
 
-/// The number of nodes that a round visits; the first round is 0. It is 1, then 2, 4 and so on, up
-/// to the beam width.
+/// The number of nodes that a round visits. It is 1 in round 0, then 2, 4 and so on, up to the beam
+/// width.
 ///
-/// On the way to the query's neighbourhood one node is enough, and the candidates of others are
-/// soon dropped. The search takes about two more rounds. This differs from DistVS, whose width is
-/// fixed: with that, PRESS with a beam of 8 took 1.25 times the work on photo-sift-100k and 1.14
-/// times on package-text.
+/// On the way to the query's neighbourhood, one node a round is enough, since candidates from
+/// further nodes would soon be dropped. This takes about two more rounds. In DistVS the width is
+/// fixed. With a fixed beam of 8, PRESS took 1.25 times the work on photo-sift-100k, and 1.14 times
+/// on package-text.
 pub(crate) fn width_of(round: u32, beam: usize) -> usize {
     1usize
         .checked_shl(round)
@@ -227,8 +231,8 @@ pub(crate) fn width_of(round: u32, beam: usize) -> usize {
         .min(beam)
 }
 
-/// Refuses an index that servers cannot share: one without codes of two precisions, with vectors
-/// beside lists, or with a graph that was changed in place.
+/// Refuses an index that servers cannot share. Such an index has no codes of two precisions, or has
+/// vectors beside lists, or has a graph that was changed in place.
 fn check(path: &Path, index: &Index) -> Result<(), Error> {
     let wrong = |found: String, expected: String| {
         Err(Error::call(

@@ -5,14 +5,14 @@
 //!                         4: its list, coded by `stratann_codec`, which marks its own end
 //! ```
 //!
-//! In the locality order of a build, gaps are short. A neighbour takes 10 to 13 bits instead of 32,
-//! in memory and on the wire.
+//! In the locality order of a build, the gaps between neighbours' numbers are small. So a neighbour
+//! takes 10 to 13 bits instead of 32, in memory and in messages.
 
 use stratann_codec::ListModel;
 
 use crate::Error;
 
-/// Nodes of a block. The lists of a block begin within 4 GiB of each other.
+/// The number of nodes in a block. The lists of a block begin within 4 GiB of each other.
 const BLOCK: usize = 1 << 16;
 
 /// The compressed lists of all nodes.
@@ -27,7 +27,7 @@ pub(super) struct PackedLists {
 }
 
 impl PackedLists {
-    /// Empty. Nodes are added in order.
+    /// No lists yet. Nodes are added in order.
     pub(super) fn new(model: ListModel, nodes: usize) -> Self {
         Self {
             model,
@@ -41,7 +41,7 @@ impl PackedLists {
     /// Adds the list of the next node.
     ///
     /// # Errors
-    /// A list that does not ascend, or is too long.
+    /// The list does not ascend, or is too long.
     pub(super) fn push(&mut self, list: &[u32], file: &str) -> Result<(), Error> {
         let (node, start) = (self.starts.len(), self.bytes.len());
         let damaged = |what: String| Error::Damaged {
@@ -63,7 +63,7 @@ impl PackedLists {
         Ok(())
     }
 
-    /// The number of nodes so far.
+    /// The number of nodes that were added so far.
     pub(super) fn len(&self) -> usize {
         self.starts.len()
     }
@@ -81,7 +81,7 @@ impl PackedLists {
             + self.lengths.capacity() * size_of::<u16>()
     }
 
-    /// Releases memory that was reserved and not used.
+    /// Releases memory that was reserved but is not used.
     pub(super) fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
     }
@@ -101,7 +101,7 @@ impl PackedLists {
     /// Replaces the contents of `list` by the neighbours of a node.
     ///
     /// # Errors
-    /// A list that does not decode.
+    /// The list does not decode.
     pub(super) fn decode(&self, node: u32, list: &mut Vec<u32>) -> Result<(), Error> {
         let decoded = self.model.decode(node, self.list(node), list);
         let wrong = |error: stratann_codec::CodecError| {
@@ -116,10 +116,10 @@ impl PackedLists {
     }
 }
 
-/// Calls `each` with each of the lists that were sent.
+/// Calls `each` with each of the lists in a message.
 ///
 /// # Errors
-/// Bytes that are no lists, or an error of `each`.
+/// The bytes are not lists, or an error of `each`.
 pub(super) fn each_list(
     model: &ListModel,
     mut bytes: &[u8],

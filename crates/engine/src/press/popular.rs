@@ -1,10 +1,10 @@
-//! The low codes that a compute server keeps if it has no memory for all: one for each of the most
-//! popular nodes (DistVS §3.3, "Using low-memory compute servers"). The others are *offloaded*: the
-//! memory server, which has all codes anyway, sends their estimates (`missing.rs`).
+//! The low codes of a compute server that has no memory for all codes. It keeps the codes of the
+//! most popular nodes (DistVS §3.3, "Using low-memory compute servers"). All other codes are
+//! *offloaded*: the memory server, which has all codes anyway, sends estimates by them
+//! (`missing.rs`).
 //!
-//! The popularity of a node is its in-degree, which is how often its list entry is met. Most
-//! searches meet nodes with many incoming links, so half of the codes answer for more than half of
-//! the distances.
+//! The popularity of a node is its in-degree. Searches meet nodes with many incoming links most
+//! often, so half of the codes suffice for more than half of the distances.
 //!
 //! ```text
 //!   sent, for some nodes         a bit for each, from the lowest of the first byte on: whether its
@@ -15,12 +15,12 @@
 use super::packed::PackedLists;
 use crate::Error;
 
-/// Nodes whose bits are counted together.
+/// The number of nodes whose bits are counted together.
 const BLOCK: usize = 512;
 
 /// The popularity of nodes.
 pub(super) struct Popularity {
-    /// For each node, the number of more popular nodes. All are different.
+    /// For each node, the number of more popular nodes. No two nodes have the same number.
     ranks: Vec<u32>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// For `nodes` nodes, with no list counted yet.
+    /// A count for `nodes` nodes, with no list read yet.
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             degrees: vec![0; nodes],
@@ -60,7 +60,7 @@ impl Counting {
     /// Reads at most `most` more lists. Returns the popularity after the last list.
     ///
     /// # Errors
-    /// A list that does not decode. The next call begins with that list again.
+    /// A list does not decode. The next call begins with that list again.
     pub(super) fn step(
         &mut self,
         lists: &PackedLists,
@@ -119,8 +119,8 @@ impl Kept {
         (nodes.div_ceil(64) * size_of::<u64>() + nodes.div_ceil(BLOCK) * size_of::<u32>()) as u64
     }
 
-    /// Of `nodes` nodes, from the bits as sent. Bits behind the last node are ignored. `None` if
-    /// the length is wrong.
+    /// Makes the set of kept nodes from the bits that were sent, for a collection of `nodes` nodes.
+    /// Bits after the last node are ignored. `None` if the length is wrong.
     pub(super) fn new(sent: &[u8], nodes: usize) -> Option<Self> {
         if sent.len() != nodes.div_ceil(8) {
             return None;
@@ -138,7 +138,7 @@ impl Kept {
                 .sum::<usize>();
         }
         if count == 0 {
-            // No node has a code, so the bits need not be kept.
+            // No node has a code, so the bits are dropped.
             (bits, before) = (Vec::new(), Vec::new());
         }
         Some(Self {
@@ -158,7 +158,7 @@ impl Kept {
         self.count
     }
 
-    /// The node whose code is at a position; `None` behind the last one.
+    /// The node whose code is at a position; `None` after the last code.
     pub(super) fn node(&self, place: usize) -> Option<u32> {
         let block = (self
             .before
@@ -178,7 +178,7 @@ impl Kept {
         None
     }
 
-    /// The position of a node's code, if it is here.
+    /// The position of a node's code; `None` if the node has no code here.
     #[inline]
     pub(super) fn place(&self, node: u32) -> Option<u32> {
         let (word, bit) = (node as usize / 64, node % 64);

@@ -1,4 +1,4 @@
-//! The checkpoints that the storage server can rank in: the last one, and the one before while
+//! The checkpoints whose nodes the storage server can rank: the last one, and the one before while
 //! other servers still use it.
 //!
 //! ```text
@@ -10,12 +10,12 @@
 //!             in checkpoint B:  nodes of B + vectors that wait now
 //! ```
 //!
-//! The memory server has the graph of a checkpoint, and compute servers its low codes. Changes need
-//! neither. They wait in a graph in the storage server's memory, and are ranked with the candidates
-//! of the walk (FreshDiskANN, as DistVS adapts it in its appendix).
+//! The memory server has the graph of a checkpoint, and compute servers have its low codes. Changes
+//! affect neither. New vectors wait in a graph in the storage server's memory, and are ranked with
+//! the candidates of the walk (FreshDiskANN, as DistVS adapts it in its appendix).
 //!
-//! So a search in any checkpoint sees all changes that were acknowledged before its ranking. It
-//! never takes nodes of one checkpoint for nodes of another.
+//! So a search in any checkpoint sees all changes that were acknowledged before its ranking. Nodes
+//! of one checkpoint are never mistaken for nodes of another.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Changes {
 
 /// The exact vectors of a checkpoint.
 enum Vectors {
-    /// Only the segments. The rest of the index is not needed.
+    /// Only the segments, if nothing else of the index is needed.
     Alone(Arc<Segments>),
     Of(Arc<Index>),
 }
@@ -56,9 +56,9 @@ enum Vectors {
 pub(super) struct View {
     pub(super) collection: Collection,
     vectors: Vectors,
-    /// The changes since that checkpoint.
+    /// The changes since the checkpoint.
     pub(super) changes: Changes,
-    /// If a merge has replaced the checkpoint: the changes since the merge.
+    /// The changes since the merge that replaced the checkpoint, if one has.
     pub(super) since_merge: Option<Changes>,
 }
 
@@ -72,9 +72,9 @@ impl View {
     }
 }
 
-/// The checkpoints of an index that can be ranked in.
+/// The checkpoints of an index whose nodes can be ranked.
 pub(super) enum States {
-    /// One checkpoint, as it was when the index was opened for reading.
+    /// The one checkpoint of an index that is open for reading.
     Still(Still),
     /// The checkpoints of an index that is open for changes.
     Live(Live),
@@ -92,11 +92,11 @@ pub(super) struct Live {
     known: Mutex<Known>,
 }
 
-/// The checkpoints that searches may use.
+/// The checkpoints that searches may use, and their last use.
 struct Known {
-    /// Their collections and indexes, oldest first.
+    /// The collections and indexes of these checkpoints, oldest first.
     states: Vec<(Collection, Arc<Index>)>,
-    /// The last time that a caller used an older checkpoint, or could not yet know the last one.
+    /// The last time that a caller used an older checkpoint, or could not know the last one yet.
     asked: Instant,
 }
 
@@ -162,8 +162,8 @@ impl States {
         }
     }
 
-    /// The collection of a checkpoint, if its nodes can be ranked. The call counts as a use, so the
-    /// checkpoint is kept.
+    /// The collection of a checkpoint, if its nodes can be ranked. The call counts as a use of the
+    /// checkpoint, so the checkpoint is kept.
     pub(super) fn collection(&self, state: u64) -> Option<Collection> {
         self.collection_at(Instant::now(), state)
     }
@@ -181,7 +181,8 @@ impl States {
         }
     }
 
-    /// The data for a search in a checkpoint from now on; `None` if the checkpoint is not known.
+    /// The data for a search that begins now in a checkpoint; `None` if the checkpoint is not
+    /// known.
     pub(super) fn view(&self, state: u64) -> Option<View> {
         match self {
             Self::Still(still) => (still.collection.state == state).then(|| View {
@@ -194,7 +195,7 @@ impl States {
         }
     }
 
-    /// Gives up all checkpoints except the last.
+    /// Releases all checkpoints except the last.
     pub(super) fn forget_before(&self) {
         if let Self::Live(live) = self {
             let now = Instant::now();
@@ -202,8 +203,8 @@ impl States {
         }
     }
 
-    /// Gives up older checkpoints once none has been used for a while. If all servers use the last
-    /// one, `all_by`, this happens at once.
+    /// Releases older checkpoints, if none of them was used for a while. If all servers use the
+    /// checkpoint `all_by`, and it is the last one, older ones are released at once.
     pub(super) fn tidy(&self, all_by: Option<u64>) {
         self.tidy_at(Instant::now(), all_by);
     }
@@ -212,8 +213,8 @@ impl States {
         if let Self::Live(live) = self
             && live.has_before(now)
         {
-            // If a merge ends meanwhile, the last checkpoint changes, and `forget_before` does
-            // nothing.
+            // If a merge ends after this line, `last` is no longer the last checkpoint, and
+            // `forget_before` does nothing.
             let last = live.newest(now).state;
             let is_over = now.saturating_duration_since(live.asked()) > KEPT;
             if is_over || all_by == Some(last) {
@@ -222,7 +223,7 @@ impl States {
         }
     }
 
-    /// Whether there is a checkpoint besides the last.
+    /// Whether an older checkpoint than the last is kept.
     pub(super) fn has_before(&self) -> bool {
         match self {
             Self::Still(_) => false,
@@ -232,8 +233,8 @@ impl States {
 }
 
 impl Live {
-    /// The collection of the last checkpoint. No other process commits one, since this process
-    /// holds the index's lock.
+    /// The collection of the last checkpoint. No other process commits a checkpoint, since this
+    /// process has the index's lock.
     fn newest(&self, now: Instant) -> Collection {
         let mut known = self.known.lock();
         let index = self.index.index();
@@ -244,7 +245,7 @@ impl Live {
         let collection = Collection::of(index.manifest());
         known.states.push((collection, index));
         known.asked = now;
-        // Keeps the last one and the one before.
+        // Only the last checkpoint and the one before are kept.
         let older = known.states.len().saturating_sub(2);
         known.states.drain(..older);
         collection
@@ -256,21 +257,23 @@ impl Live {
     }
 
     fn has_before(&self, now: Instant) -> bool {
-        // Also records a merge that no call has noticed yet.
+        // This also records a merge that no call has noticed yet.
         self.newest(now);
         self.known.lock().states.len() > 1
     }
 
-    /// Gives up all checkpoints except `last`, if that is still the last one.
+    /// Releases all checkpoints except `last`, if `last` is still the last one.
     fn forget_before(&self, now: Instant, last: u64) {
         if self.newest(now).state != last {
             return;
         }
-        // This comes first, since merges start as soon as `known` has no older checkpoint.
+        // The index releases its older checkpoint first, since merges start as soon as `known` has
+        // no older one.
         self.index.forget_before();
         let mut known = self.known.lock();
         let last = known.states.len().saturating_sub(1);
-        // Their memory may be gigabytes, so it is released after the lock.
+        // Older checkpoints may have gigabytes of memory, so they are dropped after the lock is
+        // released.
         let older: Vec<_> = known.states.drain(..last).collect();
         drop(known);
         drop(older);
@@ -320,7 +323,8 @@ mod tests {
         Matrix::new(bytes.collect(), count, 16, Element::U8).unwrap()
     }
 
-    /// An index that changes, with the ids of its checkpoints after and before the first merge.
+    /// An index that is open for changes, with the ids of its checkpoints before and after the
+    /// first merge.
     fn merged(folder: &Path) -> (States, [u64; 2]) {
         let options = BuildOptions {
             degree: Some(4),
@@ -354,8 +358,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (states, [first, second]) = merged(&folder.path().join("index"));
         let (began, step) = (Instant::now(), KEPT / 4);
-        // For an hour, compute servers ask on behalf of their memory server, and no other caller
-        // does.
+        // For an hour, only compute servers request the older checkpoint, on behalf of their memory
+        // server.
         let mut now = began;
         while now < began + 60 * KEPT {
             now += step;
@@ -370,7 +374,7 @@ mod tests {
             assert!(has(&states, now, second) && !has(&states, now, first ^ second));
             now += step;
         }
-        // As if the memory server were gone.
+        // From now on no caller uses the older checkpoint, as if the memory server were gone.
         now += step;
         states.tidy_at(now, None);
         assert!(!states.has_before());
@@ -385,8 +389,8 @@ mod tests {
         states.tidy_at(later, None);
         assert!(!has(&states, later, first));
         merge(&states, 101);
-        // The third checkpoint is noticed only now. Callers that use the second could not know of
-        // it before.
+        // The third checkpoint is noticed only now. Callers that use the second checkpoint could
+        // not know about the third one before.
         let found = later + KEPT;
         states.tidy_at(found, None);
         assert!(states.has_before());
@@ -406,7 +410,7 @@ mod tests {
             states.tidy_at(now, not_yet);
             assert!(has(&states, now, first), "{not_yet:?}");
         }
-        // A merge before the next call makes their checkpoint the one before the last.
+        // A merge before the next call makes the servers' checkpoint the one before the last.
         merge(&states, 101);
         states.tidy_at(now, Some(second));
         assert!(has(&states, now, second));

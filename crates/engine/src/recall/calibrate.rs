@@ -1,5 +1,5 @@
-//! Measures the recall of an index's searches for each list size, by the distance of the k-th
-//! nearest.
+//! Measures the recall of an index's searches for each list size, and for each range of the
+//! distance of the k-th nearest vector.
 //!
 //! ```text
 //!   queries ──> the true nearest (one pass over all vectors)
@@ -8,23 +8,24 @@
 //!               (bands), the mean recall of each
 //! ```
 //!
-//! For clusters, numbers of probes take the place of list sizes. The distance of the nearest head
-//! takes the place of the k-th nearest, since a search knows it before it reads. An index of the
-//! preset `distvs` is searched by PRESS, as later queries will be.
+//! For clusters, numbers of probes replace list sizes. The distance of the nearest head replaces
+//! the distance of the k-th nearest vector, since a search knows it before it reads. An index of
+//! the preset `distvs` is searched by PRESS, as later queries will be.
 //!
 //! A build measures with queries of its own ([`queries`](super::queries)): rows, and vectors made
-//! of rows. A row is excluded from its own answers, but should its node be traversed? If it is,
-//! recall is too high, since its list has the nearest vectors. If it is not, recall is too low,
-//! since the neighbours that it connects are not linked to each other.
+//! of rows. A row that is a query is excluded from its own results, but its node may be traversed
+//! or not. If the node is traversed, recall is too high, since its list has the nearest vectors. If
+//! it is not traversed, recall is too low, since the neighbours that it connects are not linked to
+//! each other.
 //!
-//! The share of answers missed by rows held out of the build is about the geometric mean of both.
-//! This is recall@10 with lists of 13, 17, 22 and 29. On package-text: held out .949, .971, .982,
-//! .988; traversed .969, .985, .992, .996; not traversed .926, .953, .962, .970; by the mean .952,
-//! .973, .982, .988. On photo-sift-100k: held out .942, .968, .983, .992; by the mean .931, .962,
-//! .980, .990. So each row is searched in both ways.
+//! The reference is rows that were held out of the build. The share of results that their searches
+//! miss is about the geometric mean of both kinds. Recall@10 with lists of 13, 17, 22 and 29 was on
+//! package-text: held out .949, .971, .982, .988; traversed .969, .985, .992, .996; not traversed
+//! .926, .953, .962, .970; mean .952, .973, .982, .988. On photo-sift-100k: held out .942, .968,
+//! .983, .992; mean .931, .962, .980, .990. So each row is searched in both ways.
 //!
-//! A user's own queries are better. Queries far from all rows take the longest lists, and rows say
-//! least about these. [`calibrate`] takes such queries.
+//! A user's own queries are better. Queries far from all rows need the longest lists, and rows
+//! represent such queries worst. [`calibrate`] accepts a user's queries.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -50,47 +51,46 @@ use crate::{Error, SearchOptions, Strategy, bounds, stored};
 
 /// A collection with fewer rows is not measured.
 pub(crate) const LEAST_ROWS: usize = 5_000;
-/// One made query in so many may be nearer than the rows that still count.
+/// One in this many made queries may be nearer than the distance at which rows stop counting.
 const NEARER: usize = 10;
-/// The most queries of a user that are searched.
+/// The most of a user's queries that are searched.
 const MOST_QUERIES: usize = 10_000;
 /// The list sizes that are tried, and the numbers of probes.
 const LISTS: &[u32] = &[5, 7, 10, 13, 17, 22, 29, 38, 50, 66, 87, 115, 150, 200, 300];
 const PROBES: &[u32] = &[
     1, 2, 3, 5, 7, 10, 13, 17, 22, 29, 38, 50, 66, 87, 115, 150, 200, 300,
 ];
-/// The numbers of answers that are measured.
+/// The values of k that are measured.
 const KS: [u32; 8] = [1, 2, 5, 10, 20, 30, 50, 100];
-/// For more answers than `MANY`, and with lists longer than `LONG`, one query in `ONE_IN` is
-/// enough.
+/// For k above `MANY`, and with lists longer than `LONG`, one query in `ONE_IN` is enough.
 const MANY: u32 = 10;
 const LONG: u32 = 100;
 const ONE_IN: usize = 4;
-/// About the number of queries in a bucket, and the most buckets.
+/// The approximate number of queries in a bucket, and the most buckets.
 const A_BAND: usize = 60;
 const BANDS: usize = 10;
-/// The mean recall from which on no more probes are tried.
+/// The mean recall at which no larger number of probes is tried.
 const ENOUGH: f64 = 0.998;
 /// The list size of a search for the nearest head.
 const HEADS: usize = 64;
-/// Reads in flight. With these, a walk expands as many nodes beyond its list as a pipelined search
-/// does.
+/// Reads in flight. With these, a best-first walk expands as many nodes beyond its list as a
+/// pipelined search does.
 const BEAM: usize = 8;
 
-/// A summary of a calibration for people. [`RecallFile`] has all of it.
+/// A summary of a calibration, for display. [`RecallFile`] has all of its data.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
     /// The number of queries that were searched.
     pub queries: usize,
-    /// Recall@10 with each list size, over all queries. If the index has fewer vectors, it is
-    /// recall of fewer answers. For clusters, each entry is for a number of probes.
+    /// Recall@10 with each list size, over all queries. If the index has fewer than 10 vectors, k
+    /// is smaller. For clusters, each entry is for a number of probes.
     pub recalls: Vec<(u32, f64)>,
-    /// Whether the index has clusters, so that these are numbers of probes.
+    /// Whether the index has clusters, so that `recalls` is by number of probes.
     #[serde(skip)]
     pub probes: bool,
 }
 
-/// The values of k for which an index has enough vectors. A row is no answer to itself.
+/// The values of k for which an index has enough vectors. A row is no result of its own query.
 fn ks_of(index: &Index, of_rows: bool) -> Vec<u32> {
     let vectors = index.live().saturating_sub(usize::from(of_rows));
     KS.into_iter().filter(|&k| k as usize <= vectors).collect()
@@ -128,11 +128,11 @@ pub(crate) fn measure(
         Searched::Walk | Searched::Press => LISTS,
         Searched::Probes => PROBES,
     };
-    // Rows are not traversed in clusters.
+    // In clusters no node is traversed, so one search is enough.
     let twice = !nodes.is_empty() && searched != Searched::Probes;
     let mut ways: Vec<Shares> = Vec::new();
     for leads_on in [false, true].into_iter().take(1 + usize::from(twice)) {
-        // A made query is searched once.
+        // A made query is searched only once.
         let count = if leads_on { *rows } else { count };
         let nodes = nodes.iter().take(count).enumerate();
         let left_out = nodes.map(|(at, &node)| LeftOut {
@@ -192,8 +192,8 @@ fn to_heads(index: &Index, queries: &[u8]) -> Option<Vec<f32>> {
 /// The queries of a measurement, with their true nearest vectors.
 struct Asked<'a> {
     queries: &'a [u8],
-    /// For queries that are rows, which come first: the node to leave out. `None` if no query is a
-    /// row.
+    /// The nodes to exclude, for queries that are rows. These queries are the first ones. `None` if
+    /// no query is a row.
     left_out: Option<&'a [LeftOut]>,
     truth: &'a [Vec<Found>],
     searched: Searched,
@@ -201,10 +201,10 @@ struct Asked<'a> {
     lists: &'a [u32],
 }
 
-/// For each query and each k, the recall with each list.
+/// For each query and each k, the recalls with all list sizes.
 type Shares = Vec<Vec<Vec<f32>>>;
 
-/// Searches with one list after the other.
+/// Searches with one list size after the other.
 fn shares(
     index: &Index,
     asked: &Asked<'_>,
@@ -225,15 +225,16 @@ fn shares(
                     of.any(|(_, found)| found.last() != Some(&1.0))
                 };
                 match (query % ONE_IN, asked.searched) {
-                    // More probes find no less, and may read the whole index.
+                    // A larger number of probes never finds less, and may read the whole index.
                     (0, Searched::Probes) => missed(u32::MAX),
                     (0, _) => true,
                     _ => list <= LONG && missed(MANY),
                 }
             })
             .collect();
-        // The first answers of a short result are in the right order. Where long results are ranked
-        // by leading parts, their order is approximate, so they are searched separately.
+        // If a search returns many results, the first of them are in the right order. Where results
+        // are ranked by leading parts, the order of long results is approximate, so they are
+        // searched separately.
         let (few, many): (Vec<usize>, Vec<usize>) = (0..ks.len()).partition(|&at| ks[at] <= MANY);
         let some: Vec<usize> = wanted
             .iter()
@@ -244,7 +245,7 @@ fn shares(
             let Some(&last) = wanted_of.last() else {
                 continue;
             };
-            // A list bounds the number of answers; probes do not.
+            // The list size bounds the number of results. The number of probes does not.
             let k = match asked.searched {
                 Searched::Walk | Searched::Press => ks[last].min(list),
                 Searched::Probes => ks[last],
@@ -258,9 +259,9 @@ fn shares(
                 }
             }
         }
-        // Queries that were not searched again would have found no less.
+        // A query that is not searched again keeps its recall, which would not have become lower.
         extend(&mut shares, at + 1);
-        // More probes read more, and find next to nothing more.
+        // A larger number of probes would read more, and find almost nothing more.
         let enough = |k: usize| {
             let found = shares.iter().map(|of| f64::from(of[k][at]));
             found.sum::<f64>() >= ENOUGH * count as f64
@@ -273,7 +274,7 @@ fn shares(
     Ok(shares)
 }
 
-/// Fills up each query's recalls to `lists` entries with the last one.
+/// Extends each query's recalls to `lists` entries, by repeating the last one.
 fn extend(shares: &mut Shares, lists: usize) {
     for of in shares.iter_mut().flatten() {
         let last = of.last().copied().unwrap_or(0.0);
@@ -281,8 +282,8 @@ fn extend(shares: &mut Shares, lists: usize) {
     }
 }
 
-/// The recall of a query: the share of its true `k` nearest among its answers. Vectors as near as
-/// the k-th count as well.
+/// The recall of a query: the share of its true `k` nearest that is in its results. Vectors as near
+/// as the k-th true nearest count as well.
 fn share_of(truth: &[Found], ids: &[u64], k: usize) -> f32 {
     let Some(kth) = truth.get(k - 1) else {
         return 0.0;
@@ -296,7 +297,7 @@ fn share_of(truth: &[Found], ids: &[u64], k: usize) -> f32 {
     hits.min(k) as f32 / k as f32
 }
 
-/// The answers of some of the queries.
+/// The results of some of the queries.
 fn search(
     index: &Index,
     asked: &Asked<'_>,
@@ -323,8 +324,8 @@ fn search(
     let options = SearchOptions {
         k,
         list: list.max(k),
-        // Strategies whose answers do not depend on the order of completions, so that builds are
-        // reproducible to the byte.
+        // The results of these strategies do not depend on the order of completions, so that builds
+        // are reproducible to the byte.
         strategy: match asked.searched {
             Searched::Walk => Some(Strategy::BestFirst),
             Searched::Press => Some(Strategy::Press),
@@ -335,7 +336,7 @@ fn search(
         // In other layouts distances are exact anyway.
         exact: k <= MANY as usize && index.composition().vectors == VectorsAt::Parts,
         threads,
-        // A query of clusters has many posting lists in flight by itself.
+        // A query on clusters has many posting lists in flight by itself.
         in_flight: Some(match asked.searched {
             Searched::Walk | Searched::Press => 8,
             Searched::Probes => 1,
@@ -347,9 +348,9 @@ fn search(
         .ids)
 }
 
-/// Buckets of queries by distance; queries without a k-th nearest are left out. `at` is the
-/// position of k. The first `rows` queries are rows of the index. With two kinds of search, the
-/// share missed is the geometric mean of both.
+/// Makes buckets of queries by distance. Queries without a k-th nearest are left out. `at` is the
+/// position of k. The first `rows` queries are rows of the index. If there are two kinds of search,
+/// the missed share is the geometric mean of both.
 fn bands(
     distances: &[Option<f32>],
     rows: usize,
@@ -364,7 +365,7 @@ fn bands(
         .filter(|&(distance, _)| distance < ordered(f32::INFINITY))
         .collect();
     order.sort_unstable();
-    // From the distance at which made queries begin, only made queries count.
+    // Beyond the distance at which made queries begin, only made queries count.
     let mut made = order.iter().filter(|&&(_, query)| query >= rows);
     let of_made = made.clone().count();
     if let Some(&(begin, _)) = made.nth(of_made / NEARER) {
@@ -380,7 +381,7 @@ fn bands(
             let mean = found.map(f64::from).sum::<f64>() / queries.len().max(1) as f64;
             1.0 - mean
         };
-        // A smaller share cannot be observed.
+        // A smaller missed share cannot be observed.
         let least = 0.5 / (queries.len().max(1) * k as usize) as f64;
         let recall = |list: usize| match ways {
             [way] => 1.0 - missed(way, list),
@@ -402,14 +403,15 @@ fn bands(
     (0..bands).map(of).collect()
 }
 
-/// Measures the recall of an index's searches, which use it from the next opening on.
+/// Measures the recall of an index's searches. Searches use the measurement after the index is
+/// opened again.
 ///
-/// `queries` should resemble future queries. Without them, the call measures as a build does: with
-/// rows of the index, and in most graph indexes also with vectors made of rows. A made vector is a
-/// row plus .2, .35 or .5 of the difference of two other rows. For clusters, PRESS, and vectors
-/// stored apart from lists, rows alone are the queries.
+/// `queries` should resemble future queries. If it is `None`, the call measures as a build does:
+/// with rows of the index, and in most graph indexes also with vectors made of rows. A made vector
+/// is a row plus .2, .35 or .5 times the difference of two other rows. For clusters, PRESS, and
+/// vectors stored apart from lists, the queries are only rows.
 ///
-/// The call takes the lock of the index. Vectors inserted since its checkpoint are left out.
+/// The call locks the index. It does not include vectors inserted since the checkpoint.
 ///
 /// # Errors
 /// As [`Index::open`]; an index that another process changes; queries of another dimension or
@@ -433,7 +435,7 @@ pub fn calibrate(
         stratann_layout::manifest::FILE_NAME,
     ))?;
     opened_from(&*volume, &manifest)?;
-    // What is refused is no work that began.
+    // If the call is refused here, no work has begun.
     let given = queries
         .map(|queries| rows_of(&index, queries))
         .transpose()?;
@@ -464,7 +466,7 @@ pub fn calibrate(
     Ok(found_of(&file))
 }
 
-/// The first of a user's queries, as many as are searched.
+/// The first `MOST_QUERIES` of a user's queries.
 fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> {
     for (what, found, expected) in [
         (
@@ -513,7 +515,7 @@ mod tests {
 
     #[test]
     fn rows_count_where_they_are_nearer_than_made_queries_begin() {
-        // All answers of rows are found, and none of made queries.
+        // All results of rows are found, and no result of made queries.
         let distances: Vec<Option<f32>> =
             (0u8..100).chain(50..150).map(|d| Some(d.into())).collect();
         let found = |query: usize| vec![vec![if query < 100 { 1.0 } else { 0.0 }]];

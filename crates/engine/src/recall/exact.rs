@@ -1,4 +1,5 @@
-//! The true nearest vectors of some queries, found by comparing every vector that may be an answer.
+//! Finds the true nearest vectors of some queries, by comparing every vector that may be a result
+//! with each query.
 //!
 //! ```text
 //!   each vector ── meet ──> a block ── full? compare ──> tile by tile with each query
@@ -15,16 +16,17 @@ use crate::progress::Progress;
 use crate::threads;
 use crate::update::each_vector;
 
-/// Bytes of vectors that are compared with all queries at a time, so that they stay in the L2
+/// Bytes of vectors that are compared at a time with all queries, so that they stay in the L2
 /// cache.
 pub(super) const TILE: usize = 128 << 10;
 /// Bytes of vectors that are collected for all threads.
 const BLOCK: usize = 4 << 20;
 
-/// A vector that was found: its distance as an integer of the same order, and its id.
+/// A vector that was found: its distance, as an integer that sorts like it, and its id.
 pub(super) type Found = (u32, u64);
 
-/// A distance as an integer of the same order. NaN, which only an overflow can give, sorts last.
+/// Converts a distance to an integer that sorts like it. NaN, which only an overflow can cause,
+/// sorts last.
 pub(super) fn ordered(distance: f32) -> u32 {
     let distance = distance.min(f32::INFINITY) + 0.0;
     let bits = distance.to_bits();
@@ -49,12 +51,13 @@ pub(super) enum Place {
     Slot(usize, u32),
 }
 
-/// The caller's conditions on the vectors that are met.
+/// The caller's conditions on the compared vectors.
 pub(super) trait Wants: Sync {
-    /// Whether a vector that is near enough may be an answer of a query.
+    /// Whether a vector that is near enough may be a result of a query.
     fn admits(&self, query: usize, place: Place, id: u64) -> bool;
 
-    /// Whether the distance of an id must be reported if it is as near as the nearest.
+    /// Whether the distance of an admitted vector with this id must be reported, if it is no
+    /// farther than the k-th nearest so far.
     fn tells(&self, query: usize, id: u64) -> bool;
 }
 
@@ -70,8 +73,8 @@ pub(super) struct Nearest<'q> {
 pub(super) struct OfQuery {
     /// The nearest vectors, nearest first.
     pub(super) nearest: Vec<Found>,
-    /// Reported distances: all wanted ids no farther than the last of the nearest, and perhaps
-    /// others.
+    /// Reported distances of ids for which [`Wants::tells`] is true. All of those that are no
+    /// farther than the last of `nearest` are here, and perhaps some that are farther.
     pub(super) told: Vec<Found>,
 }
 
@@ -117,8 +120,8 @@ impl Heap {
 }
 
 impl<'q> Nearest<'q> {
-    /// For `queries`, consecutive rows of the index's element type. `ks` has the number of nearest
-    /// vectors of each, at least 1.
+    /// A comparison with `queries`, which are consecutive rows of the index's element type. `ks`
+    /// has the k of each query, which is at least 1.
     pub(super) fn new(index: &Index, queries: &'q [u8], ks: &[usize], threads: usize) -> Self {
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let each = ks.len().div_ceil(threads.max(1)).max(1);
@@ -139,7 +142,7 @@ impl<'q> Nearest<'q> {
         }
     }
 
-    /// Adds a vector to the next comparison.
+    /// Adds a vector to those that wait for a comparison.
     pub(super) fn meet(&mut self, place: Place, id: u64, vector: &[u8]) {
         self.rows.extend_from_slice(vector);
         self.names.push((place, id));

@@ -2,30 +2,30 @@
 //!
 //! ```text
 //!   measured (build, calibrate)        target of .95              a query
-//!   recall of each bucket (band)  ──>  depth by distance  ──>     distance of its k-th answer
+//!   recall of each bucket (band)  ──>  depth by distance  ──>     distance of its k-th result
 //!   for each list size                                            ──> number of candidates to look
 //!                                                                     at: the nearer, the fewer
 //! ```
 //!
 //! The share of the nearest vectors that a list finds depends on the query. A query among many
 //! vectors finds nearly all of them, and a distant one finds fewer. The distance of the k-th
-//! nearest tells them apart.
+//! nearest vector distinguishes such queries.
 //!
-//! On package-text, queries come from another source than the rows. There a list of 13 finds .950
-//! of the nearest of held-out rows, and .909 of the nearest of queries. In five buckets (bands) by
+//! On package-text, queries come from another source than the rows. With a list of 13, held-out
+//! rows find .950 of their nearest vectors, and these queries find .909. In five buckets (bands) by
 //! the distance of the tenth nearest, rows have .990, .977, .946, .952, .885, and queries .985,
 //! .976, .951, .954, .887.
 //!
-//! So recall is measured by that distance, and a search goes by the distance of its k-th answer so
-//! far. It starts with the longest list, and shortens it as answers come nearer. Easy queries read
-//! less. A batch of queries of another kind keeps about the same recall (`docs/results/recall.md`
-//! has the differences).
+//! So recall is measured for each range of that distance, and a search uses the distance of its
+//! k-th result so far. It starts with the longest list, and shortens the list as its results come
+//! nearer. So easy queries read less, and a batch of queries of another kind has about the same
+//! recall (`docs/results/recall.md` has the differences).
 //!
-//! Where vectors are apart from lists (decoupled, and PRESS), the distance of the answers is known
-//! too late, so the whole longest list is looked at. Clusters are all requested at once, so the
-//! distance of the nearest head decides how many are probed.
+//! Where vectors are apart from lists (decoupled layout, PRESS), the distances of the results are
+//! known too late. So such a search uses the whole longest list. A search of clusters requests all
+//! clusters at once, so the distance of the nearest head decides how many are probed.
 //!
-//! - [`depth`]: the number of candidates to look at, by the distance of the k-th answer
+//! - [`depth`]: the number of candidates to expand, by the distance of the k-th result
 //! - [`calibrate`]: the measurements of a build and of `stratann calibrate`
 //! - [`queries`]: the queries of a build's measurement
 //! - [`exact`]: the true nearest vectors of some queries in the whole index
@@ -49,21 +49,22 @@ use crate::index::Index;
 use crate::stores::VectorsAt;
 use crate::{Error, SearchOptions, Strategy, bounds};
 
-/// An index that was never measured looks at all vectors if it has at most this many.
+/// If an index was never measured and has at most this many vectors, a search with a recall target
+/// ranks all vectors.
 const SMALL: usize = 2 * LEAST_ROWS;
 
-/// The knowledge about the recall of an index's searches.
+/// The measured recall of an index's searches, if it is known.
 #[derive(Debug)]
 pub(crate) enum Recall {
     /// The measurements.
     Measured(RecallFile),
-    /// There are none, for this reason.
+    /// There are no measurements, for this reason.
     Unknown(String),
 }
 
 impl Recall {
-    /// Of the contents of the recall file, if there is one. If the file cannot be read, only
-    /// searches with a recall target report the error; searches by list size work without it.
+    /// Reads the contents of the recall file, if there is one. If the file cannot be read, only
+    /// searches with a recall target report the error. Searches by list size work without it.
     pub(crate) fn of(file: Result<Option<RecallFile>, Error>) -> Self {
         match file {
             Ok(Some(file)) => Self::Measured(file),
@@ -73,7 +74,7 @@ impl Recall {
     }
 }
 
-/// The error of an argument that does not go with a recall.
+/// The error of an argument that cannot be combined with a recall target.
 fn unfit(what: &str, found: impl ToString, reason: String) -> Error {
     Error::Unfit {
         what: what.to_owned(),
@@ -83,15 +84,15 @@ fn unfit(what: &str, found: impl ToString, reason: String) -> Error {
     }
 }
 
-/// The table for k answers: that of k, or of the next larger number. Recall falls with the number
-/// of answers, so the larger one is safe.
+/// The table for k results: the table of k, or of the next larger number. Recall falls with the
+/// number of results, so the larger one is safe.
 fn table_of(file: &RecallFile, k: usize) -> Option<&RecallTable> {
     file.tables.iter().find(|table| table.k as usize >= k)
 }
 
 impl Index {
     /// The longest list that a query may take: the requested one, or the greatest depth for a
-    /// recall target. For clusters it is the largest number of probes.
+    /// recall target. For clusters, this is the largest number of probes.
     ///
     /// # Errors
     /// A recall target without measurements of this index.
@@ -112,7 +113,7 @@ impl Index {
         self.searched_by(None)
     }
 
-    /// The kind of search of a strategy, or of the preset's if none is given.
+    /// The kind of search of a strategy, or of the preset's strategy if none is given.
     fn searched_by(&self, strategy: Option<Strategy>) -> Searched {
         match strategy.unwrap_or(self.preset().strategy) {
             _ if self.has_clusters() => Searched::Probes,
@@ -122,11 +123,11 @@ impl Index {
     }
 
     /// The depth of a search with a recall target in an index of `live` vectors: the number of
-    /// candidates to look at, or of clusters to probe. `None` if the search has a list size.
+    /// candidates to expand, or of clusters to probe. `None` if the search has a list size.
     ///
     /// # Errors
-    /// Options that end a search in another way, or rank otherwise than the measurement did; an
-    /// index that was not measured.
+    /// The options end a search in another way, or rank otherwise than the measurement did. The
+    /// index was not measured.
     pub(crate) fn depth(
         &self,
         options: &SearchOptions,
@@ -168,7 +169,7 @@ impl Index {
         let searched = self.searched_by(options.strategy);
         if searched != file.searched {
             return Err(match searched == self.searched() {
-                // An earlier version, which knew only one kind of search, wrote this file.
+                // An earlier version of StratANN wrote this file, and knew only one kind of search.
                 true => unknown("it was measured for another strategy"),
                 false => unfit(
                     "strategy",
@@ -189,8 +190,8 @@ impl Index {
             Searched::Walk | Searched::Press => Changed::default(),
             Searched::Probes => self.changed(live),
         };
-        // If half of the vectors in clusters were deleted, the remaining ones are as far apart as
-        // twice as many answers were.
+        // If half of the vectors in clusters were deleted, the k-th remaining one is as far as the
+        // 2k-th was in the measurement.
         let k = options.k as f64 * changed.thinner;
         let Some(table) = table_of(file, k.ceil() as usize).or(file.tables.last()) else {
             return Err(unknown("nothing was measured"));
@@ -199,10 +200,10 @@ impl Index {
             Searched::Walk | Searched::Press => table.k as usize,
             Searched::Probes => 1,
         };
-        // In two cases the distance comes too late, and all queries take the same list. One is
-        // where vectors are read last. The other is where clusters were split, since heads are
-        // nearer then than in the measurement. Rows say little of queries from elsewhere, so the
-        // farthest bucket decides.
+        // In two cases the distance is not known in time, or is of no use, and all queries take the
+        // same list. The first is that vectors are read last. The second is that clusters were
+        // split, since heads are then nearer than in the measurement. Rows represent queries of
+        // another source badly, so the farthest bucket decides.
         let last = self.composition().vectors == VectorsAt::Segments;
         let is_late = searched == Searched::Press || last;
         if let (true, Some(rerank)) = (is_late, options.rerank)
@@ -212,7 +213,7 @@ impl Index {
             return Err(unfit("rerank", "not the preset's", reason));
         }
         let depth = match (is_late, file.by_build) {
-            // The measured queries resemble those to come, so their mean applies.
+            // A user's queries resemble future queries, so their mean applies.
             (true, false) => Depth::mean,
             (true, true) => Depth::level,
             (false, _) if changed.more > SPLIT => Depth::level,

@@ -5,20 +5,20 @@
 //!   row a + t (row b - row c),  t = .2, .35, .5    farther, as queries of another source are
 //! ```
 //!
-//! Rows alone say too little about queries that are farther away. The two kinds of search for a row
-//! ([`calibrate`](super::calibrate)) also miss less of the farthest rows than searches miss of
-//! held-out rows. On package-text with a target of .95, queries of another source found .923 by
-//! rows alone and .956 by both.
+//! Rows alone represent distant queries badly. For the farthest rows, the two kinds of search
+//! ([`calibrate`](super::calibrate)) also miss less than searches of held-out rows do. On
+//! package-text with a target of .95, queries of another source found .923 with measurements by
+//! rows alone, and .956 with both kinds of queries.
 //!
-//! A made query is nearer to its row than to any other. So that row is no answer: else the first
-//! answer would always be found, and say nothing.
+//! A made query is nearer to its own row than to any other row. So that row is excluded from its
+//! results. Otherwise the first result would always be found, and show nothing.
 //!
-//! Made queries alone are not enough. If rows lie in clusters far apart, all made queries lie
-//! between clusters, and say nothing about queries to come. So rows count up to the distance at
+//! Made queries alone are not enough. If rows form clusters that are far apart, all made queries
+//! lie between clusters, and do not represent future queries. So rows count up to the distance at
 //! which made queries begin.
 //!
-//! With PRESS, and where vectors are read last, all queries take one depth, which follows from
-//! rows. For clusters rows are enough too, since the distance of the nearest head decides.
+//! With PRESS, and where vectors are read last, all queries use one depth, which rows determine.
+//! For clusters rows are enough too, since the distance of the nearest head decides.
 
 use std::collections::HashSet;
 
@@ -32,10 +32,11 @@ use crate::progress::Progress;
 use crate::stores::VectorsAt;
 use crate::update::each_vector;
 
-/// Rows of the index for each one that is a query; and the least and most queries.
+/// The number of rows of the index for each row that becomes a query; and the least and most
+/// queries.
 const ROWS_A_QUERY: usize = 40;
 const QUERIES: std::ops::RangeInclusive<usize> = 125..=500;
-/// The shares of the difference of two rows that are added to a third.
+/// The shares of the difference of two rows that are added to a third row.
 const SHARES: [f32; 3] = [0.2, 0.35, 0.5];
 
 /// The queries of a measurement.
@@ -43,15 +44,15 @@ const SHARES: [f32; 3] = [0.2, 0.35, 0.5];
 pub(crate) struct Queries {
     /// Consecutive rows of the index's element type.
     pub(crate) vectors: Vec<u8>,
-    /// For each query the node that is no answer: a row itself, or the row that a made query
-    /// stands beside. Empty if a user gave the queries.
+    /// For each query the node that is excluded from its results: the row itself, or the row from
+    /// which the query was made. Empty if a user gave the queries.
     pub(crate) nodes: Vec<u32>,
-    /// How many of the queries are rows of the index. They come first.
+    /// The number of queries that are rows of the index. These are the first ones.
     pub(crate) rows: usize,
 }
 
 impl Queries {
-    /// The queries for a measurement without a user's queries.
+    /// The queries for a measurement that has no queries of a user.
     ///
     /// # Errors
     /// A row that cannot be read, or an interruption.
@@ -79,7 +80,7 @@ impl Queries {
             }
             Ok(())
         })?;
-        // Sorted, so that the order does not depend on the order of pages.
+        // The rows are sorted, so that their order does not depend on the order of pages.
         found.sort_unstable_by_key(|&(node, _)| node);
         Ok(Self {
             vectors: found.iter().flat_map(|(_, row)| row).copied().collect(),
@@ -88,8 +89,8 @@ impl Queries {
         })
     }
 
-    /// Every second row, and behind these the made queries of all rows. A row is searched twice and
-    /// a made query once, so the number of searches stays the same.
+    /// Every second row, followed by the made queries of all rows. A row is searched twice and a
+    /// made query once, so the number of searches stays the same.
     fn with_made(&self, element: Element, dim: usize, metric: Metric) -> Self {
         let row_bytes = dim * element.size();
         let rows = self.vectors.chunks_exact(row_bytes).step_by(2);
@@ -108,8 +109,9 @@ impl Queries {
     }
 }
 
-/// For each row a vector: the row and a share of the difference of two others; with the number of
-/// the row. A vector that no search accepts, or that rounds to its row, is left out.
+/// Makes a vector for each row: the row plus a share of the difference of two other rows. Returns
+/// the vectors with the numbers of their rows. A vector that no search accepts, or that rounds to
+/// its row, is left out.
 fn made(rows: &[u8], element: Element, dim: usize, metric: Metric) -> Vec<(Vec<u8>, usize)> {
     let row_bytes = dim * element.size();
     let row = |at: usize| &rows[at * row_bytes..(at + 1) * row_bytes];
@@ -143,11 +145,11 @@ mod tests {
 
     #[test]
     fn made_queries_are_those_that_a_search_takes() {
-        // Rows whose differences overflow, or are zero.
+        // These are rows whose differences overflow, or are zero.
         let huge = [3e38f32, -3e38, 3e38, -3e38].map(f32::to_le_bytes).concat();
         assert!(made(&huge, Element::F32, 1, Metric::L2).is_empty());
         assert!(made(&[0; 12], Element::U8, 3, Metric::L2).is_empty());
-        // Small integers, whose differences round to nothing.
+        // These are small integers, whose differences round to zero.
         let small: Vec<u8> = (0..120).map(|i| u8::from(i % 40 == 0) + 1).collect();
         for (vector, row) in made(&small, Element::U8, 3, Metric::L2) {
             assert_ne!(vector, small[3 * row..3 * row + 3]);

@@ -1,22 +1,22 @@
-//! Admission: the one predicate for answers. Candidate lists, ranking, re-ranking and scans ask it
-//! under every strategy.
+//! Admission: the predicate that decides which nodes may be results. Candidate lists, ranking,
+//! re-ranking and scans all use it, under every strategy.
 //!
 //! ```text
 //!   rules_out(node)   before its record is read: candidate list, scan  by known facts only
 //!   admits(id, node)  with its record: ranking, re-ranking             and remembers deleted nodes
 //! ```
 //!
-//! A node that is no answer is still traversed, and takes no place in the candidate list
+//! A node that may not be a result is still traversed, but takes no place in the candidate list
 //! ([`frontier`](crate::frontier)).
 //!
-//! Three things exclude a node:
+//! Three things exclude a node from the results:
 //!
 //! - A delete that happened before the search began. The record's id shows it.
 //! - A filter, whose matching nodes are known before the search begins.
-//! - A measurement of recall, whose query is itself a row of the index.
+//! - A measurement of recall, if the query is itself the row of this node.
 //!
 //! Vectors in memory check their own deletes (`FreshMoment::admits` in `update/fresh.rs`). The
-//! matching slots among them are stored beside the matching nodes ([`Matching`]).
+//! slots of matching vectors in memory are part of [`Matching`].
 
 use crate::filter::NodeSet;
 use crate::stores::columns::Looked;
@@ -27,7 +27,7 @@ use crate::update::Dead;
 pub(crate) struct Matching<'a> {
     /// Matching nodes of the index on storage.
     pub(crate) nodes: &'a NodeSet,
-    /// Matching slots of each graph of vectors that are only in memory.
+    /// Matching slots in each graph of fresh vectors.
     pub(crate) fresh: [&'a NodeSet; 2],
     /// The cost of finding the matches.
     pub(crate) looked: Looked,
@@ -41,14 +41,15 @@ impl Matching<'_> {
     }
 }
 
-/// The nodes of an index on storage that may be answers.
+/// The nodes of an index on storage that may be results.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Admission<'a> {
     /// The deleted vectors, if there may be any.
     dead: Option<Dead<'a>>,
     /// If there is a filter: its matching nodes, and the number of other nodes.
     among: Option<(&'a NodeSet, usize)>,
-    /// The node of the query's own row, if the query is a row of the index that must not be found.
+    /// The node of the query's own row, if the query is a row of the index and must not find
+    /// itself.
     left_out: Option<u32>,
 }
 
@@ -62,7 +63,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// The same admission, restricted to `nodes` out of `all` nodes.
+    /// The same admission, restricted to `nodes`. The index has `all` nodes.
     pub(crate) fn among(self, nodes: &'a NodeSet, all: usize) -> Self {
         let others = all.saturating_sub(nodes.len() as usize);
         Self {
@@ -87,38 +88,37 @@ impl<'a> Admission<'a> {
         Self { left_out, ..self }
     }
 
-    /// Whether every node may be an answer.
+    /// Whether every node may be a result.
     pub(crate) fn is_of_all(&self) -> bool {
         let all = self.among.is_none() && self.left_out.is_none();
         all && self.dead.is_none_or(|dead| dead.is_empty())
     }
 
-    /// An upper bound of the number of records that are excluded.
+    /// An upper bound of the number of excluded records.
     pub(crate) fn refused(&self) -> usize {
         let among = self.among.map_or(0, |(_, others)| others);
         among + self.deleted() + usize::from(self.left_out.is_some())
     }
 
-    /// The number of deletes. The search may not know the node of a delete before it reads the
-    /// record.
+    /// The number of deletes. The node of a deleted id may be unknown until its record is read.
     pub(crate) fn deleted(&self) -> usize {
         self.dead.map_or(0, |dead| dead.len())
     }
 
-    /// Whether the record of `id` on `node` may be an answer. If the id is deleted, this remembers
-    /// the node, so that the next search knows it in advance.
+    /// Whether the record of `id` on `node` may be a result. If the id is deleted, this remembers
+    /// the node, so that the next search can exclude it before the read.
     #[inline]
     pub(crate) fn admits(&self, id: u64, node: u32) -> bool {
         self.may_be(node) && !self.dead.is_some_and(|dead| dead.meets(id, node))
     }
 
-    /// Whether `node` is known to be no answer, before its record is read.
+    /// Whether `node` is excluded by facts that are known before its record is read.
     #[inline]
     pub(crate) fn rules_out(&self, node: u32) -> bool {
         !self.may_be(node) || self.dead.is_some_and(|dead| dead.knows(node))
     }
 
-    /// Whether `node` may be an answer, apart from deletes.
+    /// Whether `node` may be a result, apart from deletes.
     #[inline]
     fn may_be(&self, node: u32) -> bool {
         self.left_out != Some(node) && !self.filters_out(node)

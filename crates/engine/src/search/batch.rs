@@ -1,5 +1,5 @@
-//! A batch of queries on the worker pool. The same tasks run whether the caller waits for them or
-//! has submitted them.
+//! A batch of queries on the worker pool. The same tasks run whether the caller waits for them
+//! (`search`) or not (`submit`).
 //!
 //! ```text
 //!   search   borrows index and queries ──┐
@@ -36,14 +36,14 @@ use crate::stores::{VectorsAt, on_pages};
 use crate::update::{FreshScratch, LooksAt, Overlay, Seen};
 use crate::{Error, bounds};
 
-/// The factor by which the list grows when a walk found too few answers and begins again.
+/// The factor by which the list grows when a walk found too few results and is repeated.
 const LONGER: usize = 4;
 
-/// The longest list of such a walk under a memory budget, if the first list needs hardly any
+/// The longest list of a repeated walk under a memory budget, if the first list needs hardly any
 /// memory.
 const SHORT: usize = 128;
 
-/// The number of standard deviations within which nearly all errors of a distance lie (see
+/// The number of standard deviations that bounds nearly all errors of a distance (see
 /// [`SearchResults::distance_error`]).
 const WITHIN: f32 = 4.0;
 
@@ -55,7 +55,8 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Shares for a batch of `rows` queries, if the reserved memory lets `queries` be in flight.
+    /// Shares for a batch of `rows` queries, if the reserved memory suffices for `queries` in
+    /// flight.
     pub(super) fn new(options: &SearchOptions, rows: usize, queries: usize) -> Self {
         Self {
             threads: options.threads.min(rows).min(queries).max(1),
@@ -68,14 +69,14 @@ impl Shares {
         self.tasks(0)
     }
 
-    /// The number of tasks of a share. The first shares have one task more each, if a remainder is
-    /// left.
+    /// The number of tasks of a share. If the tasks do not divide evenly, the first shares have one
+    /// task more.
     pub(super) fn tasks(&self, share: usize) -> usize {
         self.queries / self.threads + usize::from(share < self.queries % self.threads)
     }
 }
 
-/// The common state of a batch's tasks, with the answers so far.
+/// The common state of a batch's tasks, with the results so far.
 pub(super) struct Answers {
     plan: Plan,
     /// The next query that no task has taken.
@@ -96,11 +97,11 @@ struct Done {
 }
 
 impl Answers {
-    /// For a search with `overlay`, the changes since the checkpoint, and `matching`, the matches
-    /// of its filter, if it has one.
+    /// The state of a batch. `overlay` has the changes since the checkpoint, and `matching` the
+    /// matches of the filter, if there is one.
     ///
     /// # Errors
-    /// Wrong arguments, or answers that do not fit into memory.
+    /// Wrong arguments, or results that do not fit into memory.
     pub(super) fn new(
         index: &Index,
         queries: &dyn VectorSource,
@@ -115,7 +116,7 @@ impl Answers {
             plan,
             next: AtomicUsize::new(0),
             turns: OnceLock::new(),
-            // Answers are written straight into their final place. A copy in between would double
+            // Results are written straight into their final place. A copy in between would double
             // the memory of thousands of queries.
             done: Mutex::new(Done {
                 results: SearchResults {
@@ -192,7 +193,7 @@ impl Answers {
         })
     }
 
-    /// Records the answers of a query. `deviation` is the largest standard deviation of their
+    /// Records the results of a query. `deviation` is the largest standard deviation of their
     /// distances.
     fn answer(&self, query: usize, latency: Duration, found: &[Neighbour], deviation: f32) {
         let results = &mut self.done.lock().results;
@@ -205,22 +206,22 @@ impl Answers {
         results.latencies_us[query] = latency.as_secs_f32() * 1e6;
     }
 
-    /// Counts a query that found too few matches of its filter by a walk, and so scans all of them.
+    /// Counts a query whose walk found too few matches of its filter, so that it scans all matches.
     fn went_dry(&self) {
         if let Some(explained) = &mut self.done.lock().results.explained {
             explained.dry += 1;
         }
     }
 
-    /// Records that a task failed, and leaves no queries for the others.
+    /// Records that a task failed, and leaves no queries for the other tasks.
     fn fail(&self, error: Error, queries: usize) {
         self.done.lock().error.get_or_insert(error);
         self.next.store(queries, Ordering::Relaxed);
     }
 }
 
-/// The CPU time of a thread when the first task of a share began. If other searches run on the same
-/// thread, their CPU time counts as well.
+/// The CPU time of a thread when the first task of a share began. CPU time of other searches on the
+/// same thread counts as well.
 #[derive(Clone)]
 pub(super) struct Clock(Rc<Duration>);
 
@@ -229,7 +230,7 @@ impl Clock {
         Self(Rc::new(thread_cpu_time()))
     }
 
-    /// The CPU time since then, if this was the share's last task.
+    /// The CPU time since that task began, if this was the share's last task.
     fn last(self) -> Option<Duration> {
         let begun = Rc::into_inner(self.0)?;
         Some(thread_cpu_time().saturating_sub(begun))
@@ -250,7 +251,7 @@ pub(super) struct Batch<'a> {
     stop: Option<&'a Stop>,
     /// Whether vectors that are only in memory are excluded.
     stored_alone: bool,
-    /// For each query, a node that is excluded from its answers.
+    /// For each query, a node that is excluded from its results.
     left_out: Option<&'a [LeftOut]>,
 }
 
@@ -297,7 +298,7 @@ impl<'a> Batch<'a> {
         self.progress
     }
 
-    /// The same batch, whose answers are only vectors on storage. If `left_out` is given, it names
+    /// The same batch, but only vectors on storage may be results. If `left_out` is given, it names
     /// a node for each query that is excluded too.
     pub(super) fn of_stored_alone(self, left_out: Option<&'a [LeftOut]>) -> Self {
         Self {
@@ -315,13 +316,13 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// A request for memory of the budget for the queries in flight. The budget may grant a part of
-    /// it.
+    /// A request for memory of the budget for the queries in flight. The budget may have memory for
+    /// a part of the request.
     pub(super) fn room(&self, options: &SearchOptions) -> Queued {
         let rows = self.queries.rows();
         let wanted = options.threads.saturating_mul(options.in_flight(rows));
-        // If the caller did not set the number in flight, the search leaves memory for other
-        // searches.
+        // If the caller did not set the number in flight, the search needs only one query a thread,
+        // and leaves memory to other searches.
         let needed = match options.in_flight {
             Some(_) => wanted,
             None => options.threads,
@@ -363,12 +364,12 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Answers query after query, until the batch has no query left or is faster without this task.
+    /// Runs query after query, until the batch has no query left or is faster without this task.
     async fn task(&self, thread: &Thread, number: usize) -> Result<(), Error> {
         let Some(turns) = self.answers.turns.get() else {
             return Ok(());
         };
-        // The task allocates its state only when its turn has come.
+        // The task allocates its state only when it may take a query.
         if !turns.wait(thread, number).await {
             return Ok(());
         }
@@ -416,8 +417,8 @@ impl<'a> Batch<'a> {
                 return Ok(counters);
             }
             if self.stop.is_some() && query > 0 {
-                // If all pages are in memory, the task never waits for a read. So it yields here,
-                // so that other searches can run or be stopped.
+                // If all pages are in memory, the task never waits for a read. It yields here, so
+                // that other searches can run, and this one can be stopped.
                 let_others().await;
             }
             let start = Instant::now();
@@ -426,9 +427,9 @@ impl<'a> Batch<'a> {
             queries.read(query, bytes)?;
             check_rows(queries, index.metric(), query, bytes)?;
             source.leave_out(self.left_out.and_then(|nodes| nodes.get(query).copied()));
-            // Fresh vectors are searched as of the read timestamp of the batch. A vector that moved
-            // to the graph on storage later is found here, and one that moved earlier is found
-            // there.
+            // Fresh vectors are searched as of the read timestamp of the batch. If a vector moved
+            // to the graph on storage before that time, the walk finds it. If it moved later, it is
+            // found here.
             waiting.clear();
             let in_memory = self.seen.iter().filter(|_| !self.stored_alone);
             for (at, (fresh, moment)) in in_memory.flat_map(Seen::fresh).enumerate() {
@@ -449,8 +450,8 @@ impl<'a> Batch<'a> {
                 );
             }
             let (live, all) = match self.matching {
-                // Some of the matches may be deleted. If a search finds fewer, it scans all of
-                // them.
+                // Some of the matches may be deleted. If a walk finds fewer results than matches,
+                // all matches are scanned.
                 Some(matching) => (matching.len(), plan.way == Way::Before),
                 None => {
                     let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));
@@ -463,14 +464,14 @@ impl<'a> Batch<'a> {
             };
             let mut list = Some(plan.list);
             let mut enough = false;
-            // A search that leaves nodes out measures the answers of its list, so it never takes a
+            // A search that leaves nodes out serves to measure its list size, so it never takes a
             // longer list.
             let mut further = match self.left_out {
                 None => plan.further,
                 Some(_) => 0,
             };
             let mut is_further = false;
-            // If too many of the nearest vectors are deleted, a longer list leads past them.
+            // If too many of the nearest vectors are deleted, a longer list reaches beyond them.
             while let Some(length) = list.filter(|_| !enough) {
                 if all {
                     source.begin_at_none();
@@ -497,8 +498,9 @@ impl<'a> Batch<'a> {
                 if !all {
                     self.answers.went_dry();
                 }
-                // The list is long enough for all live vectors, or a walk finds too few of them, or
-                // codes do not lead to the answers. A scan is then less work than a longer walk.
+                // There are three cases: the list is long enough for all live vectors, a walk finds
+                // too few of them, or codes do not lead to the results. In each, a scan is less
+                // work than a longer walk.
                 tracing::debug!(
                     index = %index.path().display(),
                     vectors = index.nodes(),
@@ -507,9 +509,8 @@ impl<'a> Batch<'a> {
                 let mut scan = source.scan(thread, self.progress);
                 scan.find(plan.list).await?;
                 counters += scan.take_counters();
-                // Where vectors are stored in two parts, a scan builds its answers from scratch, so
-                // fresh vectors are offered again. An offer of a vector that is already an answer
-                // changes nothing.
+                // Where vectors are stored in two parts, a scan builds its results from scratch, so
+                // fresh vectors are offered again. A vector that is already a result is ignored.
                 scan.ranking().offer_all(&waiting);
             }
             self.progress.advance(1);

@@ -1,17 +1,18 @@
 //! *Before*: finds the nearest of a set of nodes without a walk.
 //!
 //! ```text
-//!   nodes ──codes──> the nearest, ──┬─ the first ─vectors─> answers, and the error of codes <─┐
+//!   nodes ──codes──> the nearest, ──┬─ the first ─vectors─> results, and the error of codes <─┐
 //!                    a few times k  └─ some more ── within the error? ──vectors───────────────┘
 //! ```
 //!
-//! Vectors are read in rounds until no remaining one is worth a read, and few answers are expected
-//! among all of them together. If codes say little about these nodes, as for rows inserted since
-//! the codebook was trained, most or all of their vectors are read.
+//! Vectors are read in rounds. The rounds end when no single vector is worth a read, and few
+//! results are expected among all remaining ones together. If codes say little about these nodes,
+//! most or all vectors are read. Rows that were inserted after the codebook was trained are an
+//! example.
 //!
 //! If codes are beside lists or not in memory, the vectors of all nodes are read
-//! ([`scan`](super::scan)). This also happens if too few answers were found because many nodes are
-//! deleted. So k answers are found whenever k vectors match.
+//! ([`scan`](super::scan)). All are also read if too few results were found because many nodes are
+//! deleted. So the search finds k results whenever k vectors match.
 
 use std::collections::HashSet;
 
@@ -28,19 +29,21 @@ use crate::{Codebook, Error};
 
 /// Vectors beyond k that are read before the error of codes is trusted.
 pub(super) const HEAD: usize = KNOWN as usize;
-/// Vectors that are read at once from then on. Each nearer answer leaves fewer nodes that are worth
-/// a read.
+/// Vectors that are read at once after that. Each nearer result leaves fewer nodes that are worth a
+/// read.
 const AT_ONCE: usize = 16;
-/// The vectors read so far divided by this are read at once, if that is more.
+/// Later rounds read more at once: the number of vectors read so far divided by this, if that
+/// exceeds `AT_ONCE`.
 const AT_ONCE_OF: usize = 8;
-/// Nodes by code that are kept for each place of the list; the least number of them; and the factor
-/// by which the number grows if they do not suffice.
+/// The number of nodes that are kept by code for each place of the list, their least number, and
+/// the factor by which the number grows if they do not suffice.
 const SHARES: usize = 4;
 const LEAST: usize = 256;
 const MORE: usize = 4;
-/// The share of the k answers that may be expected among nodes that are not read.
+/// The share of the k results that may be expected among unread nodes when the search ends.
 const MISSED: f64 = 0.05;
-/// Codes that are compared at a time, and the number of such pieces before other queries run.
+/// The number of codes in a piece, which is compared at once, and the number of pieces between two
+/// yields to other queries.
 const PIECE: usize = 1 << 10;
 const PIECES: usize = 16;
 
@@ -98,7 +101,7 @@ impl ByCode<'_, '_> {
             }
             pieces += 1;
             if pieces % PIECES == 0 {
-                // The comparison waits for no read, so nothing else would let other queries run.
+                // The comparison waits for no read, so it yields here to let other queries run.
                 let_others().await;
             }
         }
@@ -109,7 +112,7 @@ impl ByCode<'_, '_> {
 struct Best {
     keys: Vec<u64>,
     most: usize,
-    /// Keys from this one on no longer count.
+    /// Keys that are not below this one are dropped.
     bound: u64,
 }
 
@@ -147,17 +150,17 @@ impl Best {
 
 /// Nodes whose vectors have not been read yet.
 struct Left {
-    /// Nearest first by code.
+    /// Their keys by code, nearest first.
     keys: Vec<u64>,
     /// The place of each vector: a segment, if vectors are apart, and a page.
     pages: Vec<(usize, u64)>,
-    /// The estimate of the last node. It stays known when all are taken.
+    /// The estimate of the last node. It remains after all nodes are taken.
     last: f32,
 }
 
 impl Left {
-    /// Takes the first `count` nodes, and all others on their pages. The others need no read now,
-    /// and would need one later.
+    /// Takes the first `count` nodes, and all other nodes on their pages. Those pages are read now,
+    /// so the other nodes cost no further read.
     fn take(&mut self, count: usize) -> Vec<u64> {
         let wanted: HashSet<(usize, u64)> = self.pages[..count].iter().copied().collect();
         let mut taken = Vec::with_capacity(count);
@@ -173,8 +176,8 @@ impl Left {
         taken
     }
 
-    /// The number of answers expected among these nodes, and among `others` more nodes whose
-    /// estimates are at least that of the last one.
+    /// The number of results expected among these nodes, and among `others` more nodes whose
+    /// estimates are at least as large as the last node's.
     fn expected(&self, ranking: &Ranking<'_>, others: u64) -> f64 {
         let estimates = self.keys.iter().map(|&key| distance_of(key));
         ranking.expected(estimates) + others as f64 * ranking.expected(std::iter::once(self.last))
@@ -201,13 +204,13 @@ impl<N: NodePages> Everything<'_, '_, N> {
             let bound = self.ranking.bound(WORTH_READING);
             let mut within = left.keys.partition_point(|&key| distance_of(key) <= bound);
             if within == 0 {
-                // No node is worth a read by itself. All of them together may be.
+                // No single node is worth a read. All of them together may be.
                 let others = all.saturating_sub(kept as u64);
                 if left.expected(self.ranking, others) <= MISSED * k as f64 {
                     break;
                 }
                 if left.keys.is_empty() {
-                    // Codes hardly tell these nodes apart.
+                    // Codes hardly distinguish these nodes.
                     let Some(by_code) = self.by_code.as_mut().filter(|_| others > 0) else {
                         break;
                     };
@@ -310,7 +313,7 @@ mod tests {
             let mut best = Best::new(most);
             keys.iter().for_each(|&key| best.offer(key));
             let mut expected = keys;
-            // The largest value is no key.
+            // The largest value serves as no key.
             expected.retain(|&key| key < u64::MAX);
             expected.sort_unstable();
             expected.truncate(most);

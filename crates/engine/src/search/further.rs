@@ -1,19 +1,20 @@
-//! Further search: if codes say little about vectors inserted since the last build or merge, and
-//! such a vector is an answer, the query walks again with a longer list.
+//! Further search: repeats a walk with a longer list. It runs if codes say little about the vectors
+//! inserted since the last build or merge, and such a vector is a result.
 //!
 //! ```text
-//!   walk with the list ──answers──> is one of them inserted since the build, and has that drifted?
+//!   walk with the list ──results──> is one of them inserted since the build, and has that drifted?
 //!                                     ├──no───> done
 //!                                     └──yes──> walk again from the start, with a list 8 times as
 //!                                               long, up to a quarter of all nodes
 //! ```
 //!
-//! If codes were not trained for a vector ([`drift`](crate::update)), they give about the same
-//! estimate for it and for its neighbours. So a list holds some of these vectors by chance, and a
-//! walk ends near the nearest one. A longer list holds more of them, and all of it is ranked. A
-//! page that was read serves all its nodes, and each inserted one among them is ranked.
+//! If codes were not trained for a vector ([`drift`](crate::update)), its estimate is about the
+//! same as its neighbours' estimates. So only some of these vectors get into the list, by chance,
+//! and the walk ends near the nearest of them. A longer list has more of them, and ranks them all.
+//! A page that was read serves all its nodes, so that each inserted node on it is ranked.
 //!
-//! Recall@10 of queries near rows of 24 floats that were inserted with a shift of 3:
+//! The table shows recall@10 of queries near rows of 24 floats that were inserted with a shift of
+//! 3:
 //!
 //! ```text
 //!                750 beside 1,500, list 50     2,000 beside 4,000, second walk: recall, pages read
@@ -24,20 +25,20 @@
 //!   decouplevs   .405           .942
 //! ```
 //!
-//! With the longer list alone, without whole pages, `odinann` found .517, .757 and .930 in the
-//! right three columns, and read 206, 472 and 918 pages.
+//! With the longer list but without whole pages, `odinann` reached .517, .757 and .930 in the three
+//! columns on the right, and read 206, 472 and 918 pages.
 //!
-//! **A second walk from the beginning.** A walk that resumed from the state of the first one would
-//! save an eighth, the reads of the first walk. But each query would have to keep the candidates
-//! that it drops now. So queries with no such answers would compute more than in an index that has
-//! not drifted.
+//! **The second walk starts from the beginning.** A walk that resumed from the state of the first
+//! one would save the reads of the first walk, an eighth. But each query would have to keep
+//! candidates that it now drops. So queries without such results would compute more than in an
+//! index that has not drifted.
 
 use super::traversal::SCAN_FROM;
 use super::walker::Plan;
 use crate::Rerank;
 use crate::index::Index;
 
-/// The way that a walk uses the pages and vectors that it reads.
+/// How a walk uses the pages and vectors that it reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Uses {
     /// Whether a page that was read serves all its nodes.
@@ -46,14 +47,14 @@ pub(crate) struct Uses {
     pub(crate) rerank: Rerank,
 }
 
-/// The factor by which the list is longer. It is less if a memory budget has no memory for that
-/// list.
+/// The factor by which the list of a further walk is longer. It is smaller if the memory budget
+/// cannot hold that list.
 const TIMES: usize = 8;
 
 /// The list size of the further walk, or 0 if there is none.
 ///
-/// It is at least the plan's list, and whole pages serve the second walk. A search with a recall
-/// target takes its longest list as its own, but that was measured before the drift.
+/// It is at least the plan's list size. In a search with a recall target, the plan's list is the
+/// longest one. It was measured before the drift, so it may be too short.
 pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     if plan.drifted_from.is_none() {
         return 0;
@@ -75,8 +76,8 @@ pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     shorter
 }
 
-/// The number of nodes that a further walk with `list` is expected to visit, including nodes that
-/// do not match a filter.
+/// The number of nodes that a further walk with `list` is expected to visit. It includes nodes that
+/// do not match the filter.
 pub(super) fn walked_further(plan: &Plan, list: usize) -> usize {
     let walked = (list as u64).saturating_mul(plan.walked as u64) / plan.list.max(1) as u64;
     walked as usize

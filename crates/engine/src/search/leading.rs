@@ -1,33 +1,34 @@
-//! Candidates ranked by the leading parts of their vectors, and the choice of those in doubt.
+//! Ranks candidates by the leading parts of their vectors, and chooses the candidates in doubt.
 //!
 //! ```text
 //!   nearest first    1  2  ..  k-1 | k   k+1 | k+2 ..
-//!                      answers     | in doubt |   no answers
+//!                      results     | in doubt |   no results
 //!                                     <---> 1.5 deviations of the leading parts' error
 //!                                           from the middle between k and k + 1
 //! ```
 //!
-//! The trailing parts of all candidates in doubt are read at once, and then rank them exactly. The
-//! others keep their expected distances. Of candidates 1.5 deviations away, about one in fifteen is
-//! on the wrong side of the middle; of farther ones, fewer are.
+//! The search reads the trailing parts of all candidates in doubt at once, and ranks these
+//! candidates exactly. Other candidates keep their expected distances. Of the candidates that are
+//! 1.5 deviations from the middle, about one in fifteen is on its wrong side. Of farther
+//! candidates, the share is smaller.
 //!
-//! A leading part gives the step in which each element lies. The element is equally likely anywhere
-//! within half a step of the step's middle. So the distance has an expectation, which differs from
-//! the distance of the middle, and a deviation ([`LeadingError`]). Answers without doubt report the
-//! expectation as their distance.
+//! A leading part gives the interval (step) of each element. The element is taken as uniformly
+//! distributed within half a step of the step's middle. So the distance has an expectation and a
+//! deviation ([`LeadingError`]). The expectation differs from the distance of the middles. Results
+//! that are not in doubt report the expectation as their distance.
 
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
 
 use stratann_vector::Metric;
 
-/// Candidates that are kept beyond k. Only a handful are in doubt.
+/// Candidates that are kept beyond k. Only a few of them are in doubt.
 pub(crate) const BEYOND: usize = 32;
 
-/// The number of deviations from the boundary of the answers within which a candidate is in doubt.
+/// The number of deviations from the boundary of the results within which a candidate is in doubt.
 const IN_DOUBT: f32 = 1.5;
 
-/// The least number of exact distances that correct the expected ones.
+/// The least number of exact distances from which a correction of the expected ones is learned.
 const LEARNED: u32 = 3;
 
 /// Bytes that a query keeps for a candidate, without its leading part.
@@ -71,7 +72,7 @@ pub(crate) struct Leading {
     expected: Vec<Expected>,
 }
 
-/// A candidate as its leading part shows it.
+/// A candidate as known from its leading part.
 #[derive(Clone, Copy)]
 pub(crate) struct ByLeading<'a> {
     pub(crate) node: u32,
@@ -88,19 +89,19 @@ pub(crate) struct ByLeading<'a> {
 pub(crate) struct LeadingError {
     pub(crate) metric: Metric,
     pub(crate) dim: usize,
-    /// The length of the query, under inner product.
+    /// The length of the query vector, under inner product.
     pub(crate) query: f32,
 }
 
 impl LeadingError {
-    /// Expectation and deviation of a vector's distance. `distance` is that of the decoded vector,
-    /// and each element is within `error` of its decoded value. Under cosine, `length` is the
-    /// length of the decoded vector.
+    /// Expectation and deviation of a vector's distance. `distance` is the distance of the decoded
+    /// vector, and each element is within `error` of its decoded value. Under cosine, `length` is
+    /// the length of the decoded vector.
     fn of(self, distance: f32, error: f32, length: f32) -> (f32, f32) {
         if !error.is_finite() {
             return (distance, f32::INFINITY);
         }
-        // The variance of one element, and of all together.
+        // The variance of one element, and of all elements together.
         let variance = error * error / 3.0;
         let all = self.dim as f32 * variance;
         match self.metric {
@@ -111,8 +112,8 @@ impl LeadingError {
             }
             Metric::InnerProduct => (distance, self.query * variance.sqrt()),
             Metric::Cosine => {
-                // The differences within the steps make vectors longer, and say nothing of their
-                // direction.
+                // The unknown differences within the steps make vectors longer, and are independent
+                // of their direction.
                 let longer = (length * length + all).sqrt();
                 let expected = 1.0 - (1.0 - distance) * (length / longer);
                 (expected, variance.sqrt() / longer)
@@ -122,7 +123,8 @@ impl LeadingError {
 }
 
 impl Leading {
-    /// Empties the list for a query for `k` answers. Leading parts have at most `slot_bytes` bytes.
+    /// Empties the list for a query with `k` results. Leading parts have at most `slot_bytes`
+    /// bytes.
     pub(crate) fn clear(&mut self, k: usize, slot_bytes: usize) {
         self.found.clear();
         self.expected.clear();
@@ -130,7 +132,7 @@ impl Leading {
         self.slot_bytes = slot_bytes;
     }
 
-    /// Offers a candidate. A candidate that is already in the list changes nothing.
+    /// Offers a candidate. A candidate that is already in the list is ignored.
     pub(crate) fn offer(&mut self, candidate: &ByLeading<'_>) {
         let ByLeading {
             node,
@@ -149,7 +151,7 @@ impl Leading {
         let at = self.found.partition_point(before);
         let slot = match self.found.iter().position(|found| found.id == id) {
             Some(same) if self.found[same].node == node => return,
-            // While an id is being replaced, the search may meet both of its vectors.
+            // While an id is being replaced, the search may meet its old and its new vector.
             Some(nearer) if nearer < at => return,
             Some(farther) => self.found.remove(farther).slot,
             None if self.found.len() == most => self.found.pop().map_or(0, |last| last.slot),
@@ -159,8 +161,8 @@ impl Leading {
         if self.parts.len() < from + self.slot_bytes {
             self.parts.resize(from + self.slot_bytes, 0);
         }
-        // No encoder writes a longer part. A part that is cut off here fails to decode later, which
-        // is an error.
+        // No encoder writes a longer part. A part that is truncated here fails to decode later, and
+        // the search reports the error.
         let bytes = part.len().min(self.slot_bytes);
         self.parts[from..from + bytes].copy_from_slice(&part[..bytes]);
         let ranked = Ranked {
@@ -181,7 +183,7 @@ impl Leading {
         self.found.get(kth).map(|ranked| ranked.distance)
     }
 
-    /// The number of answers.
+    /// The number of results.
     pub(crate) fn k(&self) -> usize {
         self.k
     }
@@ -230,14 +232,14 @@ impl Leading {
         });
     }
 
-    /// The positions of candidates in doubt or, with `all`, of every candidate that may be an
-    /// answer. Candidates with exact distances are left out.
+    /// The positions of candidates in doubt or, with `all`, of every candidate that may be a
+    /// result. Candidates with exact distances are left out.
     pub(crate) fn in_doubt(&self, all: bool) -> Vec<usize> {
         let expected = &self.expected;
         let k =
             NonZeroUsize::new(self.k).map(|k| (expected.get(k.get() - 1), expected.get(k.get())));
         let Some((Some(last), Some(next))) = k else {
-            // All are answers, whatever their distances.
+            // All are results, whatever their distances.
             return if all { self.inexact() } else { Vec::new() };
         };
         let middle = last.distance / 2.0 + next.distance / 2.0;
@@ -256,7 +258,7 @@ impl Leading {
             .collect()
     }
 
-    /// The positions of answers whose distances are not exact.
+    /// The positions of results whose distances are not exact.
     pub(crate) fn inexact(&self) -> Vec<usize> {
         let answers = self.expected.iter().take(self.k);
         let places = answers.map(|it| it.place);
@@ -271,9 +273,9 @@ impl Leading {
         self.found[place].exact = Some(distance.min(f32::INFINITY));
     }
 
-    /// Sorts candidates anew after some distances have become exact. The mean difference of these
-    /// from their expectations corrects the other expectations, since elements are not quite
-    /// equally likely anywhere in their steps.
+    /// Sorts the candidates again, after some distances have become exact. The mean difference
+    /// between exact and expected distances corrects the other expectations, since elements are not
+    /// exactly uniform in their steps.
     pub(crate) fn settled(&mut self) {
         let (mut off, mut count) = (0.0, 0);
         for it in &mut self.expected {
@@ -296,7 +298,7 @@ impl Leading {
         self.sort();
     }
 
-    /// The largest deviation of the distances of the answers; 0 if all of them are exact.
+    /// The largest deviation of the distances of the results; 0 if all of them are exact.
     pub(crate) fn deviation(&self) -> f32 {
         let answers = self.expected.iter().take(self.k);
         answers.map(|it| it.deviation).fold(0.0, f32::max)
@@ -402,7 +404,8 @@ mod tests {
         assert_eq!(leading.in_doubt(false), [0, 1]);
     }
 
-    /// Vectors that are random within their steps have the expected distances and deviations.
+    /// Vectors that are uniformly random within their steps have the expected distances and
+    /// deviations.
     #[test]
     fn errors_are_as_they_are_expected_to_be() {
         const DIM: usize = 64;
@@ -458,7 +461,8 @@ mod tests {
         expect(&mut leading, Metric::InnerProduct);
         let doubts = leading.in_doubt(false);
         assert_eq!(doubts, [1, 2, 3]);
-        // All are farther than expected, by more than the first is from them.
+        // All exact distances exceed the expected ones by more than their distance from the first
+        // candidate.
         for (place, distance) in doubts.into_iter().zip([2.0, 1.9, 1.95]) {
             leading.settle(place, distance);
         }

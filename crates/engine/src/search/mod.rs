@@ -2,33 +2,36 @@
 //!
 //! ```text
 //!   Index::search ── waits ──┬─ threads ──> executor of a thread ── in_flight ──> task: next query
-//!   Index::submit ── handle ─┘                                     table, seeds, strategy, answers
+//!   Index::submit ── handle ─┘                                     table, seeds, strategy, results
 //! ```
 //!
 //! - [`batch`]: the tasks of a batch. They are the same for `search`, which waits, and for `submit`
 //! - [`tuning`]: the number of queries in flight, measured with the first queries of a batch
-//! - [`submit`]: a submitted search: its handle, its end
+//! - [`submit`]: a submitted search: its handle and its completion
 //! - [`stop`]: reasons to end a search early: a deadline, a cancellation
-//! - [`source`]: the interface between the common part of searches and the source of candidates
-//! - [`walker`]: one query after the other through a graph, for a search or an insert
-//! - [`probe`]: the clusters that are nearest to a query, one query after the other
-//! - [`traversal`]: scoring, expansion, and ranking on the path, for each page
+//! - [`source`]: the interface between the common part of searches and the candidate source
+//! - [`walker`]: runs queries one after the other through a graph, for a search or an insert
+//! - [`probe`]: probes the clusters that are nearest to a query, one query after the other
+//! - [`traversal`]: scores, expands and ranks the nodes of each page that a walk reads
 //! - [`strategy`]: the order in which nodes are read, a file for each strategy
-//! - [`reader`]: pages of nodes, in completion order
-//! - [`admission`]: the predicate for answers
-//! - [`ranking`]: exact distances, and the candidates for which they are worth computing
-//! - [`promise`]: the rule that ends a search before its list does
-//! - [`leading`]: candidates that are ranked by the leading parts of their vectors, and the
-//!   doubtful ones among them
-//! - [`rerank`]: vectors apart from the graph, fetched after the path
-//! - [`ways`]: the ways to search with a filter, and the choice between them
-//! - [`before`]: the nearest of a set of nodes, by their codes and then by the vectors of the best
-//! - [`further`](mod@further): a longer list for answers among vectors that codes describe badly
-//! - [`range`]: all vectors within a distance, and vectors like one of the index
-//! - [`scan`]: every vector, if the list can hold all live vectors, or the graph leads to too few
-//! - [`nodes`]: nodes by their numbers, for look-ups by id
+//! - [`reader`]: reads pages of nodes, and returns them in completion order
+//! - [`admission`]: decides which nodes may be results
+//! - [`ranking`]: computes exact distances, for the candidates where it is worth the cost
+//! - [`promise`]: the rule that ends a search before it has expanded its whole list
+//! - [`leading`]: ranks candidates by the leading parts of their vectors, and reads the trailing
+//!   parts of doubtful ones
+//! - [`rerank`]: reads vectors that are stored apart from the graph, after the traversal
+//! - [`ways`]: the strategies for a filter, and the choice between them
+//! - [`before`]: finds the nearest of a set of nodes: ranks all by their codes, then the best by
+//!   their vectors
+//! - [`further`](mod@further): searches again with a longer list, for results among vectors that
+//!   codes describe badly
+//! - [`range`]: finds all vectors within a distance, and the neighbours of a vector of the index
+//! - [`scan`]: scans every vector, if the list can hold all live vectors, or the graph reaches too
+//!   few
+//! - [`nodes`]: reads nodes by number, for look-ups by id
 //! - [`spare`]: buffers that a walk leaves to the next one on its thread
-//! - [`parts`]: the time of each part of a search
+//! - [`parts`]: measures the time of each part of a search
 //!
 //! Dispatch over layout, metric, element type and strategy happens once a query or once a batch,
 //! never once a hop.
@@ -99,20 +102,20 @@ use crate::{Error, Press, Rerank, bounds};
 /// The options of a search. `None` takes the value of the index's preset.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchOptions {
-    /// Answers for each query. If the index has fewer vectors, the other places are padded
-    /// ([`SearchResults::ids`]). At most the number of vectors in the index, or
-    /// [`MOST_PADDED`](crate::bounds::MOST_PADDED) if that is more.
+    /// The number of results for each query. If the index has fewer vectors, the remaining places
+    /// are padded ([`SearchResults::ids`]). `k` is at most the number of vectors in the index, or
+    /// [`MOST_PADDED`](crate::bounds::MOST_PADDED) if that is larger.
     pub k: usize,
     /// L, the size of the candidate list, at least `k`. A longer list finds more, and is slower. If
-    /// the list can hold all live vectors, answers are exact. They are also exact, whatever the
-    /// list, in an index that [outgrew its codes](crate::Due::Grown) and has fewer than 1,000
-    /// vectors, or fewer than 10,000 after a build of fewer than 128.
+    /// the list can hold all live vectors, results are exact. Results are also exact, whatever the
+    /// list size, in a small index that [outgrew its codes](crate::Due::Grown). Small is fewer than
+    /// 1,000 vectors, or fewer than 10,000 after a build of fewer than 128.
     ///
-    /// In an index [that has drifted](crate::Due::Drifted), a query with an answer among the
-    /// vectors since the last build or merge searches once more, with a list 8 times as long.
+    /// If the index [has drifted](crate::Due::Drifted) and a result was inserted since the last
+    /// build or merge, the query searches again with a list 8 times as long.
     ///
-    /// In a cluster index, it is the list for vectors that wait for a merge, which have a graph of
-    /// their own.
+    /// In a cluster index, this is the list size for the graph in memory of vectors that wait for a
+    /// merge.
     pub list: usize,
     /// The number of clusters that a query probes, in a cluster index. More probes find more, and
     /// are slower. `None` is 32, or `k` if that is more ([`probes_of`](SearchOptions::probes_of)).
@@ -120,79 +123,82 @@ pub struct SearchOptions {
     /// A cluster index refuses the options of a walk: `strategy`, `navigation`, `whole_page`,
     /// `rerank`, `stop_early`, `seeds`.
     pub probes: Option<usize>,
-    /// W: reads in flight of a best-first beam, or the largest width of the pipeline.
+    /// W, the beam width: reads in flight of a best-first search, or the largest width of a
+    /// pipelined one.
     pub beam: Option<usize>,
     /// The order in which nodes are read.
     pub strategy: Option<Strategy>,
     /// Whether to start from the navigation graph.
     pub navigation: Option<bool>,
-    /// Whether a page serves every candidate in it once it has been read.
+    /// Whether a page that was read also serves the other candidates in it.
     pub whole_page: Option<bool>,
     /// The rule that ends re-ranking, if vectors are apart from lists.
     pub rerank: Option<Rerank>,
     /// The width of [`Strategy::Press`]. Other strategies ignore it.
     pub press: Press,
-    /// As [`Press::seeds`], for the other strategies without a navigation graph. This number of
-    /// nodes, spread over the collection, are ranked by their codes (the low ones, if there are
-    /// two). The search begins near the nearest of them. With 0 it begins at the entry points, as
-    /// in the papers.
+    /// The number of seeds of a search without a navigation graph. PRESS has [`Press::seeds`]
+    /// instead. Seeds are nodes spread over the collection. They are ranked by their codes (the low
+    /// ones, if there are two), and the search begins near the nearest. With 0 seeds a search
+    /// begins at the entry points, as in the papers.
     pub seeds: usize,
-    /// Whether the distances of answers must be exact to the last bit, if nodes are ranked by the
-    /// leading parts of their vectors. Then the trailing parts of all answers are read. In other
-    /// layouts distances are always exact.
+    /// Whether the distances of results must be exact to the last bit in the layered layout, which
+    /// ranks by the leading parts of vectors. If so, the trailing parts of all results are read. In
+    /// other layouts distances are always exact.
     pub exact: bool,
-    /// Whether a search ends before its list does, when no candidate left is expected to be an
-    /// answer or to lead to one. The expectation follows the error of codes that the query has
-    /// seen. With the same list, such a search reads less and finds a little less.
+    /// Whether a search ends before it has expanded its list, when it expects no remaining
+    /// candidate to be a result or to lead to one. The expectation follows the code errors that the
+    /// query has measured so far. With the same list size, such a search reads less and finds a
+    /// little less.
     pub stop_early: bool,
     /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. It
-    /// replaces `list`, which is ignored. A search considers as many candidates as it took in the
-    /// measurements ([`calibrate`](crate::calibrate)) for queries whose answers are as far. A
-    /// cluster index probes as many clusters as it took for queries whose nearest head is as far.
+    /// replaces `list`, which is then ignored. The number of candidates follows the measurements of
+    /// [`calibrate`](crate::calibrate): a query gets as many candidates as measured queries with
+    /// equally distant results needed. In a cluster index it gets as many probes as measured
+    /// queries with an equally distant nearest head needed.
     ///
-    /// It cannot be combined with `stop_early` or `probes`. The recall was measured with the
-    /// preset's strategy. So the strategy must be PRESS if the preset's is, and another one if not.
+    /// `recall` cannot be combined with `stop_early` or `probes`. Recall was measured with the
+    /// preset's strategy. If that is PRESS, the search must use PRESS. Otherwise the search must
+    /// use another strategy.
     pub recall: Option<f64>,
-    /// The way of a search with a filter. `None` chooses by the expected cost of each way. Without
-    /// a filter, only `None` is taken.
+    /// The strategy for a filter: *within* the walk, or *before* it. `None` chooses by the expected
+    /// cost of each strategy. Without a filter, it must be `None`.
     pub way: Option<Way>,
     /// Whether to measure the time of each part ([`SearchResults::parts`]). The measurement itself
     /// costs time.
     pub parts: bool,
     /// OS threads.
     pub threads: usize,
-    /// Queries in flight on each thread: 1 for the least latency, more for throughput. Fewer are in
-    /// flight if the memory budget cannot hold so many. `None` chooses by the batch
-    /// ([`in_flight`](SearchOptions::in_flight)). A batch of 256 queries and more for each thread
-    /// measures with its first queries which number answers most a second. Answers of best-first
-    /// search do not depend on it.
+    /// Queries in flight on each thread: 1 for the least latency, more for throughput. If the
+    /// memory budget cannot hold so many, fewer are in flight. `None` chooses by the size of the
+    /// batch ([`in_flight`](SearchOptions::in_flight)). A batch of at least 256 queries for each
+    /// thread tries several numbers with its first queries, and continues with the one of highest
+    /// throughput. Results of best-first search do not depend on this number.
     pub in_flight: Option<usize>,
 }
 
-/// The most queries in flight on a thread for a batch that is too short to measure
-/// (`bench/in-flight.toml` compares them). `CHOSEN_LISTS` is the most that their lists may hold
-/// together in any batch, since a query takes memory by its list.
+/// The most queries in flight on a thread for a batch that is too short to try numbers
+/// (`bench/in-flight.toml` compares them). Their candidate lists together have at most
+/// `CHOSEN_LISTS` places in any batch, since the memory of a query grows with its list size.
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
-/// The default number of probes. On photo-sift-100k 31 find .987 of the ten nearest with `spann`
-/// and .997 with `tiered-cluster` (`bench/clusters.toml`), about as much as a graph's default list.
-/// SPANN probes up to 64 (§4.1).
+/// The default number of probes. On photo-sift-100k, 31 probes find .987 of the ten nearest with
+/// `spann` and .997 with `tiered-cluster` (`bench/clusters.toml`). That is about the recall of a
+/// graph's default list size. SPANN probes up to 64 (§4.1).
 const PROBES: usize = 32;
 
 impl SearchOptions {
     /// The number of clusters to probe in a cluster index: `probes`, or else 32, or `k` if that is
-    /// more. These clusters may have fewer than k vectors, since a vector may be in several. Then
-    /// more are probed.
+    /// more. If these clusters have fewer than `k` different vectors, more clusters are probed.
     pub fn probes_of(&self) -> usize {
         self.probes.unwrap_or(PROBES.max(self.k))
     }
 
-    /// The most queries in flight on each thread, for a batch of `rows`, if the memory budget can
-    /// hold them. This is the option's number, or else up to eight, as long as each thread has so
-    /// many and lists are short. A batch of 256 and more for each thread has up to 64 while it
-    /// measures ([`SearchResults::tried`]), and the best number after that
-    /// ([`SearchResults::in_flight`]).
+    /// The most queries in flight on each thread for a batch of `rows` queries, if the memory
+    /// budget can hold them. It is the option's number, or else at most eight: fewer if a thread
+    /// gets fewer queries or if lists are long. A batch of at least 256 queries for each thread has
+    /// up to 64 in flight while it tries numbers ([`SearchResults::tried`]), and then the best
+    /// number ([`SearchResults::in_flight`]).
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
             let threads = self.threads.max(1);
@@ -244,20 +250,20 @@ pub struct Counters {
     pub prefetched: u64,
     /// Candidates that were ranked by their vectors, if vectors are apart from the graph.
     pub reranked: u64,
-    /// The part of `graph_reads` for posting lists in a cluster index, with vectors or with numbers
-    /// alone.
+    /// The part of `graph_reads` for posting lists in a cluster index, which have vectors or only
+    /// node numbers.
     pub posting_reads: u64,
-    /// The part of `graph_reads` for groups: vectors that are read together with the numbers of
-    /// others.
+    /// The part of `graph_reads` for groups: vectors that are stored together with the node numbers
+    /// of other members.
     pub group_reads: u64,
     /// The part of `vector_reads` for members outside the groups that were read, in a cluster
     /// index.
     pub stray_reads: u64,
     /// Bytes of all reads.
     pub bytes_read: u64,
-    /// Nodes that came from a cache instead of a read.
+    /// Nodes that a cache supplied instead of a read.
     pub cache_hits: u64,
-    /// Distances, by code and exact.
+    /// Distances that were computed, both by code and exactly.
     pub distance_computations: u64,
     /// The part of `distance_computations` by codes of low precision, if [PRESS](Strategy::Press)
     /// has two.
@@ -281,47 +287,49 @@ impl AddAssign for Counters {
     }
 }
 
-/// The answers of a batch and their cost.
+/// The results of a batch and their cost.
 #[derive(Clone, Debug)]
 pub struct SearchResults {
-    /// Answers for each query.
+    /// The number of results for each query.
     pub k: usize,
     /// External ids, `queries * k`, nearest first. If fewer than `k` vectors are in the index or
-    /// match the filter, the other places have `u64::MAX` at infinite distance. No other place has
-    /// it.
+    /// match the filter, the remaining places have `u64::MAX` at infinite distance. No result has
+    /// this id.
     pub ids: Vec<u64>,
-    /// Exact distances of the answers (see [`Metric`](stratann_vector::Metric) for sign and scale).
-    /// In the layered layout, an answer in no doubt has the distance that its leading part
-    /// estimates, unless [exact](SearchOptions::exact) distances were asked for.
+    /// Exact distances of the results (see [`Metric`](stratann_vector::Metric) for sign and scale).
+    /// In the layered layout, if a result is certain without its trailing part, its distance is the
+    /// estimate of its leading part. If [exact](SearchOptions::exact) distances were requested, all
+    /// are exact.
     pub distances: Vec<f32>,
     /// Whether all distances are exact.
     pub exact: bool,
-    /// The error of distances: four standard deviations of the most uncertain distance. 0 if all
-    /// are exact, infinite if a leading part gives no bound. A leading part gives the step in which
-    /// each element lies, and an element is taken to be equally likely anywhere in the step. If
-    /// this holds, three of a thousand distances as uncertain as that one are farther off, and most
-    /// are less uncertain.
+    /// The error bound of distances: four standard deviations of the most uncertain distance. It is
+    /// 0 if all distances are exact, and infinite if a leading part gives no bound. A leading part
+    /// gives the interval of each element, and the estimate assumes that the element is uniform in
+    /// it. If this holds, of distances as uncertain as the most uncertain one, three in a thousand
+    /// have a larger error. Most distances are less uncertain.
     pub distance_error: f32,
-    /// Wall-clock seconds of the batch, from the time at which it had its memory.
+    /// Wall-clock seconds of the batch, from the reservation of its memory on.
     pub seconds: f64,
-    /// CPU seconds of the searching threads, with the kernel's share, and with their work for other
-    /// searches meanwhile.
+    /// CPU seconds of the search threads during the batch. They include the kernel's share, and the
+    /// work of these threads for other searches.
     pub cpu_seconds: f64,
-    /// CPU seconds of the whole process meanwhile, user and system. They include threads that read
-    /// for others, and all other work of the process.
+    /// CPU seconds of the whole process during the batch, user and system. They include threads
+    /// that read for others, and all other work of the process.
     pub process_cpu_seconds: f64,
-    /// Queries in flight on each thread at the end. Fewer than the option if the memory had no
-    /// place for more. Without the option, the number that the batch chose.
+    /// Queries in flight on each thread at the end of the batch. If memory was short, this is fewer
+    /// than the option. Without the option, it is the number that the batch chose.
     pub in_flight: usize,
-    /// The numbers that the batch tried before it chose, in that order. Empty if it tried none.
+    /// The numbers of queries in flight that the batch tried before it chose one, in the order of
+    /// trial. Empty if it tried none.
     pub tried: Vec<Tried>,
-    /// Microseconds from a query's start to its answers, in the order of the queries.
+    /// Microseconds from a query's start to its results, in the order of the queries.
     pub latencies_us: Vec<f32>,
     /// The cost of the queries, summed.
     pub counters: Counters,
-    /// The chosen way and its estimates, if there was a filter.
+    /// The chosen strategy for the filter, and its estimates, if there was a filter.
     pub explained: Option<Explained>,
-    /// The time of each part, if that was asked for.
+    /// The time of each part, if [`SearchOptions::parts`] was set.
     pub parts: Option<Parts>,
 }
 
@@ -351,8 +359,8 @@ impl Index {
     /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0, a list below `k`, a number beyond its
     /// bound ([`bounds`]), queries of another dimension or element type, NaN or infinity, a zero
     /// vector under cosine. Otherwise a read that failed or a damaged page. [`Error::Outdated`] if
-    /// another process has inserted so much meanwhile that pages of this handle are gone. No
-    /// partial answers are returned.
+    /// another process has inserted so much that pages which this handle needs are gone. If a call
+    /// fails, it returns no partial results.
     pub fn search(
         &self,
         queries: &dyn VectorSource,
@@ -377,7 +385,8 @@ impl Index {
         Ok(found)
     }
 
-    /// The same, without a sample for live recall.
+    /// As [`search_observed`](Index::search_observed), but the queries are not sampled for live
+    /// recall.
     pub(crate) fn search_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -397,7 +406,8 @@ impl Index {
     pub(crate) fn outdated(&self, error: Error) -> Error {
         match error {
             // Direct inserts reuse pages that only checkpoints before the last one name. If pages
-            // are written in place, they may lead to pages that the checkpoint does not have.
+            // are written in place, their lists may lead to pages that the checkpoint does not
+            // have.
             Error::Damaged { .. }
             | Error::Layout(_)
             | Error::Tier(TierError::OutOfRange { .. })
@@ -412,7 +422,7 @@ impl Index {
     }
 
     /// As [`search_observed`](Index::search_observed). `heat` counts the reads of pages. `seen` has
-    /// the changes since the checkpoint, the same for all queries.
+    /// the changes since the checkpoint that every query sees.
     pub(crate) fn search_with(
         &self,
         queries: &dyn VectorSource,
@@ -427,9 +437,10 @@ impl Index {
         answers.into_results(took)
     }
 
-    /// As [`search_observed`](Index::search_observed), but only vectors on storage are answers.
-    /// Vectors inserted or deleted since the checkpoint are none. `left_out` has a node
-    /// for each query, which is no answer of it. [`LeftOut`] says whether the walk traverses it.
+    /// As [`search_observed`](Index::search_observed), but only vectors of the checkpoint are
+    /// results. Vectors that were inserted or deleted since are excluded. `left_out` has a node for
+    /// each query, which is excluded from its results. [`LeftOut`] decides whether the walk
+    /// traverses this node.
     pub(crate) fn search_leaving_out(
         &self,
         queries: &dyn VectorSource,
@@ -449,7 +460,7 @@ impl Index {
     }
 
     /// As [`search_observed`](Index::search_observed), but only vectors that match a filter are
-    /// answers.
+    /// results.
     pub(crate) fn search_matching(
         &self,
         queries: &dyn VectorSource,
@@ -465,7 +476,8 @@ impl Index {
         answers.into_results(took)
     }
 
-    /// Lets threads answer a batch, and waits for them. Returns the time that it took.
+    /// Runs a batch on the search threads, and waits for them. Returns the time that the batch
+    /// took.
     fn answered(
         &self,
         batch: &Batch<'_>,
@@ -531,7 +543,7 @@ impl Index {
             ));
         }
         let vectors = self.check_numbers(options, overlay)?;
-        // In a cluster index, the places of a list are for clusters to probe.
+        // In a cluster index, the candidate list contains the clusters to probe.
         let depth = self.depth(options, vectors)?;
         let list = match (options.probes, self.has_clusters()) {
             (None, false) => depth.map_or(options.list, |depth| depth.most().max(options.k)),
@@ -548,7 +560,8 @@ impl Index {
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
-            // Loaded now, so that no query pays for it, and an error appears here.
+            // Loaded here, so that no query waits for it, and an error is reported before the batch
+            // begins.
             self.navigation()?;
         }
         let strategy = options.strategy.unwrap_or(preset.strategy);
@@ -565,7 +578,8 @@ impl Index {
             return Err(Error::call("seeds", options.seeds, expected));
         }
         let mut plan = Plan {
-            // There are no more vectors. A delete can cause this at any time, so it is no error.
+            // The index may have fewer vectors than `k`. A concurrent delete can cause this at any
+            // time, so it is no error.
             k: options.k.min(vectors).max(1),
             list,
             fresh_list: match depth {
@@ -586,12 +600,13 @@ impl Index {
             navigation,
             whole_page: options.whole_page.unwrap_or(preset.whole_page),
             rerank: options.rerank.unwrap_or(preset.rerank),
-            // Vectors that wait for a merge change the boundary between answers and others, so an
-            // estimate is not enough.
+            // Vectors that wait for a merge change the boundary between results and other
+            // candidates, so an estimate is not enough.
             exact: options.exact || overlay.is_some_and(|overlay| overlay.logged() > 0),
             ends: match depth {
-                // If vectors are apart from lists, a walk does not know the distances of its
-                // answers in time, and PRESS ranks them last. So the search takes the longest list.
+                // If vectors are apart from lists, a walk learns the exact distances of its
+                // candidates too late. PRESS computes exact distances last, too. So the search
+                // takes the longest list.
                 Some(_) if self.composition().vectors == VectorsAt::Segments => Ends::WithItsList,
                 Some(_) if strategy == Strategy::Press => Ends::WithItsList,
                 Some(depth) => Ends::AtDepth(depth),

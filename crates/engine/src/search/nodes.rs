@@ -1,4 +1,4 @@
-//! Reads of given nodes by number: their ids, and their exact vectors.
+//! Reads nodes that are given by number: their ids, and their exact vectors.
 //!
 //! ```text
 //!   a graph                       each from its current page (`scan.rs`)
@@ -7,7 +7,7 @@
 //!                                 all are read
 //! ```
 //!
-//! Pages come through the tiers that the index holds open, as in a search.
+//! Pages are read through the index's open tiers, as in a search.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,7 +46,7 @@ pub(crate) enum Exactness {
     Exact,
 }
 
-/// Takes a node: its number, its id, and its vector.
+/// A function that gets a node: its number, its id, and its vector.
 type Each<'a> = dyn FnMut(u32, u64, &[u8]) + Send + 'a;
 
 impl Nodes<'_> {
@@ -64,7 +64,7 @@ impl Nodes<'_> {
         }
     }
 
-    /// The nodes at some positions.
+    /// The nodes at these positions.
     fn part(self, places: Range<usize>) -> Vec<u32> {
         match self {
             Self::Range(first, _) => {
@@ -78,11 +78,11 @@ impl Nodes<'_> {
 impl Index {
     /// Calls `each` with the given nodes that exist, in any order, on one thread at a time.
     ///
-    /// A node does not exist while an insert has given it a number but not yet a page. Nodes known
-    /// to be excluded by `admission` are skipped as well.
+    /// While the insert of a node has given it a number but no page, the node does not exist. Nodes
+    /// that `admission` rules out in advance are skipped as well.
     ///
     /// # Errors
-    /// A failed read; a damaged page; a node that is not in its place; an interruption; no threads.
+    /// A failed read; a damaged page; a node that is not on its page; an interruption; no threads.
     pub(crate) fn each_node(
         &self,
         nodes: Nodes<'_>,
@@ -157,7 +157,7 @@ impl Index {
         }
     }
 
-    /// The number of reads that lead to some nodes. In a cluster index without a table from vectors
+    /// The number of places to read for some nodes. In a cluster index without a table from vectors
     /// to places, it is the number of all clusters.
     fn places_of(&self, nodes: Nodes<'_>) -> usize {
         match self.stands_in_all_clusters() && nodes.len() > 0 {
@@ -184,7 +184,8 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    /// Reads the nodes at some positions; in replicated clusters, all vectors of these clusters.
+    /// Reads the nodes at these positions; in replicated clusters, all vectors of the clusters at
+    /// these positions.
     async fn some(
         &self,
         thread: &Thread,
@@ -216,7 +217,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Reads the wanted vectors of some clusters, each in its own cluster.
+    /// Reads the wanted vectors of some clusters. A vector counts only in its own cluster.
     async fn in_extents(
         &self,
         clusters: &ClusterStores,
@@ -250,7 +251,7 @@ impl Visit<'_> {
         .map(drop)
     }
 
-    /// Reads vectors by themselves.
+    /// Reads single vectors, without their posting lists.
     async fn by_themselves(
         &self,
         clusters: &ClusterStores,

@@ -1,4 +1,4 @@
-//! The time of a query, part by part (DecoupleVS, Table 2).
+//! Measures the time of a query, part by part (DecoupleVS, Table 2).
 //!
 //! This is off unless requested, since reading the clock around every list and vector costs as much
 //! as some of the parts.
@@ -9,19 +9,19 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-/// Seconds spent in the parts of a search, summed over the queries of a batch. The rest of the
-/// latency is the candidate list, expansion and everything else.
+/// Seconds spent in the parts of a search, summed over the queries of a batch. The remaining
+/// latency is for the candidate list, expansion and all other work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Parts {
-    /// Waiting for reads, with no other work to do in this query.
+    /// Waiting for reads, while this query has no other work.
     pub reads: f64,
-    /// Tables of code distances, and scoring by code.
+    /// Computing tables of code distances, and scoring by code.
     pub codes: f64,
     /// Decoding adjacency lists.
     pub list_decoding: f64,
     /// Decoding vectors.
     pub vector_decoding: f64,
-    /// Exact distances.
+    /// Computing exact distances.
     pub exact: f64,
 }
 
@@ -67,7 +67,7 @@ impl Timer {
         self.on.then(Instant::now)
     }
 
-    /// Ends a part that `start` began.
+    /// Ends a part that `start` began, and adds its time.
     #[inline]
     pub(crate) fn stop(&self, part: Part, start: Option<Instant>) {
         if let Some(start) = start {
@@ -76,7 +76,7 @@ impl Timer {
         }
     }
 
-    /// Times a piece of work.
+    /// Measures the time of `work`.
     #[inline]
     pub(crate) fn time<T>(&self, part: Part, work: impl FnOnce() -> T) -> T {
         let start = self.start();

@@ -1,5 +1,5 @@
-//! Probing of clusters: finds the nearest heads in memory, and reads their posting lists all at
-//! once.
+//! Probes clusters: finds the heads nearest to a query in memory, then reads their posting lists
+//! all at once.
 //!
 //! ```text
 //!   graph over heads ──> nearest clusters ──> their posting lists, ──┬─> vectors: ranked
@@ -10,12 +10,13 @@
 //! ```
 //!
 //! A cluster is not probed if its head is much farther from the query than the nearest head (SPANN
-//! §3.3). A query reads no vector twice. Members that are stored elsewhere are skipped if their
-//! group is probed as well, or if another probed cluster has named them. Members that are stored
-//! near each other are read together with the bytes between them, since another read costs more.
+//! §3.3). A query reads no vector twice. A posting list may name members that are stored elsewhere.
+//! Such a member is skipped if its own group is probed too, or if another probed cluster has named
+//! it. Members that are stored near each other share one read that includes the bytes between them,
+//! since two reads cost more.
 //!
-//! Vectors in several replicated clusters arrive with each of them, and are ranked once. A cluster
-//! that was rewritten since the build has no group that is read at once.
+//! In replicated clusters, a vector arrives with each of its clusters, and is ranked once. A
+//! cluster that was rewritten since the build has no group to read at once.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -38,19 +39,20 @@ use crate::progress::Progress;
 use crate::stores::ClusterStores;
 use crate::stores::clusters::{ByteFile, MemberAt, Run, Vectors};
 
-/// How much farther than the nearest head a head may be. The unit is that distance, or the mean
-/// distance of a vector to its head if it is larger. SPANN §4.1 also takes 7 for ten neighbours.
+/// The greatest excess distance of a probed head over the nearest head. The unit is the nearest
+/// head's distance, or the mean distance of a vector to its head if that is larger. SPANN §4.1 also
+/// uses 7 for ten neighbours.
 const FARTHEST: f32 = 7.0;
-/// Heads that are searched for beyond those that are probed. A longer list finds the nearest more
-/// surely.
+/// Heads that the search in the graph of heads looks for beyond the number of probes. With a longer
+/// list, it finds the nearest heads more reliably.
 const BEYOND: usize = 16;
-/// About the bytes of vectors in one read of a scan, and the number of such reads in flight.
+/// The approximate bytes of vectors in one read of a scan, and the number of such reads in flight.
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
-/// The least number of matches of a filter for each answer, before the probed clusters are assumed
-/// to hold the nearest.
+/// The least number of matches of a filter for each result. If the probes meet fewer, nearer
+/// matches may be in other clusters.
 const MET: usize = 4;
-/// Vectors of a set that are requested at once.
+/// Vectors of a given set that are requested at once.
 const ASKED: usize = 1 << 12;
 /// Marks the read of single vectors, as opposed to a posting list.
 const STRAY: u64 = 1 << 63;
@@ -64,19 +66,19 @@ pub(super) struct Prober<'a> {
     kernel: Kernel,
     ranking: Ranking<'a>,
     counters: Counters,
-    /// Vectors that the last probes ranked.
+    /// The number of vectors that the last probes ranked.
     ranked: u64,
     heads: NavigationScratch,
     /// The clusters to probe, nearest first.
     nearest: Vec<u32>,
     /// The node ranges of their groups, ascending, if the layout has groups.
     groups: Vec<Range<u32>>,
-    /// Vectors that were ranked or noted, where one may arrive several times.
+    /// Vectors that were ranked or noted, if a vector may arrive several times.
     met: Met,
     /// Reads that wait until fewer are in flight.
     waiting: VecDeque<Read>,
-    /// Members outside all posting lists that are read; their places; and the runs of places read
-    /// at once.
+    /// Members to read that are in no posting list that is read; their places; and the runs of
+    /// places that share a read.
     strays: Vec<u32>,
     places: Vec<MemberAt>,
     runs: Vec<(usize, usize)>,
@@ -94,7 +96,7 @@ struct Read {
 }
 
 impl<'a> Prober<'a> {
-    /// For queries on a cluster index.
+    /// State for queries on a cluster index.
     pub(super) fn new(
         index: &'a Index,
         clusters: &'a ClusterStores,
@@ -127,9 +129,10 @@ impl<'a> Prober<'a> {
     }
 
     /// Chooses the clusters to probe, at most `probes`. With a recall target, the distance of the
-    /// nearest head decides how many.
+    /// nearest head decides their number.
     fn choose(&mut self, probes: usize) {
-        // Only the first round has a depth. A wider round follows if too few answers were found.
+        // Only the first round follows the recall target. If it found too few results, a wider
+        // round follows.
         let depth = self.plan.probe_depth.filter(|_| probes <= self.plan.list);
         let Self {
             clusters,
@@ -148,7 +151,7 @@ impl<'a> Prober<'a> {
         let probes = depth.map_or(probes, |depth| depth.of(first).min(probes));
         let most = match kernel.metric() {
             Metric::L2 | Metric::Cosine => first.max(clusters.radius) * (1.0 + FARTHEST),
-            // Inner products have no ratio of distances.
+            // Inner products cannot be compared by ratio, so no head is too far.
             Metric::InnerProduct => f32::INFINITY,
         };
         let near = heads.found().take(probes);
@@ -194,7 +197,8 @@ impl<'a> Prober<'a> {
         loop {
             self.submit()?;
             let start = self.timer.start();
-            // Reads are taken from any file, so that a file on a slow tier delays no other.
+            // Reads are taken from any file as they complete, so that a file on a slow tier delays
+            // no other file.
             let Some(done) = next_of(&mut self.queues).await else {
                 break;
             };
@@ -216,7 +220,7 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// Starts reads until the beam is full.
+    /// Submits waiting reads until as many are in flight as the beam allows.
     fn submit(&mut self) -> Result<(), Error> {
         let queues = self.queues.iter();
         let mut in_flight: usize = queues.map(|queue| queue.in_flight()).sum();
@@ -230,14 +234,14 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// Ranks the vectors in a posting list, and requests its other members.
+    /// Ranks the vectors in a posting list, and notes the members that are stored elsewhere.
     fn meet_extent(&mut self, cluster: u32, block: &Block) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.index.checks_pages());
         let place = clusters.place(cluster);
         let (_, _, at) = clusters.files[place.file].reach(place.offset, place.bytes);
         let view = clusters.view(cluster, &block[at..at + place.bytes], check)?;
         let Self { ranking, met, .. } = self;
-        // In other layouts each vector arrives once.
+        // In other layouts each vector arrives only once.
         let repeats = matches!(clusters.vectors, Vectors::Replicated);
         clusters.each_in(
             cluster,
@@ -261,8 +265,8 @@ impl<'a> Prober<'a> {
         decoded
     }
 
-    /// Notes members of a posting list that lie outside everything that is read, unless they were
-    /// noted before.
+    /// Notes members that lie outside all posting lists that are read, unless they were noted
+    /// before.
     fn note(&mut self, others: &[u32]) {
         for &node in others {
             let group = self.groups.partition_point(|group| group.end <= node);
@@ -333,7 +337,7 @@ impl<'a> CandidateSource<'a> for Prober<'a> {
         &mut self.ranking
     }
 
-    /// A probe goes through heads alone, so the node is only excluded from the answers.
+    /// A probe walks only through heads, so the node is just excluded from the results.
     fn leave_out(&mut self, left_out: Option<LeftOut>) {
         let node = left_out.map(|left_out| left_out.node);
         self.ranking.leave_out(node);
@@ -359,12 +363,13 @@ impl<'a> Guided<'a> for Prober<'a> {
     where
         Self: 's;
 
-    /// Clusters have no codes.
+    /// A cluster index has no codes, so a further search is the same.
     async fn find_further(&mut self, list: usize) -> Result<(), Error> {
         self.find(list).await
     }
 
-    /// If hardly more matches than answers were met, the others are as likely to be nearer.
+    /// If hardly more matches than results were ranked, matches in other clusters may well be
+    /// nearer.
     fn is_dry(&self) -> bool {
         let wanted = |nodes: &NodeSet| nodes.len().min((MET * self.plan.k) as u64);
         let nodes = self.ranking.admission().nodes();
@@ -426,7 +431,7 @@ pub(super) async fn each_piece(
         if in_flight == 0 {
             return Ok(read);
         }
-        // If all pages are in memory, nothing else would let other queries run.
+        // If all pages are in memory, only this call lets other queries run.
         let_others().await;
         let Some(done) = next_of(&mut queues).await else {
             return Ok(read);

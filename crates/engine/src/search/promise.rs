@@ -1,35 +1,37 @@
-//! Early end of a search: it ends when no candidate that is left can be expected to matter.
+//! Early end of a search: it ends when no remaining candidate is expected to change the results.
 //!
 //! ```text
 //!   distance ─────────────────────────────────────────────────────────────>
-//!      answers so far      k-th          bound              candidates that are left
+//!      results so far      k-th          bound              candidates that are left
 //!      x  x x  x  x x x  x x│             │    u    u  u      u   u  u
 //!                           │<─ slack ───>│
 //! ```
 //!
-//! A search with a list of L expands at least L nodes, and the last ones hardly ever lead to an
-//! answer. A candidate is *without promise* when its estimated distance exceeds the distance of the
-//! k-th nearest node met so far by more than some standard deviations of the code's error. When all
-//! remaining candidates are without promise, the search ends.
+//! A search with a list of L expands at least L nodes, and the last ones hardly ever lead to a
+//! result. A candidate is *without promise* if its estimated distance is too large: it exceeds the
+//! distance of the k-th nearest node met so far by more than some standard deviations of the codes'
+//! error. When all remaining candidates are without promise, the search ends.
 //!
-//! None of this is a constant of the collection, the metric or the codes. Mean and deviation of the
-//! error are learned from the nodes that this query has expanded. The number of deviations grows
-//! with the list, so that L remains the knob between recall and speed: [`PER_DOUBLING`] for each
-//! doubling of the list beyond k. A read in flight may bring a nearer node, so candidates behind it
-//! need more promise.
+//! None of this depends on a constant of the collection, the metric or the codes. Mean and
+//! deviation of the error are learned from the nodes that this query has expanded. The number of
+//! deviations grows by [`PER_DOUBLING`] with each doubling of the list beyond k, so that L still
+//! trades speed for recall. A read in flight may find a nearer node. So the more reads are in
+//! flight, the nearer a candidate must be.
 //!
-//! - Where codes are beside the lists of other nodes, keys of candidates may be exact distances.
-//!   These have a bound of their own ([`Bounds`]), and say nothing of the codes.
-//! - Only nodes on storage count. Vectors that wait for a merge may be nearer than all of them
-//!   before the walk has begun, so they do not show how far the walk has come.
-//! - Where vectors are apart from lists, the exact distance of an expanded node is not known. There
-//!   the vectors that are prefetched during the walk are ranked as they arrive
-//!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). Until one is ranked, the
-//!   search has no early end, unless a navigation graph gave the distances of its seeds.
-//! - If the list is long enough for all nodes, the search looks at all of them.
+//! - Where codes are beside the lists of other nodes, a candidate's key may be an exact distance.
+//!   Such keys have a bound of their own ([`Bounds`]), and reveal nothing about the error of codes.
+//! - Only nodes on storage count. Vectors that wait for a merge are ranked before the walk, and may
+//!   be nearer than all nodes on storage. They do not show how far the walk has come.
+//! - Where vectors are apart from lists, the exact distance of an expanded node is not known.
+//!   There, vectors that are prefetched during the walk are ranked as they arrive
+//!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). Before the first of them
+//!   is ranked, the search cannot end early, unless a navigation graph gave the distances of its
+//!   seeds.
+//! - If the list is long enough for all nodes, the search expands all of them.
 //!
 //! A search for a recall target ends by another rule on the same data. The distance of the k-th
-//! answer decides how many of the nearest candidates are looked at ([`recall`](crate::recall)).
+//! result so far decides how many of the nearest candidates are expanded
+//! ([`recall`](crate::recall)).
 
 use std::collections::BinaryHeap;
 
@@ -37,24 +39,24 @@ use super::ranking::{CodeError, LEAST};
 use crate::frontier::{Bounds, distance_of, key};
 use crate::recall::Depth;
 
-/// Deviations beyond the k-th answer with a list of k; deviations that each doubling of the list
-/// adds; and deviations that each read in flight takes off.
+/// Deviations beyond the k-th result that are allowed with a list of k; deviations that each
+/// doubling of the list adds; and deviations that each read in flight subtracts.
 const AT_K: f32 = -0.5;
 const PER_DOUBLING: f32 = 1.5;
 const PER_READ: f32 = 0.5;
 
-/// The most distances that memory is reserved for at the start.
+/// The most distances for which memory is reserved at the start.
 const RESERVED: usize = 1 << 12;
 
 /// The data from which one query decides whether to stop.
 #[derive(Debug, Default)]
 pub(crate) struct Promise {
-    /// The rule that may end searches before their lists do.
+    /// The rule that ends searches.
     ends: Ends,
-    /// Deviations beyond the k-th answer within which a candidate has promise. `None` if this query
-    /// ends with its list.
+    /// The number of deviations beyond the k-th result within which a candidate has promise. `None`
+    /// if this query has no such rule.
     slack: Option<f32>,
-    /// The number of nearest candidates to look at, for a search with a recall target.
+    /// The number of nearest candidates to expand, for a search with a recall target.
     depth: Option<Depth>,
     k: usize,
     /// The number of expanded nodes.
@@ -70,18 +72,18 @@ pub(crate) struct Promise {
 /// The rule that ends a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Ends {
-    /// It ends when every candidate of its list is expanded.
+    /// The search ends when every candidate of its list is expanded.
     #[default]
     WithItsList,
-    /// It ends when no remaining candidate has promise.
+    /// The search ends when no remaining candidate has promise.
     WithoutPromise,
-    /// It ends after the number of candidates that the recall target takes, given the distance of
-    /// the answers so far.
+    /// The search ends after a number of candidates, which follows from the recall target and the
+    /// distance of the results so far.
     AtDepth(Depth),
 }
 
 impl Promise {
-    /// For searches that end by this rule.
+    /// State for searches that end by the rule `ends`.
     pub(crate) fn new(ends: Ends) -> Self {
         Self {
             ends,
@@ -89,7 +91,7 @@ impl Promise {
         }
     }
 
-    /// Starts a query for `k` answers with a list of `list`, on an index of `nodes` nodes.
+    /// Starts a query for `k` results with the list size `list`, on an index of `nodes` nodes.
     pub(crate) fn begin(&mut self, k: usize, list: usize, nodes: u64) {
         let has_room_for_all = list as u64 >= nodes;
         (self.slack, self.depth) = match self.ends {
@@ -108,14 +110,14 @@ impl Promise {
         self.limit = f32::INFINITY;
     }
 
-    /// Whether this query may stop early. Only then must it be given distances.
+    /// Whether this query may stop early. Only then do callers report distances.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.slack.is_some() || self.depth.is_some()
     }
 
-    /// How many of the nearest candidates to look at, given the answers so far. `None` if all of
-    /// the list are.
+    /// The number of nearest candidates to expand, given the results so far. `None` if the whole
+    /// list is expanded.
     #[inline]
     pub(crate) fn depth(&self) -> Option<usize> {
         let depth = self.depth.as_ref()?;
@@ -125,7 +127,7 @@ impl Promise {
         })
     }
 
-    /// The k-th smallest distance that was met.
+    /// The k-th smallest distance met so far.
     fn kth(&self) -> f32 {
         match self.nearest.peek() {
             Some(&farthest) if self.nearest.len() == self.k => distance_of(farthest),
@@ -134,7 +136,7 @@ impl Promise {
     }
 
     /// Sets an upper bound of the k-th distance: the k-th exact distance of distinct nodes that may
-    /// all be answers. These nodes are not counted otherwise.
+    /// all be results. The caller must not report these nodes with `met` as well.
     pub(crate) fn limit(&mut self, kth: Option<f32>) {
         self.limit = kth.unwrap_or(f32::INFINITY).min(f32::INFINITY);
     }
@@ -145,7 +147,7 @@ impl Promise {
         self.expanded += 1;
     }
 
-    /// Takes the exact distance of a node that may be an answer. Each node must be given once.
+    /// Records the exact distance of a node that may be a result. Each node must be reported once.
     pub(crate) fn met(&mut self, distance: f32) {
         self.nearest.push(key(distance, 0));
         if self.nearest.len() > self.k {
@@ -177,7 +179,7 @@ impl Promise {
         self.error.add(error);
     }
 
-    /// The distances up to which candidates have promise while `on_their_way` reads are in flight.
+    /// The distances up to which candidates have promise, with `on_their_way` reads in flight.
     /// `None` if all candidates have promise.
     #[inline]
     pub(crate) fn bounds(&self, on_their_way: usize) -> Option<Bounds> {
@@ -195,7 +197,7 @@ impl Promise {
     }
 }
 
-/// The number of deviations beyond the k-th answer within which a candidate has promise.
+/// The number of deviations beyond the k-th result within which a candidate has promise.
 fn slack(k: usize, list: usize) -> f32 {
     let doublings = (list.max(1) as f32 / k.max(1) as f32).log2();
     (AT_K + PER_DOUBLING * doublings).max(0.0)
@@ -205,8 +207,8 @@ fn slack(k: usize, list: usize) -> f32 {
 mod tests {
     use super::*;
 
-    /// A query for 2 answers with a list of 8, which is 2.5 deviations. Its errors have mean 4 and
-    /// deviation 2.
+    /// A query for 2 results with a list of 8, which gives 2.5 deviations. Its errors have mean 4
+    /// and deviation 2.
     fn learned() -> Promise {
         let mut promise = Promise::new(Ends::WithoutPromise);
         promise.begin(2, 8, 9);
@@ -257,7 +259,7 @@ mod tests {
         assert_eq!(promise.bounds(0), None);
         promise.expanded();
         assert!(are(&promise, 0, 3.0, 7.0), "{promise:?}");
-        // The next query starts without these.
+        // The next query starts without the data of this one.
         promise.begin(2, 8, 9);
         for _ in 0..2 {
             promise.expanded();
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(slack(10, 20), 1.0);
         assert_eq!(slack(10, 40), 2.5);
         assert_eq!(slack(1, 1024), 14.5);
-        // Extreme values give finite results, though callers check both.
+        // Extreme values give finite results, though callers check k and list size.
         assert_eq!(slack(10, 0), 0.0);
         assert!(slack(0, usize::MAX).is_finite());
         let lists = [1, 2, 5, 10, 50, 100, 1_000];
@@ -329,7 +331,7 @@ mod tests {
             promise.expanded();
         }
         assert_eq!(promise.bounds(0), None);
-        // A distance that is a number is nearer than those.
+        // A number counts as nearer than NaN.
         promise.met(5.0);
         assert!(are(&promise, 0, 4.0, 5.0), "{promise:?}");
     }

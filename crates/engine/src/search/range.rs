@@ -1,5 +1,5 @@
-//! Range searches, which are bounded by a distance, and searches for vectors like given ones of the
-//! index.
+//! Range searches, which are bounded by a distance, and searches for vectors similar to given
+//! vectors of the index.
 //!
 //! ```text
 //!   range   the k nearest, k = 64, 128, ..  until one is beyond the distance, or a page is full
@@ -7,13 +7,13 @@
 //!   like    ids ──look-up──> vectors ──> the k + 1 nearest, without the id itself
 //! ```
 //!
-//! A range search runs searches for the k nearest, and doubles k each time. So all of them together
-//! cost about twice the last one, and need no more memory than it. Each page counts from the query,
-//! so later pages of a wide range read more. For most of an index, [`Index::ids`] and
-//! [`Index::vectors`] are cheaper.
+//! A range search runs searches for the k nearest, and doubles k each time. So all these searches
+//! together cost about twice as much as the last one, and need no more memory. Each page starts
+//! again at the query, so later pages of a wide range read more. To list most of an index,
+//! [`Index::ids`] and [`Index::vectors`] are cheaper.
 //!
-//! A page begins behind the last answer of the page before, by distance and id. So no answer
-//! appears twice as long as the index does not change.
+//! A page begins after the last result of the page before, by distance and id. As long as the index
+//! does not change, no result appears twice.
 
 use std::time::Instant;
 
@@ -28,17 +28,18 @@ use crate::progress::Progress;
 use crate::update::LiveIndex;
 use crate::{Error, bounds};
 
-/// The least number of answers that a range search looks for, and the candidates for each of them.
+/// The least number of results that a range search requests, and the number of candidates for each
+/// of them.
 const FIRST: usize = 64;
 const CANDIDATES: usize = 2;
 
 /// The parameters of a range search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
-    /// The largest distance of an answer, as in [`SearchResults::distances`]: squared Euclidean,
+    /// The largest distance of a result, as in [`SearchResults::distances`]: squared Euclidean,
     /// minus the inner product, or 1 - cos.
     pub distance: f32,
-    /// The most answers of a page.
+    /// The most results in a page.
     pub most: usize,
     /// The start of the page: [`RangeResults::next`] of the page before.
     pub after: Option<RangePlace>,
@@ -58,14 +59,14 @@ impl Range {
     }
 }
 
-/// A position among the answers of a range search. A page begins behind it.
+/// A position in the results of a range search, after which a page begins.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RangePlace {
-    /// The distance of the answer before it.
+    /// The distance of the result before this position.
     pub distance: f32,
-    /// The id of that answer.
+    /// The id of that result.
     pub id: u64,
-    /// About the number of answers before this position.
+    /// The approximate number of results before this position.
     pub rank: usize,
 }
 
@@ -74,14 +75,14 @@ pub struct RangePlace {
 pub struct RangeResults {
     /// Ids, nearest first, ties by lower id.
     pub ids: Vec<u64>,
-    /// Their exact distances.
+    /// The exact distances of these ids.
     pub distances: Vec<f32>,
-    /// The start of the next page, or `None` if this is the last.
+    /// The start of the next page, or `None` if this is the last page.
     pub next: Option<RangePlace>,
-    /// Whether this page and those before it certainly contain every vector up to the last answer.
+    /// Whether this page and those before it certainly contain every vector up to the last result.
     ///
-    /// This holds if the search met all possible answers. Otherwise a search by a graph or by
-    /// clusters may have missed some, and these do not appear on a later page.
+    /// This holds if the search ranked every vector that may be a result. Otherwise the search by
+    /// graph or clusters may have missed some vectors, which do not appear on a later page either.
     pub complete: bool,
     /// The counters of the search.
     pub counters: Counters,
@@ -89,7 +90,7 @@ pub struct RangeResults {
     pub seconds: f64,
 }
 
-/// An index that is searched.
+/// An index that can be searched.
 trait Collection {
     /// The number of vectors that can be found.
     fn vectors(&self) -> usize;
@@ -179,7 +180,7 @@ fn within(
     let mut counters = Counters::default();
     let vectors = collection.vectors();
     let seen = range.after.map_or(0, |after| after.rank.min(vectors));
-    // One more answer shows whether there is another page.
+    // One more result shows whether there is another page.
     let page = seen.saturating_add(range.most).saturating_add(2);
     let mut k = page.min(FIRST.max(2 * seen)).min(vectors).max(1);
     loop {
@@ -214,7 +215,7 @@ fn within(
             Some(explained) => explained.matching,
             None => vectors as u64,
         };
-        // A vector that an earlier page missed would sort before that page's last answer.
+        // A vector that an earlier page missed would sort before that page's last result.
         let none_missed = range.after.is_none_or(|after| after.rank == before);
         let last = answers.last().filter(|_| has_more);
         return Ok(RangeResults {
@@ -232,7 +233,7 @@ fn within(
     }
 }
 
-/// Whether an answer sorts behind the position at which a page begins.
+/// Whether a result comes after the position at which a page begins.
 fn is_behind(after: Option<RangePlace>, distance: f32, id: u64) -> bool {
     after.is_none_or(|after| {
         distance > after.distance || (distance == after.distance && id > after.id)
@@ -258,14 +259,14 @@ fn like(
     let queries = Matrix::new(rows.vectors, ids.len(), rows.dim, rows.element)?;
     let (most, _) = bounds::most_answers(collection.vectors(), "");
     let k = match options.k {
-        // An invalid `k` is passed on, so that the search refuses it as given.
+        // An invalid `k` is passed on unchanged, so that the search's error names it.
         0 => 0,
         k => k.saturating_add(1).min(most.max(k)),
     };
     let one_more = SearchOptions {
         k,
         list: match options.list < options.k {
-            // An invalid list is passed on, so that the search refuses it as given.
+            // An invalid list size is passed on unchanged, so that the search's error names it.
             true => options.list,
             false => options.list.max(k),
         },
@@ -289,11 +290,11 @@ fn like(
 macro_rules! searches {
     ($type:ty) => {
         impl $type {
-            /// A page of the vectors within a distance of a query: nearest first, by exact
-            /// distances.
+            /// Returns a page of the vectors within a distance of a query, nearest first by exact
+            /// distance.
             ///
             /// `query` is a single row. [`SearchOptions::list`] is the least list size, and `k` is
-            /// ignored. The result says whether some vectors may have been missed.
+            /// ignored. [`RangeResults::complete`] says whether vectors may be missing.
             ///
             /// # Errors
             /// As a search for the k nearest; several queries; a distance that is NaN;
@@ -309,11 +310,11 @@ macro_rules! searches {
                 within(self, query, (range, options), filter, progress)
             }
 
-            /// The k nearest vectors of each of some vectors of the index, which are given by id.
-            /// The vector itself is excluded, and other vectors equal to it are not.
+            /// Finds the k nearest vectors of each of some vectors of the index, which are given by
+            /// id. The given vector itself is excluded. Other vectors that are equal to it are not.
             ///
             /// # Errors
-            /// As a search; no id at all, or an id that is not in the index.
+            /// As a search; no ids; an id that is not in the index.
             pub fn search_like(
                 &self,
                 ids: &[u64],

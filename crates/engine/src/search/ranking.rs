@@ -1,9 +1,10 @@
-//! Ranking by exact distance: the answers so far, and the nodes that are worth ranking.
+//! Ranking by exact distance: collects the results so far, and decides which nodes are worth
+//! ranking.
 //!
 //! The estimate of a code has an error, which is learned during each query. Every ranked node gives
 //! a pair of estimate and exact distance, and the differences have a mean and a standard deviation.
-//! A node's vector is not worth a look if its estimate, corrected by the mean, is some deviations
-//! above the distance of the k-th answer. This needs no constant of the collection, the metric or
+//! A node's vector is not worth ranking if its estimate, corrected by the mean, is some deviations
+//! above the distance of the k-th result. This needs no constant of the collection, the metric or
 //! the codes.
 
 use stratann_vector::{Element, Kernel, Metric, norm, to_f32};
@@ -15,14 +16,15 @@ use super::promise::Promise;
 use super::results::Nearest;
 use crate::frontier::{distance_of, node_of};
 
-/// Standard deviations of the code's error within which a node may still be an answer, if checking
+/// Standard deviations of the codes' error within which a node may still be a result, if ranking
 /// costs the decoding of a vector. On photo-sift-100k, 3 ranks two of five nodes of the pages read
-/// and loses a ten-thousandth of recall@10; 2 loses a thousandth.
+/// and loses a ten-thousandth of recall@10. 2 loses a thousandth.
 const WORTH_DECODING: f32 = 3.0;
-/// The same if checking costs a read. On package-text with all lists in memory, recall@10 0.971
-/// takes 25 reads with 3, 22.4 with 2 and 20.9 with 1.75, each at its own list size.
+/// The same, if ranking costs a read. On package-text with all lists in memory, recall@10 .971
+/// takes 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75, each with the list size that
+/// it needs.
 pub(crate) const WORTH_READING: f32 = 1.75;
-/// The least number of pairs before the error counts as known.
+/// The least number of pairs from which the error is known.
 pub(super) const LEAST: u32 = 8;
 
 /// The outcome of ranking a candidate by its vector.
@@ -33,30 +35,30 @@ pub(crate) struct Exact {
     pub(crate) came_in: bool,
 }
 
-/// The exact distances of one query, and the error of codes that they show.
+/// The exact distances of one query, and the error of codes that is learned from them.
 pub(crate) struct Ranking<'a> {
     kernel: Kernel,
     timer: &'a Timer,
     /// The query, in the element type of the index.
     pub(crate) query: Vec<u8>,
     pub(crate) nearest: Nearest,
-    /// The nearest nodes by the leading parts of their vectors, where these are beside lists. Some
-    /// are in doubt until their trailing parts are read.
+    /// The nearest nodes by the leading parts of their vectors, where leading parts are beside
+    /// lists. Some nodes are in doubt until their trailing parts are read.
     pub(crate) leading: Leading,
     /// The number of exact distances computed.
     pub(crate) computations: u64,
     error: CodeError,
-    /// Decides whether the search ends before its list does.
+    /// Decides whether the search ends before it has expanded its list.
     pub(crate) promise: Promise,
-    /// Nodes from this one on are not ruled out by their codes while their vectors are in memory.
+    /// From this node on, no node is ruled out by its code while its vector is in memory.
     untrusted_from: u32,
-    /// The first node of those about which codes say little, and the smallest distance of such a
+    /// The first of the nodes about which codes say little, and the smallest distance of such a
     /// node that was ranked.
     drifted_from: u32,
     nearest_drifted: f32,
-    /// The nodes that may be answers.
+    /// The nodes that may be results.
     admission: Admission<'a>,
-    /// An upper bound of the distance of the k-th answer.
+    /// An upper bound of the distance of the k-th result.
     limit: f32,
 }
 
@@ -85,7 +87,7 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// The nodes that may be answers.
+    /// The nodes that may be results.
     #[inline]
     pub(crate) fn admission(&self) -> &Admission<'a> {
         &self.admission
@@ -101,8 +103,7 @@ impl<'a> Ranking<'a> {
         };
     }
 
-    /// Whether an answer is one of the nodes about which codes say little, among the nodes on
-    /// storage ranked so far.
+    /// Whether a result on storage so far is one of the nodes about which codes say little.
     pub(crate) fn an_answer_came(&self) -> bool {
         // The bound by leading parts, where these are beside lists.
         let kth = self.leading.bound().or(self.nearest.bound());
@@ -117,14 +118,14 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Excludes a node from the answers of the next queries.
+    /// Excludes a node from the results of the next queries.
     pub(crate) fn leave_out(&mut self, node: Option<u32>) {
         self.admission = self.admission.without(node);
     }
 
-    /// Starts a query for `k` answers; `query` must be set. The search starts from seeds:
-    /// `estimates` has their distances by code and `distances` their exact distances, if they are
-    /// known, nearest first.
+    /// Starts a query for `k` results. `query` must be set. The search starts from seeds, nearest
+    /// first: `estimates` has their distances by code, and `distances` their exact distances if
+    /// these are known.
     pub(crate) fn begin(&mut self, k: usize, estimates: &[f32], distances: &[f32]) {
         self.nearest.clear(k);
         self.leading.clear(k, self.kernel.dim() + 1);
@@ -141,12 +142,12 @@ impl<'a> Ranking<'a> {
         self.limit = nearest.copied().unwrap_or(f32::INFINITY);
     }
 
-    /// Drops the bound that the seeds gave, because their distances are not exact.
+    /// Drops the bound that the seeds gave, if their distances are not exact.
     pub(crate) fn begin_without_limit(&mut self) {
         self.limit = f32::INFINITY;
     }
 
-    /// Ranks a candidate by the vector of its node. `None` if it may be no answer.
+    /// Ranks a candidate by the vector of its node. `None` if it may not be a result.
     #[inline]
     pub(crate) fn rank(&mut self, key: u64, id: u64, vector: &[u8]) -> Option<Exact> {
         if !self.admission.admits(id, node_of(key)) {
@@ -165,7 +166,7 @@ impl<'a> Ranking<'a> {
 
     /// Ranks a candidate by the leading part of its vector, decoded as `vector`. If the candidate
     /// has a `key`, this also learns the error of its code. Returns the distance, or `None` if the
-    /// candidate may be no answer.
+    /// candidate may not be a result.
     #[inline]
     pub(crate) fn rank_leading(
         &mut self,
@@ -229,11 +230,11 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Makes answers of the candidates ranked by leading parts, once no doubt is left that matters.
-    /// This clears the answers, so vectors offered before must be offered again.
+    /// Makes results of the candidates ranked by leading parts, once no relevant doubt is left.
+    /// This clears the results, so vectors that were offered before must be offered again.
     pub(crate) fn answer_leading(&mut self) {
-        // An expected distance may lie below the smallest possible one. The choice of the answers
-        // is made by then, so clamping changes only the reported distance.
+        // An expected distance may lie below the smallest possible distance. The results are chosen
+        // before this point, so clamping changes only the reported distance.
         let least = match self.kernel.metric() {
             Metric::L2 | Metric::Cosine => 0.0,
             Metric::InnerProduct => f32::NEG_INFINITY,
@@ -244,7 +245,7 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Ranks a node that had no estimate by code. Returns its distance.
+    /// Ranks a node that has no estimate by code. Returns its distance.
     #[inline]
     pub(crate) fn rank_exactly(&mut self, node: u32, id: u64, vector: &[u8]) -> f32 {
         let Self { kernel, query, .. } = self;
@@ -259,7 +260,7 @@ impl<'a> Ranking<'a> {
         distance
     }
 
-    /// The largest estimate with which a node may still be an answer, if codes err by at most
+    /// The largest estimate with which a node may still be a result, if codes err by at most
     /// `spread` standard deviations.
     #[inline]
     pub(crate) fn bound(&self, spread: f32) -> f32 {
@@ -278,13 +279,13 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// An upper bound of the distance of the k-th answer so far.
+    /// An upper bound of the distance of the k-th result so far.
     fn farthest(&self) -> f32 {
         let bound = self.nearest.bound().or(self.leading.bound());
         bound.unwrap_or(self.limit).min(self.limit)
     }
 
-    /// The expected number of nodes that are nearer than the k-th answer, given their estimates and
+    /// The expected number of nodes that are nearer than the k-th result, given their estimates and
     /// normally distributed errors of codes.
     pub(crate) fn expected(&self, estimates: impl Iterator<Item = f32>) -> f64 {
         let (nearer, deviation) = (self.farthest() - self.error.mean, self.error.deviation());
@@ -299,12 +300,12 @@ impl<'a> Ranking<'a> {
 /// The nodes in memory that are worth decoding.
 ///
 /// If codes cannot tell vectors apart, every estimate is about the mean of all distances. One near
-/// answer then puts the bound below all estimates, and the nearest node would be skipped though its
+/// result then puts the bound below all estimates. The nearest node would be skipped even if its
 /// page was read. So the codes of some nodes are not trusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worth {
     estimate: f32,
-    /// Nodes from this one on are worth decoding whatever their estimates are.
+    /// From this node on, nodes are worth decoding whatever their estimates are.
     untrusted_from: u32,
 }
 
@@ -317,8 +318,8 @@ impl Worth {
 }
 
 /// The chance that a normally distributed number is more than `x` deviations above its mean, for
-/// `x` from 0 on. The approximation is by Karagiannidis and Lioumpas (2007), within a sixteenth up
-/// to 3.
+/// `x` from 0 on. The approximation is by Karagiannidis and Lioumpas (2007), with an error below a
+/// sixteenth for `x` up to 3.
 fn tail(x: f64) -> f64 {
     const SCALE: f64 = 1.135;
     const DECAY: f64 = 1.4;
@@ -328,7 +329,7 @@ fn tail(x: f64) -> f64 {
             let of_x = (-x * x / 2.0).exp() / (SCALE * std::f64::consts::TAU.sqrt() * x);
             (1.0 - (-DECAY * x).exp()) * of_x
         }
-        // NaN comes here too, for instance from a distance that overflowed.
+        // NaN reaches this arm too, for instance from a distance that overflowed.
         _ => 0.0,
     }
 }
@@ -342,7 +343,7 @@ pub(super) struct CodeError {
 }
 
 impl CodeError {
-    /// The number of pairs that it was learned from.
+    /// The number of pairs from which it was learned.
     #[inline]
     pub(super) fn count(&self) -> u32 {
         self.count
@@ -355,7 +356,7 @@ impl CodeError {
 
     #[inline]
     pub(super) fn add(&mut self, error: f32) {
-        // An estimate that overflowed says nothing about other estimates.
+        // An estimate that overflowed shows nothing about other estimates.
         if !error.is_finite() {
             return;
         }

@@ -1,8 +1,8 @@
-//! The node reader: reads pages of nodes, and delivers them in completion order.
+//! The node reader reads pages of nodes, and returns them in completion order.
 //!
-//! A traversal requests pages by number and takes them as they arrive. It knows neither where the
-//! bytes are nor how they are read. Best-first search waits for all its requests; pipelined search
-//! handles each completion.
+//! A traversal requests pages by number and takes them as they arrive. The traversal does not know
+//! where the bytes are or how they are read. Best-first search waits for all its requests.
+//! Pipelined search handles each completion.
 
 use std::task::{Context, Poll};
 
@@ -62,8 +62,8 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         Some(Page { number, bytes })
     }
 
-    /// Whether a page that stays in its place has not been rewritten since. If pages move, this is
-    /// always true, since the placement gives each node's current page.
+    /// Whether a page that stays in its place is still the current version. If records move between
+    /// pages, this is always true, since the placement gives each node's current page.
     #[inline]
     pub(crate) fn is_current(&self, page: &Page<'a>) -> bool {
         N::MOVES || {
@@ -72,7 +72,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         }
     }
 
-    /// Queues the read of a page. It never blocks.
+    /// Queues the read of a page. The call never blocks.
     pub(crate) fn submit(&mut self, page: u64, counters: &mut Counters) -> Result<(), Error> {
         let (offset, len) = self.pages.place(page);
         if let Some(heat) = self.heat {
@@ -88,7 +88,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         Ok(())
     }
 
-    /// The number of bytes that the device transfers for a read.
+    /// The number of bytes that the device transfers for a read of these bytes.
     fn moved(&self, offset: u64, len: u64) -> u64 {
         let end = (offset + len).next_multiple_of(self.granularity);
         end - offset / self.granularity * self.granularity
@@ -99,12 +99,12 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.queue.flush();
     }
 
-    /// Tells the queue that the search goes on only when this many pages have arrived.
+    /// Tells the queue to resume the search only when this many pages have arrived.
     pub(crate) fn need(&mut self, pages: usize) {
         self.queue.need(pages);
     }
 
-    /// The number of reads that have not been taken yet.
+    /// The number of reads whose pages were not taken yet.
     pub(crate) fn in_flight(&self) -> usize {
         self.queue.in_flight()
     }
@@ -130,7 +130,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.queue.poll_next(cx)
     }
 
-    /// Forgets the reads in flight.
+    /// Drops the reads in flight.
     pub(crate) fn reset(&mut self) {
         self.queue.reset();
     }
@@ -141,10 +141,10 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.pages.view(&page.bytes, page.number, false)
     }
 
-    /// The page that a read brought.
+    /// The page that a completed read contains.
     pub(crate) fn open(&self, done: Completion) -> Result<Page<'a>, Error> {
         let number = done.tag;
-        // If pages are written in place, a page that was written during this read is still in
+        // If pages are written in place, a page that was written during this read is still dirty in
         // memory.
         if !N::MOVES
             && let Some(bytes) = self.graph.unwritten(number).map(Bytes::Unwritten)

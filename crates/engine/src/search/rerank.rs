@@ -1,5 +1,5 @@
-//! Re-ranking after the walk. Where vectors are apart from lists, they are read once the traversal
-//! has found its candidates (DecoupleVS §3.4, "adaptive vector prefetching").
+//! Re-ranking after the walk. Where vectors are apart from lists, the search reads them after the
+//! traversal has found its candidates (DecoupleVS §3.4, "adaptive vector prefetching").
 //!
 //! ```text
 //!   phase 1, during the traversal: the best K + B candidates are unchanged for B expansions
@@ -7,28 +7,28 @@
 //!               arrivals are taken, so that more can be requested
 //!   phase 2, after it:   batch 0: these K + B     batch 1: the next B     batch 2: ...
 //!            rank batch 0 while batch 1 is read; rank batch 1; then request a batch when the one
-//!            before it has paid; the first batch whose share of new answers is below the benefit
+//!            before it has paid; the first batch whose share of new results is below the benefit
 //!            ratio is the last
 //! ```
 //!
 //! The paper's max-heap of K + B candidates is the head of the traversal's candidate list, which is
-//! sorted by estimated distance anyway. If the list is shorter, the head is all of it. Batch 0
-//! fills empty answers, so it always pays. Batch 1 is the first that can show that no more batches
-//! are needed. So K + 2B vectors are read before re-ranking can end, and every vector read belongs
-//! to a batch.
+//! sorted by estimated distance anyway. If the list is shorter, the head is the whole list. Batch 0
+//! fills the empty results, so it always pays. Batch 1 is the first batch that can show that no
+//! further batch is needed. So re-ranking reads at least K + 2B vectors, and every vector that it
+//! reads belongs to a batch.
 //!
-//! Batches count candidates that may be answers. If a vector shows that its candidate was deleted,
-//! the candidate is not part of its batch, and the next one takes its place. A batch of deleted
-//! candidates would say nothing of the benefit.
+//! Batches count candidates that may be results. If a vector shows that its candidate was deleted,
+//! the next candidate takes its place in the batch. A batch of deleted candidates would not show
+//! the benefit.
 //!
 //! With [`Rerank::estimate`](crate::Rerank) there is no speculative batch. Once batch 0 is ranked,
-//! the k-th answer and the error of codes show which other candidates may still be answers
-//! ([`Ranking::bound`]). These are read at once, and are the last.
+//! the k-th result and the error of codes show which other candidates may still be results
+//! ([`Ranking::bound`]). These candidates are read at once, and re-ranking ends.
 //!
-//! With a [re-ranking ratio](crate::Rerank::ratio), batch 0 is that share of the candidate list and
-//! the only batch. No vector is prefetched (DistVS §3.1, "delayed re-ranking with pruning").
+//! With a [re-ranking ratio](crate::Rerank::ratio), the only batch is that share of the candidate
+//! list. No vector is prefetched (DistVS §3.1, "delayed re-ranking with pruning").
 //!
-//! Vectors are ranked batch by batch in the order of candidates, so the answers do not depend on
+//! Vectors are ranked batch by batch in the order of candidates, so the results do not depend on
 //! the order of completions.
 
 mod prefetch;
@@ -50,9 +50,10 @@ use crate::stores::vectors::segments::{Extent, Segment, Segments};
 use crate::stores::{NodePages, Record};
 use crate::{Error, Rerank};
 
-/// Candidates that are ranked at a time if some vectors are deleted.
+/// Candidates that are ranked at a time, if some vectors are deleted.
 const PIECE: usize = 64;
-/// About the most pages that are held until a query ends, if it may pass many deleted vectors.
+/// The approximate number of pages that are kept until a query ends, if it may pass many deleted
+/// vectors.
 const MOST_HELD: usize = 128;
 
 /// The reads of vectors for one query.
@@ -62,7 +63,7 @@ pub(crate) struct Reranker<'a> {
     /// A read queue for each segment, opened at its first use.
     queues: Vec<Option<Box<dyn ReadQueue>>>,
     pub(super) rerank: Rerank,
-    /// Whether answers need exact distances. Leading parts give only approximate ones.
+    /// Whether results need exact distances. Leading parts give only approximate ones.
     exact: bool,
     check: bool,
     timer: &'a Timer,
@@ -71,7 +72,7 @@ pub(crate) struct Reranker<'a> {
     head: usize,
     /// The number of successive expansions that left the head unchanged.
     unchanged: usize,
-    /// The number of candidates of the head, from the nearest on, whose vectors were requested.
+    /// The number of candidates of the head whose vectors were requested, from the nearest on.
     asked: usize,
     /// Pages in flight, in the order of the requests.
     awaited: Vec<Extent>,
@@ -79,11 +80,11 @@ pub(crate) struct Reranker<'a> {
     due: usize,
     /// Pages that have arrived, kept until the query ends.
     held: Vec<(Extent, Bytes<'a>)>,
-    /// Candidates that turned out to be no answers.
+    /// Candidates that were found not to be results.
     refused: Vec<u64>,
-    /// Candidates that were ranked, and whether they became answers. If some turn out to be
-    /// deleted, the traversal goes on and all batches are repeated. The first `known` entries are
-    /// from earlier rounds, sorted by key.
+    /// Candidates that were ranked, and whether they became results. If some were found to be
+    /// deleted, the traversal continues, and all batches are repeated. The first `known` entries
+    /// are from earlier rounds, sorted by key.
     ranked: Vec<(u64, bool)>,
     known: usize,
     vector: Vec<u8>,
@@ -96,12 +97,12 @@ pub(crate) struct Reranker<'a> {
 struct Outcome {
     /// Candidates that are not deleted.
     live: usize,
-    /// Live candidates that became answers.
+    /// Live candidates that became results.
     came_in: usize,
 }
 
-/// The candidates at some positions with an estimate of at most `bound`, without those known to be
-/// no answers.
+/// The candidates at some positions with an estimate of at most `bound`, except those that are
+/// known not to be results.
 fn worth(frontier: &Frontier, places: Range<usize>, bound: f32) -> impl Iterator<Item = u64> + '_ {
     places
         .filter(|&place| !frontier.is_refused(place))
@@ -123,7 +124,7 @@ fn tagged(segment: usize, tag: u64) -> Extent {
     }
 }
 
-/// The bytes of pages of a segment that are held or resident.
+/// The bytes of pages of a segment that are held here or resident in memory.
 fn here<'b>(held: &'b [(Extent, Bytes<'_>)], segment: &'b Segment, place: Extent) -> &'b [u8] {
     match held.iter().find(|(held, _)| held.covers(place)) {
         Some((held, bytes)) => held.part(bytes, place),
@@ -169,7 +170,7 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// Starts a query for `k` answers from a candidate list of size `list`.
+    /// Starts a query for `k` results from a candidate list of size `list`.
     pub(crate) fn begin(&mut self, k: usize, list: usize) {
         // A head longer than the list would never be full.
         let head = match self.rerank.ratio {
@@ -186,13 +187,13 @@ impl<'a> Reranker<'a> {
         self.reset();
     }
 
-    /// Releases the pages of a query that is finished with them.
+    /// Releases the pages of a query that no longer needs them.
     pub(crate) fn let_go(&mut self) {
         self.held.clear();
         self.reset();
     }
 
-    /// Forgets the reads in flight.
+    /// Drops the reads in flight.
     pub(crate) fn reset(&mut self) {
         self.awaited.clear();
         for queue in self.queues.iter_mut().flatten() {
@@ -223,8 +224,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2: ranks candidates until it no longer pays. It goes on while there are fewer than k
-    /// answers.
+    /// Phase 2: ranks candidates until it no longer pays. While there are fewer than k results, it
+    /// continues.
     pub(crate) async fn finish(
         &mut self,
         frontier: &Frontier,
@@ -253,9 +254,9 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Reads the trailing parts of all candidates in doubt at once, and makes answers. If exact
-    /// distances are needed, answers that replace others are read in further rounds. There is
-    /// hardly ever one.
+    /// Reads the trailing parts of all candidates in doubt at once, and makes the results. If exact
+    /// distances are needed and a result replaces another, a further round reads its trailing part.
+    /// A further round is rare.
     pub(crate) async fn settle<N: NodePages>(
         &mut self,
         pages: &N,
@@ -274,11 +275,11 @@ impl<'a> Reranker<'a> {
         while !doubts.is_empty() {
             for piece in doubts.chunks(PIECE) {
                 self.settle_all(piece, ranking, counters).await?;
-                // At most one piece of candidates is held at a time.
+                // At most one piece of candidates is in memory at a time.
                 self.held.clear();
             }
-            // If a candidate in doubt turned out to be no answer, one without doubt may have become
-            // an answer.
+            // If a candidate in doubt is not a result, a candidate that was not in doubt may have
+            // become one.
             ranking.leading.settled();
             doubts = match self.exact {
                 true => ranking.leading.inexact(),
@@ -304,8 +305,8 @@ impl<'a> Reranker<'a> {
         for &place in places {
             let (node, part) = ranking.leading.part(place);
             let at = self.segments.place_of(node);
-            // Its pages were requested. But dirty pages may have been released for another
-            // candidate on some of them.
+            // The pages of this node were requested. But dirty pages may have been released for
+            // another candidate on them.
             if !self.is_here(at) {
                 self.ask(node, counters)?;
                 self.take_all().await?;
@@ -325,8 +326,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2 as in the paper. The candidates at the positions `head` are batch 0, and were
-    /// requested.
+    /// Phase 2 as in the paper. Batch 0 is the candidates at the positions `head`, which were
+    /// already requested.
     async fn finish_by_batches(
         &mut self,
         frontier: &Frontier,
@@ -361,9 +362,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Ranks a batch of `size` candidates: those in `places`, which were requested, and one more
-    /// behind them for each that turns out to be deleted. Returns the outcome, and the position
-    /// behind the last one.
+    /// Ranks a batch of `size` candidates: the requested ones in `places`, and one more after them
+    /// for each that is deleted. Returns the outcome, and the position after the last candidate.
     async fn rank_batch(
         &mut self,
         frontier: &Frontier,
@@ -389,8 +389,8 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// Phase 2 where the error of codes decides which candidates behind the head, from position
-    /// `from` on, are worth a read.
+    /// Phase 2 if the error of codes decides which candidates after the head are worth a read. They
+    /// begin at position `from`.
     async fn finish_estimated(
         &mut self,
         frontier: &Frontier,
@@ -401,8 +401,8 @@ impl<'a> Reranker<'a> {
         self.due = self.awaited.len();
         self.rank_all(frontier, 0..from, f32::INFINITY, ranking, counters)
             .await?;
-        // All are read at once. But if some may be deleted and others take their places, they are
-        // read in pieces.
+        // All candidates are read at once. If some may be deleted, so that others take their
+        // places, they are read in pieces.
         let piece = match ranking.admission().refused() {
             0 => usize::MAX,
             _ => PIECE,
@@ -425,8 +425,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Requests the vectors of candidates with an estimate of at most `bound`, without those known
-    /// to be no answers.
+    /// Requests the vectors of candidates with an estimate of at most `bound`, except those that
+    /// are known not to be results.
     fn ask_all(
         &mut self,
         frontier: &Frontier,
@@ -471,7 +471,7 @@ impl<'a> Reranker<'a> {
     }
 
     /// Releases pages of new vectors that were taken while dirty. They may lack the requested
-    /// vector, and memory has their current bytes.
+    /// vector. The pages in memory have the current bytes.
     #[cold]
     fn let_go_of_unwritten(&mut self, place: Extent) {
         self.held
@@ -504,8 +504,8 @@ impl<'a> Reranker<'a> {
             if self.held.len() > MOST_HELD && ranking.admission().refused() > 0 {
                 self.held.clear();
             }
-            // Its page was requested. But the page may have been released since, or the vector may
-            // have moved.
+            // The page of this vector was requested. But the page may have been released since, or
+            // the vector may have moved.
             if !self.is_awaited(place) && !self.is_here(place) {
                 self.ask(node, counters)?;
             }
@@ -526,7 +526,8 @@ impl<'a> Reranker<'a> {
         Ok(outcome)
     }
 
-    /// If a candidate was ranked in an earlier round: whether it became an answer.
+    /// Whether a candidate that was ranked in an earlier round became a result. `None` if it was
+    /// not ranked.
     fn came_in_before(&self, key: u64) -> Option<bool> {
         let known = &self.ranked[..self.known];
         let at = known.binary_search_by_key(&key, |&(key, _)| key).ok()?;
@@ -540,7 +541,7 @@ impl<'a> Reranker<'a> {
         }
         match self.segments.in_memory(place) {
             Some(Bytes::Resident(_)) => true,
-            // A dirty page may be written and dropped before it is used, so it is held.
+            // A dirty page may be written and dropped before it is used, so this query keeps it.
             Some(bytes) => {
                 self.held.push((place, bytes));
                 true
@@ -549,7 +550,7 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// The candidates found to be no answers since the last call.
+    /// The candidates that were found not to be results since the last call.
     pub(crate) fn take_refused(&mut self) -> std::vec::Drain<'_, u64> {
         self.refused.drain(..)
     }
@@ -572,7 +573,7 @@ impl<'a> Reranker<'a> {
     /// The next page of any segment.
     async fn next(&mut self) -> (usize, Completion) {
         let start = self.timer.start();
-        // One sleep for the whole batch, if all its reads are in one queue.
+        // One wait for the whole batch, if all its reads are in one queue.
         let due = self.due;
         let mut busy = self
             .queues

@@ -1,6 +1,7 @@
-//! The k nearest vectors by exact distance: ranking fills them, and they answer a query.
+//! The k nearest vectors by exact distance. Ranking adds them, and they become the results of a
+//! query.
 
-/// One answer.
+/// One result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Neighbour {
     /// Exact distance to the query.
@@ -9,10 +10,10 @@ pub(crate) struct Neighbour {
     pub(crate) id: u64,
 }
 
-/// The most answers that memory is reserved for at the start.
+/// The most results for which memory is reserved at the start.
 const RESERVED: usize = 1 << 12;
 
-/// A bounded list of answers, nearest first, ties by lower id.
+/// A bounded list of results, nearest first, ties by lower id.
 #[derive(Debug, Default)]
 pub(crate) struct Nearest {
     found: Vec<Neighbour>,
@@ -23,13 +24,13 @@ impl Nearest {
     /// Empties the list and sets its length.
     pub(crate) fn clear(&mut self, k: usize) {
         self.found.clear();
-        // If there are more answers, the list grows as they arrive.
+        // If `k` is larger, the list grows as results arrive.
         self.found.reserve(k.min(RESERVED) + 1);
         self.k = k;
     }
 
-    /// Offers an answer. Returns whether it was added. An answer that is already in the list
-    /// changes nothing.
+    /// Offers a result, and returns whether it was added. A result that is already in the list is
+    /// ignored.
     pub(crate) fn offer(&mut self, id: u64, distance: f32) -> bool {
         // `min` turns NaN, which would sort before all numbers, into infinity.
         let distance = distance.min(f32::INFINITY);
@@ -42,7 +43,7 @@ impl Nearest {
         if self.found.get(at) == Some(&offered) {
             return false;
         }
-        // While an id is being replaced, the search may meet both of its vectors.
+        // While an id is being replaced, the search may meet its old and its new vector.
         match self.found.iter().position(|found| found.id == id) {
             Some(nearer) if nearer < at => return false,
             Some(farther) => drop(self.found.remove(farther)),
@@ -52,7 +53,7 @@ impl Nearest {
         true
     }
 
-    /// The distance that an answer must beat, once there are k answers.
+    /// The distance below which a result enters the list, once it has k results.
     pub(crate) fn bound(&self) -> Option<f32> {
         match self.found.last() {
             Some(last) if self.found.len() == self.k => Some(last.distance),
@@ -60,12 +61,12 @@ impl Nearest {
         }
     }
 
-    /// Whether there are k answers.
+    /// Whether there are k results.
     pub(crate) fn is_full(&self) -> bool {
         self.found.len() == self.k
     }
 
-    /// The answers, nearest first.
+    /// The results, nearest first.
     pub(crate) fn found(&self) -> &[Neighbour] {
         &self.found
     }

@@ -1,15 +1,15 @@
-//! A scan: a search that looks at every vector of an index, or at each of given nodes.
+//! A scan: a search that ranks every vector of an index, or all vectors of a given set of nodes.
 //!
-//! A search scans if its list is long enough for all vectors, if its walk found too few, or if a
-//! filter or a look-up names the nodes. Every search also scans in an index of few vectors that
-//! outgrew its codes ([`looks_at`](crate::update::looks_at)).
+//! A search scans in three cases: its list is long enough for all vectors, its walk found too few,
+//! or a filter or look-up names the nodes. Every search also scans an index that outgrew its codes
+//! and has few vectors ([`looks_at`](crate::update::looks_at)).
 //!
-//! The scan takes the number of nodes first, and looks for every lower node where it is *now*: in
-//! memory on its way to a page, on a dirty page, or on storage. It tries these places in the order
-//! in which a record passes through them, so a record that moves meanwhile is found later. A node
-//! may still be missed, because its page was read while another process wrote it, or was replaced.
-//! Such a node is looked for again a few times. If it cannot be found at all, the scan fails, since
-//! an answer from a part of the vectors would look like one from all.
+//! The scan reads the number of nodes first, and looks for every lower node where it is *now*: in
+//! memory before it is written to a page, on a dirty page, or on storage. It tries these places in
+//! the order in which a record passes through them, so that it finds a record that moves meanwhile.
+//! A node may still be missed, if its page was read while another process wrote or replaced the
+//! page. The scan looks for such a node again a few times. If the node cannot be found at all, the
+//! scan fails. Otherwise an incomplete result would look like a complete one.
 //!
 //! ```text
 //!  nodes, some at a time ──page_of─> sorted by page ─> in memory?  ──yes──> each(node, id, vector)
@@ -17,9 +17,9 @@
 //!       └── not found there                             queue: runs of consecutive pages in flight
 //! ```
 //!
-//! Pages come through the tiers that the index holds open, as in a walk, since a merge may have
-//! removed the files' names. A scan holds no more memory at a time than a query is planned to hold
-//! (see [`held_pages`]).
+//! Pages are read through the index's open tiers, as in a walk, since a merge may have removed the
+//! files' names. A scan uses no more memory at a time than is planned for one query (see
+//! [`held_pages`]).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -53,27 +53,27 @@ use crate::stores::{GraphStores, NodePages, PageView, Record};
 
 /// The most consecutive pages in one read.
 const RUN: u64 = 4;
-/// The most such reads in flight. If reads are shorter, more may be in flight with as many pages in
-/// total.
+/// The most such reads in flight. If reads are shorter, more reads may be in flight, with the same
+/// number of pages in total.
 const RUNS: usize = 4;
 /// Nodes that are looked for at a time.
 const NODES: usize = 1 << 10;
-/// Bytes for each such node: its number and page, and its place in the list of missed nodes.
+/// Bytes for each of these nodes: its number and page, and its place in the list of missed nodes.
 const NODE_BYTES: usize = size_of::<(u64, u32)>() + 2 * size_of::<u32>();
 const _: () = assert!(RUN as usize * RUNS + (NODES * NODE_BYTES).div_ceil(BLOCK) <= held_pages(0));
-/// The most nodes that are checked for exclusion before other tasks run.
+/// The most nodes that are checked for exclusion before the scan yields to other tasks.
 const ASKED: u32 = 1 << 14;
-/// How often a node is looked for.
+/// The most times that a node is looked for.
 const TRIES: u32 = 10;
 /// The pause before the first retry. It doubles with each retry, up to `PAUSES`.
 const PAUSE: Duration = Duration::from_micros(50);
 const PAUSES: Duration = Duration::from_millis(25);
-/// About how long a scan waits for a node that moves from one page to another. The move needs no
-/// read, but the thread that moves it may be preempted.
+/// The approximate time that a scan waits for a node that moves between pages. The move needs no
+/// read, but the thread that makes it may be preempted.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Takes a node: its number, its id, and its vector. If the vector is only decoded from the leading
-/// part, the last argument is that part.
+/// A function that gets a node: its number, its id, and its vector. If the vector is only decoded
+/// from the leading part, the last argument is that part.
 type Each<'a> = dyn FnMut(u32, u64, &[u8], &[u8]) + 'a;
 
 /// A scan of an index.
@@ -82,17 +82,17 @@ pub(super) struct Scan<'a> {
     pub(super) index: &'a Index,
     pub(super) thread: &'a Thread,
     pub(super) progress: &'a dyn Progress,
-    /// Excludes nodes from the answers. Nodes that it rules out are skipped.
+    /// Decides which nodes may be results. Nodes that it rules out are skipped.
     pub(super) admission: Admission<'a>,
-    /// The nodes to look at, if not all.
+    /// The nodes to scan; `None` for all.
     pub(super) among: Option<&'a NodeSet>,
 }
 
 impl Scan<'_> {
-    /// Calls `each` with every node that the index has by now, in any order.
+    /// Calls `each` with every node that the index has when the scan begins, in any order.
     ///
     /// # Errors
-    /// A failed read; a damaged page; a node that is not in its place after all retries; an
+    /// A failed read; a damaged page; a node that is not on its page after all retries; an
     /// interruption.
     pub(super) async fn each_vector<N: NodePages>(
         &self,
@@ -104,8 +104,8 @@ impl Scan<'_> {
         let all = index.nodes() as u32;
         let mut sought = Sought::of(index);
         let mut outcome = Ok(());
-        // Where vectors are in two parts, the leading parts decide which trailing parts are worth a
-        // read.
+        // If vectors are stored in two parts, the leading parts decide which trailing parts are
+        // worth a read.
         match graph.segments.as_ref().filter(|_| !N::PARTS) {
             None => {
                 let source = InGraph { graph, pages };
@@ -115,7 +115,8 @@ impl Scan<'_> {
                 counters.graph_reads += sought.pages;
             }
             Some(segments) => {
-                // One segment after the other, so that only one read queue is open at a time.
+                // Segments are read one after the other, so that only one read queue is open at a
+                // time.
                 for number in 0..segments.len() {
                     let nodes = self.those(segments.nodes_of(number, all));
                     let segment = segments.get(number);
@@ -138,8 +139,8 @@ impl Scan<'_> {
         outcome
     }
 
-    /// Makes answers of the nodes ranked by leading parts. It reads the trailing parts of the nodes
-    /// in doubt, and of all answers.
+    /// Makes results of the nodes ranked by leading parts. For this it reads the trailing parts of
+    /// the nodes in doubt, and of all results.
     pub(super) async fn settle<N: NodePages>(
         &self,
         pages: &N,
@@ -179,7 +180,7 @@ impl Scan<'_> {
             if self.progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            // If all pages are in memory, nothing else would let other queries run.
+            // If all pages are in memory, only this call lets other queries run.
             let_others().await;
             for _ in 0..ASKED {
                 if sought.nodes.len() == NODES {
@@ -203,8 +204,7 @@ impl Scan<'_> {
                 match held_up {
                     None => break None,
                     Some((_, Standing::Moves)) if began.elapsed() < PATIENCE => {
-                        // Once the node has reached its page, it is looked for as often as any
-                        // other.
+                        // Once the node is on a page, it gets as many tries as any other node.
                         tries = 0;
                     }
                     Some((_, Standing::On(_))) if tries < TRIES => {}
@@ -239,7 +239,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The nodes of a range that this scan looks at.
+    /// The nodes of a range that this scan includes.
     fn those(&self, nodes: Range<u32>) -> impl Iterator<Item = u32> + '_ {
         let (among, all) = match self.among {
             Some(among) => (Some(among.iter_in(nodes)), 0..0),
@@ -248,8 +248,8 @@ impl Scan<'_> {
         among.into_iter().flatten().chain(all)
     }
 
-    /// Looks for the sought nodes once, and keeps those that were not found. If `again` is set, a
-    /// page is not taken from memory that dates from the opening of the index.
+    /// Looks for the sought nodes once, and keeps those that were not found. If `again` is set,
+    /// pages that were loaded when the index was opened are not used.
     async fn look<S: Source>(
         &self,
         source: &S,
@@ -283,7 +283,7 @@ impl Scan<'_> {
         placed.sort_unstable();
         let (mut at, mut in_flight, mut pages_in_flight) = (0, 0, 0);
         while at < placed.len() || in_flight > 0 {
-            // Few long reads, or more short ones.
+            // Either few long reads are in flight, or more short ones.
             while at < placed.len()
                 && (in_flight < RUNS || pages_in_flight + RUN <= RUN * RUNS as u64)
             {
@@ -324,8 +324,8 @@ impl Scan<'_> {
             let mut rest = &placed[at..to];
             let first = rest[0].0;
             while let Some(&(page, _)) = rest.first() {
-                // A page that was extended may span more pages now than were read. If so, its new
-                // records are not among the sought ones.
+                // A page that was extended may span more pages now than were read. If so, the scan
+                // looks for none of its new records.
                 let at = (page - first) as usize * source.page_bytes();
                 let end = block.len().min(at + source.place(page).1);
                 let bytes = &block[at..end];
@@ -344,7 +344,7 @@ pub(super) struct Everything<'s, 'a, N> {
     pub(super) scan: Scan<'s>,
     pub(super) pages: &'s N,
     pub(super) ranking: &'s mut Ranking<'a>,
-    /// Codes in memory, which select the matches of a filter that are worth a read.
+    /// Codes in memory. They select the matches of a filter that are worth a read.
     pub(super) by_code: Option<ByCode<'s, 'a>>,
     pub(super) counters: Counters,
 }
@@ -354,8 +354,8 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
         self.ranking
     }
 
-    /// Ranks every vector. If there are codes of the matches of a filter, `list` is the number of
-    /// nearest ones to look at.
+    /// Ranks every vector. If there are codes for the matches of a filter, `list` is the number of
+    /// matches nearest by code to rank.
     async fn find(&mut self, list: usize) -> Result<(), Error> {
         match self.scan.admission.nodes() {
             Some(nodes) if self.by_code.is_some() => self.find_by_code(nodes, list).await,
@@ -410,8 +410,8 @@ fn on_page(placed: &[(u64, u32)]) -> &[(u64, u32)] {
     &placed[..here.count()]
 }
 
-/// The read that begins with the page at position `at`: the position of the first node behind it,
-/// and its offset and length in bytes.
+/// The read that begins with the page at position `at`. Returns the position of the first node
+/// after the read, and the read's offset and length in bytes.
 fn run<S: Source>(source: &S, placed: &[(u64, u32)], at: usize, again: bool) -> (usize, u64, u64) {
     let (first, mut last, mut to) = (placed[at].0, placed[at].0, at);
     let end = |page: u64| {
@@ -474,7 +474,7 @@ struct Scratch {
 #[derive(Default)]
 struct Sought {
     nodes: Vec<u32>,
-    /// The same nodes with their pages; scratch space.
+    /// Scratch space: the same nodes with their pages.
     placed: Vec<(u64, u32)>,
     /// The error of the last page that could not be read.
     error: Option<Error>,
@@ -498,7 +498,8 @@ impl Sought {
         }
     }
 
-    /// A sought node that is not excluded, with its state. A node that is moving comes first.
+    /// A sought node that is not excluded, with its state. A moving node is returned before any
+    /// other.
     fn held_up<S: Source>(&self, source: &S, admission: Admission<'_>) -> Option<(u32, Standing)> {
         let nodes = self.nodes.iter().copied();
         let standing = nodes
@@ -515,7 +516,8 @@ impl Sought {
         on_page
     }
 
-    /// Takes nodes from a page on which they should be, and keeps those that are not there.
+    /// Takes the nodes that should be on a page from that page, and keeps the nodes that are not
+    /// there.
     fn meet<S: Source>(
         &mut self,
         source: &S,
@@ -532,7 +534,7 @@ impl Sought {
                 Err(error) if may_pass(&error) => {
                     self.error = Some(error);
                     if check {
-                        // No record of this page can be trusted.
+                        // The page failed its check, so no record of it can be trusted.
                         self.nodes.extend(here.iter().map(|&(_, node)| node));
                         return Ok(());
                     }
@@ -568,11 +570,11 @@ trait Source {
         scratch: &mut Scratch,
         each: &mut Each<'_>,
     ) -> Result<bool, Error>;
-    /// A page that needs no read. If `again` is set, a page that dates from the opening of the
-    /// index does not count.
+    /// A page that needs no read. If `again` is set, a page that was loaded when the index was
+    /// opened does not count.
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>>;
-    /// Calls `each` with a node on a page, given as bytes, number and whether to verify its
-    /// checksums. False if the node is not there.
+    /// Calls `each` with a node on a page. The page is given as its bytes, its number and whether
+    /// to verify its checksums. False if the node is not there.
     fn meet(
         &self,
         page: (&[u8], u64, bool),
@@ -629,7 +631,8 @@ impl<N: NodePages> Source for InGraph<'_, N> {
             each(node, record.id, &record.vector, &[]);
             return Ok(true);
         }
-        // The node is ranked by the leading part that its page will have, as all other nodes are.
+        // As all other nodes, the node is ranked by a leading part: the one that its page will
+        // have.
         let Scratch { vector, code } = scratch;
         code.clear();
         self.pages.leading_part(node, &record.vector, code)?;
@@ -669,7 +672,7 @@ struct InSegment<'a> {
     segments: &'a Segments,
     number: usize,
     segment: &'a Segment,
-    /// The leading parts of the sought nodes, if the segment holds trailing parts.
+    /// The leading parts of the sought nodes, if the segment has trailing parts.
     leading: Option<&'a HashMap<u32, Box<[u8]>>>,
 }
 

@@ -1,19 +1,19 @@
-//! Candidate sources: the seam between the work that every search does and the way it finds
+//! Candidate sources: the interface between the work that every search does and the part that finds
 //! candidates.
 //!
 //! ```text
 //!   Batch     queries, fresh vectors, longer lists, memory,       the same for every kind of index
-//!             progress, counters, answers
+//!             progress, counters, results
 //!     │ a source for each task, chosen once by the kind of the index, and compiled with it
 //!     ├─ Walker        a graph: its frontier, best-first or pipelined             walker.rs
 //!     ├─ Prober        clusters: posting lists of the nearest heads, together     probe.rs
 //!     └─ Everything    every vector, without a graph or heads                     scan.rs
 //! ```
 //!
-//! A source takes the query from its [`Ranking`] and ranks its candidates there. A kind of index
-//! that finds candidates in another way needs a source of its own, beside
-//! [`Walker`](super::walker::Walker) and [`Prober`](super::probe::Prober). It also needs an arm
-//! where [`Batch`](super::batch::Batch) chooses the source.
+//! A source takes the query from its [`Ranking`], and hands its candidates to that [`Ranking`]. If
+//! a new kind of index finds candidates in another way, it needs a source of its own, beside
+//! [`Walker`](super::walker::Walker) and [`Prober`](super::probe::Prober).
+//! [`Batch`](super::batch::Batch), which chooses the source, then needs an arm for it.
 
 use stratann_tier::Thread;
 
@@ -22,7 +22,7 @@ use super::ranking::Ranking;
 use crate::Error;
 use crate::progress::Progress;
 
-/// The node of a row that a query is searched without.
+/// The node that is excluded from the results of a query.
 ///
 /// A recall measurement takes rows of the index as queries, and each such query leaves its own row
 /// out.
@@ -35,12 +35,12 @@ pub(crate) struct LeftOut {
 
 /// A part of a search that finds candidates.
 pub(super) trait CandidateSource<'a> {
-    /// The state of the query: its bytes, the nodes that may be answers, and the candidates ranked
+    /// The state of the query: its bytes, the nodes that may be results, and the candidates ranked
     /// so far.
     fn ranking(&mut self) -> &mut Ranking<'a>;
 
-    /// Excludes a node from the answers of the next query, and from its walk unless
-    /// [`leads_on`](LeftOut::leads_on) is set. A scan is never called with one.
+    /// Excludes a node from the results of the next query, and from its walk unless
+    /// [`leads_on`](LeftOut::leads_on) is set. No scan has such a node.
     fn leave_out(&mut self, _node: Option<LeftOut>) {}
 
     /// Finds candidates for the query with a candidate list of size `list`, and ranks them.
@@ -49,33 +49,33 @@ pub(super) trait CandidateSource<'a> {
     /// A failed read, a damaged page, or an interruption.
     async fn find(&mut self, list: usize) -> Result<(), Error>;
 
-    /// The counters of the work since the last call.
+    /// The counters of the work since the last call of this function.
     fn take_counters(&mut self) -> Counters;
 }
 
-/// The source for one kind of index. It looks at the most promising vectors, and can hand the query
-/// to a scan of all others.
+/// The source for one kind of index. It ranks the most promising vectors, and can hand the query
+/// over to a scan of all others.
 pub(super) trait Guided<'a>: CandidateSource<'a> {
     /// A scan of every vector of the index.
     type Scan<'s>: CandidateSource<'a>
     where
         Self: 's;
 
-    /// Finds candidates again from the start, with a longer list and no early end. A search calls
-    /// this where codes say little about the answers.
+    /// Finds candidates again from the start, with a longer list and no early end. It is called if
+    /// codes say little about the results.
     ///
     /// # Errors
     /// As [`find`](CandidateSource::find).
     async fn find_further(&mut self, list: usize) -> Result<(), Error>;
 
-    /// Whether the source gave up before it had found as many matches of the filter as it was to
-    /// find. If so, nearer matches may be missing.
+    /// Whether the source ended before it had found as many matches of the filter as requested. If
+    /// so, nearer matches may be missing.
     fn is_dry(&self) -> bool;
 
-    /// Begins a query that a scan alone answers.
+    /// Begins a query whose results a scan alone will find.
     fn begin_at_none(&mut self);
 
-    /// Makes a scan that adds to the vectors ranked so far. The source first releases memory that
-    /// only its own traversal needs.
+    /// Makes a scan that adds its results to the vectors ranked so far. The source first releases
+    /// memory that only its own traversal needs.
     fn scan<'s>(&'s mut self, thread: &'s Thread, progress: &'s dyn Progress) -> Self::Scan<'s>;
 }

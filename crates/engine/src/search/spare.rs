@@ -1,5 +1,5 @@
 //! Spare buffers: a walk leaves its largest buffers to the next walk on the same thread. So a
-//! search of one query, as a server runs it, need not allocate them each time.
+//! server, which often searches one query at a time, need not allocate them each time.
 
 use std::cell::RefCell;
 
@@ -11,15 +11,15 @@ use crate::visited::Visited;
 
 /// The number of walks whose buffers a thread keeps.
 const MOST: usize = 8;
-/// The most bytes of a walk's buffers that are kept. Buffers of long lists, and of walks past many
-/// deleted vectors, take megabytes.
+/// The most bytes of buffers that are kept of one walk. Buffers of long lists, and of walks past
+/// many deleted vectors, take megabytes.
 const MOST_BYTES: usize = 512 << 10;
 
 thread_local! {
     static SPARE: RefCell<Vec<Spare>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The buffers of a walk. Their contents mean nothing to the next walk.
+/// The buffers of a walk. The next walk ignores their contents.
 #[derive(Default)]
 pub(super) struct Spare {
     pub(super) table: DistanceTable,
@@ -35,14 +35,14 @@ impl Spare {
         spare.ok().flatten().unwrap_or_default()
     }
 
-    /// Leaves the buffers to the next walk. Under a memory budget none are kept, since it has no
-    /// memory for idle buffers.
+    /// Leaves the buffers to the next walk. Under a memory budget no buffers are kept, since the
+    /// budget has no memory for idle ones.
     pub(super) fn leave(self, budget: Option<u64>) {
         let bytes = self.frontier.memory_bytes() + self.visited.memory_bytes();
         if bytes > MOST_BYTES || budget.is_some() {
             return;
         }
-        // A thread that is ending keeps none.
+        // A thread that is ending keeps no buffers.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < MOST {

@@ -1,8 +1,9 @@
 //! Early stop of a submitted search, by its deadline or by a cancellation.
 //!
 //! Each task of such a search is polled through [`Stop::unless_stopped`], which checks for a stop
-//! first. It has a timer for the deadline, and is woken when the search is cancelled. Then it drops
-//! the task with everything that the task holds. A hop makes no check.
+//! first. That future has a timer for the deadline, and is woken when the search is cancelled. When
+//! it finds a stop, it drops the task with everything that the task holds. A single hop does not
+//! check for a stop.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -20,7 +21,7 @@ const GOES_ON: u8 = 0;
 const CANCELLED: u8 = 1;
 const LATE: u8 = 2;
 
-/// Whether a search is to end, and why.
+/// Whether a search must end, and the reason.
 #[derive(Debug)]
 pub(super) struct Stop {
     reason: AtomicU8,
@@ -38,13 +39,13 @@ impl Stop {
         }
     }
 
-    /// Ends the search. A task sees this at once, or when the read that its thread waits for
-    /// completes.
+    /// Ends the search. A task sees this at once. If its thread waits for a read, the task sees it
+    /// when that read completes.
     pub(super) fn cancel(&self) {
         self.stop(CANCELLED);
     }
 
-    /// The reason to end the search, or `None`. Reads the clock if there is a deadline.
+    /// The reason to end the search, or `None`. If there is a deadline, this reads the clock.
     pub(super) fn reason(&self) -> Option<Error> {
         if self.deadline.is_some_and(|due| due <= Instant::now()) {
             self.stop(LATE);
@@ -61,7 +62,7 @@ impl Stop {
         }
     }
 
-    /// The first reason counts.
+    /// Stops the search. If it was stopped before, the first reason counts.
     fn stop(&self, reason: u8) {
         let ended =
             self.reason
@@ -72,7 +73,7 @@ impl Stop {
         }
     }
 
-    /// The output of `work`, or the reason why it was dropped before it was done.
+    /// The output of `work`, or the reason for which it was dropped before its end.
     pub(super) async fn unless_stopped<T>(
         &self,
         thread: &Thread,
@@ -101,8 +102,7 @@ impl Stop {
     }
 }
 
-/// A search checks for interruption after each query, like any search that its caller may
-/// interrupt.
+/// Reports a stop as an interruption. A search checks for interruption after each query.
 impl Progress for Stop {
     fn begin(&self, _: &str, _: u64) {}
     fn advance(&self, _: u64) {}

@@ -1,4 +1,4 @@
-//! Submitted searches: `submit` returns at once, and the caller gets the answers through a handle.
+//! Submitted searches: `submit` returns at once, and the caller gets the results through a handle.
 //!
 //! ```text
 //!   submit ── filter? ── no ────> memory? ──┬─ yes ─────────────────────────────> its shares
@@ -11,11 +11,11 @@
 //!                                                                              wait, await, notify
 //! ```
 //!
-//! A search thread finds the matches of a filter, since `submit` must not block. The memory that
-//! the search needs depends on the number of matches.
+//! `submit` must not block, so a search thread finds the matches of a filter. Only then is it known
+//! how much memory the search needs.
 //!
 //! The pool owns the [`Submitted`] search until its last task has ended. Then the index, the
-//! queries and the reserved memory are released, and only afterwards is the end reported.
+//! queries and the reserved memory are released, and only then the end is reported.
 
 use std::fmt;
 use std::future::Future;
@@ -42,7 +42,7 @@ pub(crate) trait Searched: Send + Sync {
     fn index(&self) -> &Index;
     /// The changes since the checkpoint, as they were when the search was submitted.
     fn seen(&self) -> Option<Seen<'_>>;
-    /// Converts an outcome into the result for the caller.
+    /// Converts an outcome into the result that the caller gets.
     fn settle(
         &self,
         options: &SearchOptions,
@@ -77,18 +77,19 @@ impl Searched for Opened {
 }
 
 impl Index {
-    /// Searches a batch of queries as [`search`](Index::search) does, and returns at once. The same
-    /// answers come through the handle. The search keeps the index open until it has ended.
+    /// Searches a batch of queries as [`search`](Index::search) does, and returns at once. The
+    /// results are the same, and come through the handle. The index stays open until the search has
+    /// ended.
     ///
     /// If the search is not done by `deadline`, it ends with [`Error::DeadlineExceeded`]. If it is
     /// [cancelled](SubmittedSearch::cancel), or its handle is dropped, it ends with
-    /// [`Error::Interrupted`]. In each case it ends as soon as the reads that its threads wait for
-    /// have completed. Other reads may still be in flight on the device. Their buffers and files
-    /// are released when their thread takes its next task.
+    /// [`Error::Interrupted`]. In each of these cases it ends as soon as the reads that its threads
+    /// wait for have completed. Its other reads may still be in flight on the device. Their buffers
+    /// and files are released when their thread takes its next task.
     ///
-    /// If a memory budget has no memory for another query in flight, the search waits for it
-    /// without occupying a thread. Without a budget, every submitted search begins at once. The
-    /// caller must then bound their number.
+    /// If the memory budget has no memory for another query in flight, the search waits for memory
+    /// without occupying a thread. Without a budget, every submitted search begins at once, and the
+    /// caller must bound the number of searches.
     ///
     /// # Errors
     /// Wrong arguments, as [`search`](Index::search) refuses them, or threads that cannot be
@@ -124,10 +125,10 @@ impl Index {
     /// Searches a batch of queries as [`search_filtered`](Index::search_filtered) does, and returns
     /// at once, as [`submit`](Index::submit) does.
     ///
-    /// A search thread finds the matches of the filter before the search begins, and does nothing
-    /// else meanwhile. A deadline or [`cancel`](SubmittedSearch::cancel) takes effect only after
-    /// that step. From then on the search holds at most one bit for each vector of the index, also
-    /// while it waits for memory.
+    /// A search thread finds the matches of the filter before the search begins, and runs no other
+    /// query meanwhile. A deadline or [`cancel`](SubmittedSearch::cancel) takes effect only after
+    /// that step. The matches take at most one bit for each vector of the index, even while the
+    /// search waits for memory.
     ///
     /// # Errors
     /// As [`submit`](Index::submit), and [`Error::Filter`] if the filter does not fit the
@@ -172,7 +173,7 @@ pub(crate) fn submitted(
     let is_watched = index.options().watch_recall.is_some();
     let filter = filter.filter(|_| is_watched).cloned();
     let checked = SearchOptions {
-        // A `way` applies to the matches, which are not known yet.
+        // `way` applies to the matches of the filter, which are not known yet.
         way: options.way.filter(|_| fitting.is_none()),
         ..*options
     };
@@ -224,12 +225,12 @@ struct Submitted {
     searched: Box<dyn Searched>,
     queries: Matrix,
     options: SearchOptions,
-    /// Its filter, if live recall may measure this search.
+    /// The filter of the search, if live recall may measure this search.
     filter: Option<Filter>,
-    /// Set when the matches of the filter are known, or at once without a filter.
+    /// Set when the matches of the filter are known, or at once if there is no filter.
     found: OnceLock<Found>,
     ending: Arc<Ending>,
-    /// If a larger pool has replaced this one, it ends with the last search that runs on it.
+    /// If a larger pool has replaced this one, this pool ends with the last search on it.
     worker_pool: Arc<WorkerPool>,
     phase: Mutex<Phase>,
 }
@@ -254,13 +255,13 @@ enum Phase {
     Looked,
     /// A task waits for memory. The task takes this value.
     Waits(Option<Queued>),
-    /// The memory is reserved, so the search may begin.
+    /// The search has reserved its memory and may begin.
     HasRoom(Taken),
-    /// The search answers queries. `begun` is the start time.
+    /// The queries run. `begun` is the start time.
     Runs { shares: Shares, begun: Instant },
     /// The matches could not be found, so the search does not begin.
     Failed(Error),
-    /// The search does not begin.
+    /// The search ends before it begins.
     Over,
 }
 
@@ -280,7 +281,7 @@ impl Submitted {
         })
     }
 
-    /// Submits the tasks of the next phase to the pool.
+    /// Submits the tasks of the current phase to the pool.
     fn go_on(self: Arc<Self>) {
         let mut phase = self.phase.lock();
         let mut threads = 1;
@@ -418,7 +419,7 @@ impl Work for Submitted {
             return self.go_on();
         }
         let ending = self.ending.clone();
-        // Everything that the search held is released before its end is reported.
+        // All resources of the search are released before its end is reported.
         let outcome = match (panic, Arc::into_inner(self)) {
             (None, Some(search)) => catch_unwind(AssertUnwindSafe(|| search.outcome())),
             (Some(panic), _) => Err(panic),
@@ -448,7 +449,7 @@ impl Outcome {
     /// Takes the result of the search.
     ///
     /// # Panics
-    /// With the panic of the search, or if the result was taken before.
+    /// If the search panicked, with the same panic; also if the result was taken before.
     fn take(&mut self) -> Result<SearchResults, Error> {
         match self.result.take() {
             Some(Ok(result)) => result,
@@ -476,14 +477,14 @@ impl Ending {
 
 /// A submitted search ([`Index::submit`], [`LiveIndex::submit`](crate::LiveIndex::submit)).
 ///
-/// A caller can wait for it in three ways: [`wait`](SubmittedSearch::wait) blocks the thread,
+/// A caller can wait for the end in three ways: [`wait`](SubmittedSearch::wait) blocks the thread,
 /// `.await` suspends a task of any executor, and [`notify`](SubmittedSearch::notify) calls a
 /// function. If the handle is dropped before the search has ended, the search is cancelled.
 ///
 /// # Panics
-/// If the search panicked, the call that takes its answers panics with the same payload. In a
+/// If the search panicked, the call that takes its results panics with the same payload. In a
 /// process forked after the search was submitted, the search threads are missing, so waiting
-/// panics. Dropping the handle there does nothing.
+/// panics. In that process, dropping the handle does nothing.
 #[must_use = "a search whose handle is dropped is cancelled"]
 pub struct SubmittedSearch {
     ending: Arc<Ending>,
@@ -491,7 +492,7 @@ pub struct SubmittedSearch {
 }
 
 impl SubmittedSearch {
-    /// Waits until the search has ended, and returns its answers.
+    /// Waits until the search has ended, and returns its results.
     ///
     /// # Errors
     /// As [`Index::search`]; [`Error::DeadlineExceeded`]; and [`Error::Interrupted`] if the search
@@ -505,8 +506,8 @@ impl SubmittedSearch {
         outcome.take()
     }
 
-    /// Waits until the search has ended, but at most for `timeout`. After that the caller gets the
-    /// handle back, and the search continues.
+    /// Waits until the search has ended, but at most for `timeout`. If the search has not ended by
+    /// then, the caller gets the handle back, and the search continues.
     ///
     /// # Errors
     /// The handle, if the timeout has passed. The inner result has the errors of
@@ -537,17 +538,17 @@ impl SubmittedSearch {
         self.ending.outcome.lock().is_there
     }
 
-    /// Ends the search as soon as the reads that its threads wait for have completed, and returns
-    /// at once. The result is then [`Error::Interrupted`], unless the search had ended before or
-    /// its deadline had passed.
+    /// Ends the search as soon as the reads that its threads wait for have completed. The call
+    /// itself returns at once. The result is then [`Error::Interrupted`], unless the search had
+    /// ended before, or its deadline had passed.
     pub fn cancel(&self) {
         self.check_process();
         self.ending.stop.cancel();
     }
 
-    /// Calls `told` once when the search has ended. If it has ended already, the calling thread
-    /// runs `told` at once. Otherwise a search thread runs it, so `told` should only signal another
-    /// thread. If `notify` is called several times, only the last `told` is called.
+    /// Calls the function `told` once, when the search has ended. If it has ended already, the
+    /// calling thread runs `told` at once. Otherwise a search thread runs it, so `told` should only
+    /// signal another thread. If `notify` is called several times, only the last `told` is called.
     pub fn notify(&self, told: impl FnOnce() + Send + 'static) {
         self.check_process();
         let mut outcome = self.ending.outcome.lock();
@@ -589,7 +590,7 @@ impl Future for SubmittedSearch {
 
 impl Drop for SubmittedSearch {
     fn drop(&mut self) {
-        // A search that has ended has no task to stop.
+        // A search that has ended has no tasks, so there is nothing to cancel.
         if self.home.is_here() && !self.ending.outcome.lock().is_there {
             self.ending.stop.cancel();
         }

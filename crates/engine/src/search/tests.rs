@@ -59,7 +59,7 @@ const STORED: [Stored; 9] = [
     LAYERED,
 ];
 
-/// 3,000 real descriptors in the same graph, stored in every layout, with everything that a
+/// 3,000 real descriptors in the same graph, stored in every layout, with all that a search
 /// strategy may use.
 fn small() -> &'static Small {
     static SMALL: OnceLock<Small> = OnceLock::new();
@@ -70,7 +70,7 @@ fn small() -> &'static Small {
         let build_one = |(layout, compression, order): Stored| {
             let mut preset = Preset::STRATANN;
             if order == Order::Input {
-                // As DiskANN and AiSAQ: from the medoid alone.
+                // As in DiskANN and AiSAQ, searches start only from the medoid.
                 preset.entry_points = 1;
             }
             let options = BuildOptions {
@@ -80,7 +80,7 @@ fn small() -> &'static Small {
                 order: Some(order),
                 layout: Some(layout),
                 compression: Some(compression),
-                // So small that there are several chunks and segments.
+                // Sizes are so small that there are several chunks and segments.
                 chunk_bytes: 64 << 10,
                 segment_bytes: 192 << 10,
                 threads: 1,
@@ -91,8 +91,8 @@ fn small() -> &'static Small {
                 .join(format!("{layout}-{compression}-{order}"));
             build(&base, &path, &options, &Silent).unwrap();
         };
-        // One thread builds each index, and all threads run at once. The first test to ask makes
-        // others wait.
+        // One thread builds each index, and all threads run at once. The first test that needs them
+        // makes other tests wait.
         std::thread::scope(|scope| {
             for stored in STORED {
                 scope.spawn(move || build_one(stored));
@@ -128,7 +128,7 @@ fn stored_under(stored: Stored, faults: Faults) -> Index {
     hitting(|_| true, stored, faults)
 }
 
-/// The same, with faults only in the files that `hit` selects.
+/// As [`stored_under`], with faults only in the files that `hit` selects.
 fn hitting(hit: fn(&str) -> bool, stored: Stored, faults: Faults) -> Index {
     let mut index = Index::open(path(stored), &OpenOptions::default()).unwrap();
     let volume = stratann_tier::Directory::open(path(stored)).unwrap();
@@ -144,7 +144,7 @@ fn hitting(hit: fn(&str) -> bool, stored: Stored, faults: Faults) -> Index {
     index
 }
 
-/// Orders of completion: last first, a mixture, and random ones.
+/// Orders of completion: the last read first, a mixture, and random orders.
 fn orders() -> Vec<(String, Faults)> {
     let scripts: [&[usize]; 2] = [&[usize::MAX], &[3, 0, 7, 1]];
     let scripted = scripts.map(|script| {
@@ -171,7 +171,7 @@ fn options(preset: Preset) -> SearchOptions {
 }
 
 fn recall(results: &SearchResults) -> f64 {
-    // Approximate distances would count wrong ids.
+    // With approximate distances, wrong ids could count as found.
     let unknown = vec![f32::INFINITY; results.ids.len()];
     let distances = if results.exact {
         &results.distances
@@ -207,7 +207,7 @@ fn best_first_answers_the_same_under_any_completion_order() {
 #[test]
 fn compression_changes_no_bit_of_an_answer() {
     // Layouts put different records on a page, so candidates must not share pages. It also must not
-    // matter whether two candidates of a beam share one.
+    // matter whether two candidates of a beam share a page.
     let presets = [Preset::DISKANN, Preset::DECOUPLEVS];
     for (preset, beam) in presets
         .into_iter()
@@ -230,7 +230,7 @@ fn compression_changes_no_bit_of_an_answer() {
             like.filter(move |s| layout == Layout::Packed || s.0 == layout)
         };
         for (layout, order) in [
-            // Coupled, inline and packed, in one order.
+            // The coupled, inline and packed layouts have one order of nodes here.
             (Layout::Packed, Order::Input),
             (Layout::Decoupled, Order::Locality),
         ] {
@@ -267,14 +267,14 @@ fn distances_by_leading_parts_are_near_and_exact_ones_to_the_bit() {
         }
         match exact {
             true => assert_eq!((equal, found.distance_error), (found.ids.len(), 0.0)),
-            // Distances in doubt are exact, and the others are near.
+            // Distances in doubt are exact, and other distances are near the exact ones.
             false => {
                 assert!(
                     off < 0.5 && equal > 0 && equal < found.ids.len(),
                     "{off}, {equal}"
                 );
-                // The reported error holds, and is useful: it is less than the distances
-                // themselves.
+                // No error exceeds the reported bound. The bound is useful: it is less than the
+                // distances.
                 assert_eq!(beyond, 0);
                 let farthest = found.distances.iter().copied().fold(0.0, f32::max);
                 let error = found.distance_error;
@@ -438,7 +438,7 @@ fn a_batch_chooses_its_queries_in_flight_by_its_size() {
     assert_eq!((of(1, 0), of(1, 1), of(2, 2)), (1, 1, 1), "alone");
     assert_eq!((of(1, 3), of(2, 3), of(2, 16)), (3, 2, 8));
     assert_eq!((of(1, 255), of(16, 1_000)), (8, 8));
-    // A longer batch tries more, until it has chosen.
+    // A longer batch has more in flight while it tries numbers.
     assert_eq!((of(1, 256), of(16, 1_000_000)), (40, 40));
     let long = SearchOptions {
         list: 2_000,
@@ -472,8 +472,8 @@ fn queries_in_flight_and_threads_do_not_change_best_first() {
 #[test]
 fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
     let queries = &small().queries;
-    // The fault is in one file, since each file counts its reads. The batch after the failure must
-    // meet no fault.
+    // The fault is in one file, since reads are counted for each file. The batch after the failure
+    // must meet no fault.
     let graph: fn(&str) -> bool = |name| !name.starts_with("vectors");
     let segment: fn(&str) -> bool = |name| name.ends_with("-0000");
     let stored = STORED.map(|stored| (graph, stored));
@@ -527,8 +527,8 @@ fn whole_page_search_reads_less_for_the_same_recall() {
     );
 }
 
-/// Codes of some bytes have an error for some nodes that is larger than their error on others
-/// suggests. Such nodes must be ranked if the list is long enough.
+/// Short codes have a larger error for some nodes than their error on other nodes suggests. Such
+/// nodes must be ranked if the list is long enough.
 #[test]
 fn a_list_with_room_for_all_finds_all_in_whole_page_search() {
     let folder = tempfile::tempdir().unwrap();
@@ -558,7 +558,7 @@ fn a_list_with_room_for_all_finds_all_in_whole_page_search() {
     }
 }
 
-/// Asks for a stop after a number of queries.
+/// Reports an interruption after this number of queries.
 struct After(std::sync::atomic::AtomicU64, u64);
 
 impl Progress for After {

@@ -2,28 +2,30 @@
 //! scores neighbours, expands nodes, and ranks nodes whose vectors are beside their lists.
 //!
 //! A strategy decides *when* pages are requested and awaited. This module does the work on a page
-//! that has arrived. Its state is reused from query to query, and a hop allocates nothing.
+//! that has arrived. The state of a traversal is reused for each query, and a hop allocates
+//! nothing.
 //!
 //! ```text
-//!   seeds ──> frontier ──take──> page held? in memory? ─yes─> expand: exact distance -> answers
+//!   seeds ──> frontier ──take──> page held? in memory? ─yes─> expand: exact distance -> results
 //!                ^               record cached?               new neighbours -> scorer -> frontier
 //!                │                  │no
 //!                │                submit
 //!                └── page-mates ── arrive
 //! ```
 //!
-//! **Whole-page search** (`whole_page`): a page that was read is held until the query ends. All its
-//! nodes enter the candidate list by code, and a candidate on a held page is expanded without a
-//! read. If ids are in locality order, one read then serves several hops.
+//! **Whole-page search** (`whole_page`): a page that was read is held until the query ends. All
+//! nodes of the page enter the candidate list by code. A candidate on a held page is expanded
+//! without a read. If ids are in locality order, one read then serves several hops.
 //!
-//! Exact distances can wait until the traversal is done. Then the L best by code of all nodes on
-//! held pages are ranked first. Their distances show which other nodes may still be answers, so
-//! that few vectors are decoded. The L best are ranked whatever their estimates are, as they would
-//! be during the walk. So a longer list finds more, and in the end every vector.
+//! In whole-page search, exact distances can wait until the traversal is done. First, the L nodes
+//! that are best by code are ranked, among all nodes on held pages. Their distances show which
+//! other nodes may still be results, so that few vectors are decoded. The L best are ranked
+//! whatever their estimates are, as they would be during the walk. So a longer list finds more, and
+//! the longest finds every vector.
 //!
 //! Where vectors are apart from lists, the [`Reranker`] does all ranking. Where leading parts of
-//! vectors are beside the lists, nodes are ranked by these, and the [`Reranker`] reads the trailing
-//! parts of the nodes in doubt.
+//! vectors are beside the lists, nodes are ranked by leading part, and the [`Reranker`] reads the
+//! trailing parts of the nodes in doubt.
 
 mod expansion;
 mod promising;
@@ -52,30 +54,31 @@ use crate::stores::topology::placement::NOWHERE;
 use crate::stores::{CodeParts, GraphStores, NodePages, PageView, Record};
 use crate::visited::Visited;
 
-/// The place where a candidate's node was found.
+/// The outcome of fetching a candidate's node.
 pub(crate) enum Fetched {
     /// The node was expanded from bytes in memory.
     Expanded,
-    /// Its page is being read for another candidate. The node is expanded when the page arrives.
+    /// The node's page is being read for another candidate. The node is expanded when the page
+    /// arrives.
     Awaited,
-    /// The read of its page was submitted.
+    /// The read of the node's page was submitted.
     Submitted,
 }
 
 /// Nodes beyond k that are ranked before the error of the codes decides which other nodes are worth
-/// it.
+/// ranking.
 const HEAD: usize = 6;
 
-/// How often a query follows candidates to the pages they have moved to.
+/// The most times that a query follows a candidate to the page to which it has moved.
 const PATIENCE: u32 = 64;
 
-/// The most candidates that are kept for each one that counts, if some are deleted.
+/// If some nodes are deleted, the most candidates that are kept for each one that counts.
 pub(super) const MOST_SHARES: usize = 4;
-/// If deleted candidates lengthen a list to all nodes divided by this, a scan of all nodes is less
-/// work.
+/// If deleted candidates would lengthen a list beyond the number of nodes divided by this, a scan
+/// of all nodes is less work.
 pub(super) const SCAN_FROM: usize = 4;
 
-/// The entry points that a query starts from, if the index has more.
+/// The number of entry points from which a query starts. The index may have more.
 const SEEDS: usize = 8;
 
 /// The environment of a traversal, the same for every query of a task.
@@ -86,7 +89,7 @@ pub(crate) struct Setting<'a, N> {
     /// The codes in memory: of every node, or only of the entry points where codes are stored in
     /// pages.
     pub(crate) codes: &'a GrowingBytes,
-    /// The codes in memory where they have two precisions. Then `codes` is not used.
+    /// The codes in memory, if they have two precisions. `codes` is then not used.
     pub(crate) code_parts: Option<CodeParts<'a>>,
     /// The nodes that a search may start from without a navigation graph.
     pub(crate) entries: &'a [u32],
@@ -95,10 +98,10 @@ pub(crate) struct Setting<'a, N> {
     pub(crate) whole_page: bool,
     /// Whether every page stays readable until the query ends, as in whole-page search.
     pub(crate) hold: bool,
-    /// The most candidates of a list if some are deleted. It applies if it is more than twice the
+    /// The most candidates of a list if some are deleted. It applies only if it exceeds twice the
     /// list size.
     pub(crate) candidates: usize,
-    /// The number of nodes that a walk is expected to visit. It applies if it is more than the list
+    /// The number of nodes that a walk is expected to visit. It applies only if it exceeds the list
     /// size.
     pub(crate) walked: usize,
     /// The share of the candidates that do not count which a walk expands, the nearest first.
@@ -109,7 +112,7 @@ pub(crate) struct Setting<'a, N> {
 /// The state of one query.
 pub(crate) struct Traversal<'a, N> {
     setting: Setting<'a, N>,
-    /// The codes and the number of nodes as last seen. Inserts make both grow.
+    /// The codes and the number of nodes when they were last read. Inserts make both grow.
     codes: &'a [u8],
     nodes: u64,
     /// The query's distances to every centroid. If there is an L_low, the table is for residual
@@ -117,34 +120,33 @@ pub(crate) struct Traversal<'a, N> {
     pub(crate) table: DistanceTable,
     /// L_low, if the search goes from low to high precision. Neighbours enter it first.
     pub(crate) low: Option<LowList>,
-    /// Finds the seeds of a search that uses one precision and starts from seeds.
+    /// Finds the seeds of a search that uses codes of one precision and starts from seeds.
     pub(crate) seeding: Option<LowList>,
     pub(crate) frontier: Frontier,
     pub(crate) ranking: Ranking<'a>,
     pub(crate) counters: Counters,
     reranker: Option<Reranker<'a>>,
     visited: Visited,
-    /// A node that is excluded from the answers, and perhaps from the walk.
+    /// A node that is excluded from the results, and perhaps from the walk.
     left_out: Option<LeftOut>,
-    /// The number of answers, and the list size L.
+    /// The number of results k, and the list size L.
     k: usize,
     length: usize,
-    /// Pages of this query that stay readable, and the most that may be held.
+    /// Pages that this query holds, and their greatest number.
     held: Vec<Page<'a>>,
     most_held: usize,
-    /// Nodes on held pages that wait to be ranked after the traversal: key, and position in `held`.
+    /// Nodes on held pages that will be ranked after the traversal, as key and position in `held`.
     unranked: Vec<(u64, u32)>,
-    /// If the search may stop early: `ranked` has candidates that were ranked when they were
-    /// expanded, though whole-page search ranks later. `distances` has the exact distances of nodes
-    /// whose estimates were in the list, where whole-page search ranks at once.
+    /// Both are used if the search may stop early. `ranked` has candidates that were ranked on
+    /// expansion, although whole-page search ranks later. `distances` is for whole-page search that
+    /// ranks at once. It has the exact distances of nodes that entered the list by estimate.
     ranked: Vec<u64>,
     distances: Vec<(u32, f32)>,
     /// Pages being read, each with a candidate that waits for it.
     awaited: Vec<(u64, u64)>,
-    /// How often this query may still follow a candidate to another page.
+    /// How many more times this query may follow a candidate to another page.
     patience: u32,
-    /// Candidates to expand now, or to start from. This field and the following ones are scratch
-    /// space.
+    /// Candidates to expand now, or seeds. This field and the fields below are scratch space.
     due: Vec<u64>,
     list: Vec<u32>,
     vector: Vec<u8>,
@@ -161,7 +163,7 @@ pub(crate) struct Traversal<'a, N> {
 }
 
 impl<N> Traversal<'_, N> {
-    /// Gives back the largest buffers for the next walk.
+    /// Gives the largest buffers away for the next walk.
     pub(super) fn spare(&mut self) -> Spare {
         Spare {
             table: std::mem::take(&mut self.table),
@@ -215,7 +217,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Sets the way that the next queries use their reads, and returns the previous setting.
+    /// Sets how the next queries use their reads, and returns the previous setting.
     pub(super) fn use_reads(&mut self, uses: Uses) -> Uses {
         let rerank = match &mut self.reranker {
             Some(reranker) => std::mem::replace(&mut reranker.rerank, uses.rerank),
@@ -227,7 +229,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Excludes a node from the answers of the next queries, and perhaps from their walks.
+    /// Excludes a node from the results of the next queries, and perhaps from their walks.
     pub(super) fn leave_out(&mut self, left_out: Option<LeftOut>) {
         self.left_out = left_out;
         self.ranking
@@ -287,7 +289,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
         }
         let estimates = &self.scores[..seeds.len()];
-        // Distances that serve as estimates show nothing of the error of codes.
+        // Distances that serve as estimates show nothing about the error of codes.
         let known = if N::CODES { &[] } else { estimates };
         self.ranking.begin(k, known, distances);
         if !from.are_exact {
@@ -322,13 +324,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// The number of candidates to keep for each one that counts, and the most candidates
-    /// altogether. Both allow for nodes that are deleted or do not match a filter.
+    /// altogether. Both numbers allow for nodes that are deleted or do not match a filter.
     fn room(&self, list: usize) -> (usize, usize) {
         let admission = self.ranking.admission();
         let (refused, dead) = (admission.refused(), admission.deleted());
         let nodes = self.nodes.max(1) as usize;
         if self.setting.hold || refused == 0 {
-            // The memory of an insert is planned for the pages that it holds.
+            // The memory of an insert is planned for held pages, not for further candidates.
             return (
                 1,
                 if refused == 0 {
@@ -339,8 +341,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             );
         }
         let live = nodes.saturating_sub(dead).max(1);
-        // The list is doubled even if few vectors are deleted, since all of them may be near this
-        // query.
+        // The list is doubled even if few vectors are deleted, since all deleted vectors may be
+        // near this query.
         let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
             // Nodes that do not match the filter are known before the search, so they take no
             // place.
@@ -351,7 +353,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         (shares, list.saturating_mul(2).max(self.setting.candidates))
     }
 
-    /// Updates the number of nodes and the codes.
+    /// Reads the number of nodes and the codes again.
     fn look(&mut self) {
         let Setting { graph, codes, .. } = self.setting;
         // The node count is read before the codes, so that every counted node has its code.
@@ -362,7 +364,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.codes = codes;
     }
 
-    /// Whether the node exists, perhaps because of an insert since the last look.
+    /// Whether the node exists by now: an insert may have added it since the last look.
     #[cold]
     fn is_new(&mut self, node: u32) -> bool {
         self.look();
@@ -420,8 +422,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// Ends a query whose traversal is done, and ranks the nodes that were not ranked during the
     /// walk.
     ///
-    /// Returns whether the walk must go on. This happens where vectors are apart from lists, if
-    /// candidates turn out to be deleted and others take their places.
+    /// Returns whether the walk must continue. This happens where vectors are apart from lists, if
+    /// candidates are found to be deleted and others take their places.
     pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<bool, Error> {
         self.rank_held(reader)?;
         let mut refused = false;
@@ -447,7 +449,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(refused)
     }
 
-    /// Ranks nodes on held pages: the best by code first, then those that may still be answers.
+    /// Ranks nodes on held pages: the best by code first, then the nodes that may still be results.
     fn rank_held(&mut self, reader: &NodeReader<'a, N>) -> Result<(), Error> {
         let mut unranked = std::mem::take(&mut self.unranked);
         let held = std::mem::take(&mut self.held);
@@ -480,7 +482,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         outcome
     }
 
-    /// Releases the pages of a query that is finished with them.
+    /// Releases the pages of a query that no longer needs them.
     pub(crate) fn let_go(&mut self) {
         self.unranked.clear();
         self.held.clear();
@@ -509,15 +511,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     ) -> Result<Fetched, Error> {
         let node = node_of(key);
         let left_out = self.left_out.filter(|left_out| left_out.node == node);
-        // If the node is the only one to start from, the walk uses it all the same.
+        // If the node is the only start of the walk, the walk uses it although it is excluded.
         if left_out.is_some_and(|left_out| !left_out.leads_on) && self.frontier.len() > 1 {
             self.frontier.expanded(key);
             return Ok(Fetched::Expanded);
         }
         let number = self.page_of(node);
         // After a candidate was put back because its node had moved, a page counts only if it
-        // contains the node. A page taken before the move never does, however often it is looked
-        // at.
+        // contains the node. A page that was taken before the move never contains the node.
         let has = |held: &Page<'a>| {
             reader.is_current(held)
                 && (self.patience == PATIENCE
@@ -541,8 +542,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if let Some(page) = reader.in_memory(number) {
             self.counters.cache_hits += 1;
             let view = reader.view(&page)?;
-            // If pages hold only lists and need no read, whole-page search is skipped: the list of
-            // any other candidate is as near as those on this page.
+            // If pages have only lists and need no read, whole-page search has no use: the list of
+            // any other candidate costs no read either.
             let shared = self.setting.whole_page && N::VECTORS;
             if shared {
                 self.share(view, number)?;
@@ -562,8 +563,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if self.expand_cached(number, key)? {
             self.counters.cache_hits += 1;
             if !N::MOVES && reader.in_memory(number).is_some() {
-                // The page was rewritten in place after the look-up, so the cached record may be
-                // outdated.
+                // The page was rewritten in place after the look-up, so the record from the cache
+                // may be outdated.
                 self.put_back(key);
             }
             return Ok(Fetched::Expanded);
@@ -578,8 +579,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(Fetched::Submitted)
     }
 
-    /// Sorts pages that arrived into the order of their requests. A page that was requested twice
-    /// appears in both places. So the order follows the candidates, whether or not they share
+    /// Sorts arrived pages into the order of their requests. A page that was requested twice
+    /// appears at both positions. So the order follows the candidates, whether or not they share
     /// pages.
     pub(crate) fn sort_by_request(&self, pages: &mut [Page<'_>]) {
         let mut rest = pages;
@@ -592,7 +593,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Takes a page that arrived and expands the candidates that waited for it. Returns how many of
-    /// them were still in the candidate list, and how many were not.
+    /// these candidates were still in the candidate list, and how many were not.
     pub(crate) fn arrive(
         &mut self,
         page: Page<'a>,
@@ -642,15 +643,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.held.push(page);
         }
         if self.held.len() > self.most_held && !self.setting.hold {
-            // On a walk past many deleted nodes, held pages must not grow without bound. If one is
-            // needed later, it is read again.
+            // On a walk past many deleted nodes, the number of held pages must be bounded. If a
+            // dropped page is needed later, it is read again.
             self.rank_held(reader)?;
             self.held.clear();
         }
         Ok(arrival)
     }
 
-    /// Forgets the reads in flight.
+    /// Drops the reads in flight.
     pub(crate) fn reset(&mut self) {
         if let Some(reranker) = &mut self.reranker {
             reranker.reset();
@@ -658,11 +659,11 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 }
 
-/// The candidates that waited for a page, counted by their place when it arrived.
+/// The number of candidates that waited for a page, by their state when it arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrival {
     /// Candidates that were still in the list.
     pub(crate) kept: u32,
-    /// Candidates that had been pushed out of the list. Their speculative reads were wasted.
+    /// Candidates that had been pushed out of the list. Their reads were wasted.
     pub(crate) left: u32,
 }

@@ -1,13 +1,13 @@
-//! The number of queries of a batch in flight, measured on the first queries of the batch.
+//! Chooses the number of queries of a batch in flight, by measuring the first queries of the batch.
 //!
 //! Queries in flight on a thread take turns at each read, so that while one waits, the others
 //! compute (second-tier memory, §5: the software pipeline). The best number depends on the device,
-//! the index and the list. Too many cost time, because their pages and tables leave the processor's
-//! cache.
+//! the index and the list. Too many queries in flight are slower, because their pages and tables no
+//! longer fit the processor's cache.
 //!
 //! So a long batch begins with one query in flight on each thread, then has two, four, eight and so
-//! on, and measures the queries answered per second. It measures queries of the batch itself, so no
-//! query runs twice and no answer is lost.
+//! on, and measures the throughput of each number. The measured queries are the batch's own, so no
+//! query runs twice and no result is lost.
 //!
 //! ```text
 //!   in flight  1    2    4    8    16   32   |  4 again  |  8 until the end
@@ -15,12 +15,12 @@
 //!              are no better than the best   |  later, with more in caches?
 //! ```
 //!
-//! - A number is *better* if it answers [`BETTER`] times as many queries a second. Of two equally
-//!   fast numbers, the smaller one has the lower latency.
+//! - A number is *better* if its throughput is [`BETTER`] times as high. Of two equally fast
+//!   numbers, the smaller one has the lower latency.
 //! - Queries in flight while the number changes count for neither number ([`Tuning::answered`]).
-//! - When half of the batch is answered, the best number so far is chosen at the latest.
-//! - Only numbers that the memory budget allows are tried. After the choice, memory beyond the
-//!   chosen number is given back.
+//! - At the latest when half of the batch is done, the best number so far is chosen.
+//! - Only numbers that the memory budget allows are tried. After the choice, the memory of further
+//!   queries is given back.
 //!
 //! There is a task for each query that may be in flight
 //! ([`Shares::tasks`](super::batch::Shares::tasks)). Tasks beyond the current number wait for their
@@ -38,23 +38,23 @@ use stratann_tier::Thread;
 use super::batch::Shares;
 use crate::room::Taken;
 
-/// Queries for each thread from which on a batch measures. With fewer, the measurement is noise, or
-/// ends too late to be of use.
+/// The number of queries for each thread from which a batch measures. In a shorter batch, the
+/// measurement is noise, or ends too late to be of use.
 pub(super) const FROM: usize = 256;
 
-/// The most queries in flight on a thread that are tried.
+/// The most queries in flight on a thread that a batch tries.
 pub(super) const MOST: usize = 64;
 
-/// The factor by which a larger number must answer more queries a second.
+/// The factor by which the throughput of a larger number must be higher.
 const BETTER: f64 = 1.08;
 
-/// Successive numbers without improvement after which no larger one is tried. A single one may have
-/// been disturbed.
+/// The number of successive trials without improvement after which no larger number is tried. A
+/// single trial may have been disturbed.
 const WORSE: usize = 2;
 
-/// The least number of queries for each thread that are measured with a number.
+/// The least number of queries for each thread that measure one number.
 const MEASURED: usize = 32;
-/// The least time for which they are measured.
+/// The least time of the measurement of one number.
 const MEASURED_FOR: Duration = Duration::from_millis(2);
 
 /// A number of queries in flight that was tried, and its throughput.
@@ -66,16 +66,16 @@ pub struct Tried {
     pub qps: f64,
 }
 
-/// The choice of the next number to try, and of the best one. This is only arithmetic.
+/// Chooses the next number to try, and finally the best one. It only computes, and reads no clock.
 #[derive(Debug)]
 struct Climb {
     most: usize,
     /// The number that is being tried.
     now: usize,
-    /// In the order of the trials.
+    /// The trials so far, in their order.
     tried: Vec<Tried>,
     best: Option<Tried>,
-    /// Successive numbers without improvement.
+    /// The number of successive trials without improvement.
     worse: usize,
     /// Whether smaller numbers are being tried again.
     descends: bool,
@@ -103,8 +103,8 @@ impl Climb {
         self.tried.push(this);
         let better = |a: &Tried, b: &Tried| a.qps > b.qps * BETTER;
         let next = match self.best {
-            // The smaller number is as good, now that both have the pages in memory that the first
-            // queries read.
+            // The smaller number is as good, now that both trials find the pages in memory that the
+            // first queries read.
             Some(best) if self.descends && !better(&best, &this) => {
                 self.best = Some(this);
                 self.smaller()
@@ -140,10 +140,10 @@ impl Climb {
 /// The phase of a measurement with the current number.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// The number has just changed. So many of the next answers may belong to queries that began
-    /// before the change, and do not count.
+    /// The number has just changed. This many of the next finished queries may have begun before
+    /// the change, and do not count.
     Changes(usize),
-    /// Counts answers since a time.
+    /// Counts finished queries from `since` on.
     Counts { answers: usize, since: Instant },
 }
 
@@ -152,13 +152,13 @@ enum Phase {
 struct Tuning {
     climb: Climb,
     phase: Phase,
-    /// Answers until it must choose, whatever has been tried by then.
+    /// The number of queries that may still finish before a number must be chosen.
     left: usize,
 }
 
 impl Tuning {
-    /// Records the answer of a query on one of `threads` threads. True if the number changes, or is
-    /// chosen now because nothing is left to try.
+    /// Records that a query finished on one of `threads` threads. True if the number in flight
+    /// changes, or is chosen now because no other number is left to try.
     fn answered(&mut self, threads: usize, now: Instant) -> bool {
         self.left = self.left.saturating_sub(1);
         match &mut self.phase {
@@ -206,7 +206,7 @@ pub(super) struct Turns {
 
 #[derive(Debug)]
 struct State {
-    /// The memory that the budget granted for the queries in flight.
+    /// The memory that is reserved for the queries in flight.
     room: Taken,
     tuning: Option<Tuning>,
     tried: Vec<Tried>,
@@ -215,8 +215,8 @@ struct State {
 }
 
 impl Turns {
-    /// For a batch of `rows` queries with the memory `room`. If `tunes` is set and the batch is
-    /// long enough, it measures the best number in flight.
+    /// The turns of a batch of `rows` queries with the memory `room`. If `tunes` is set and the
+    /// batch is long enough, it measures the best number in flight.
     pub(super) fn new(shares: Shares, rows: usize, room: Taken, tunes: bool) -> Self {
         let (threads, most) = (shares.threads, shares.most());
         let tunes = tunes && most > 1 && rows / threads >= FROM;
@@ -238,7 +238,7 @@ impl Turns {
         }
     }
 
-    /// Waits for the turn of a thread's task. False if its turn will never come again.
+    /// Waits for the turn of a thread's task. False if the task will have no turn any more.
     pub(super) async fn wait(&self, thread: &Thread, task: usize) -> bool {
         if task < self.now.load(Ordering::Acquire) {
             return true;
@@ -264,7 +264,7 @@ impl Turns {
         .await
     }
 
-    /// Records that a query was answered.
+    /// Records that a query is finished.
     pub(super) fn answered(&self) {
         if !self.is_tuning.load(Ordering::Relaxed) {
             return;
@@ -290,7 +290,7 @@ impl Turns {
         }
     }
 
-    /// Continues with the best number tried. Tasks beyond it end.
+    /// Continues with the best number tried. Tasks beyond this number end.
     fn choose(&self, mut state: MutexGuard<'_, State>) {
         let Some(Tuning { climb, .. }) = state.tuning.take() else {
             return;
@@ -319,7 +319,7 @@ impl Turns {
 }
 
 /// The right of a task to take queries. The task drops it when no query is left or when one has
-/// failed. A number is chosen then at the latest, so that waiting tasks end.
+/// failed. A number is then chosen if none was, so that waiting tasks end.
 pub(super) struct Turn<'a> {
     pub(super) turns: &'a Turns,
     /// The task's number among the tasks of its thread.
@@ -332,7 +332,7 @@ impl Turn<'_> {
         self.turns.wait(thread, self.number).await
     }
 
-    /// Records that the task has answered a query.
+    /// Records that the task has finished a query.
     pub(super) fn answered(&self) {
         self.turns.answered();
     }
@@ -348,7 +348,7 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
-    /// The number that is chosen, and all that were tried. `qps` gives the queries a second of a
+    /// The number that is chosen, and all numbers that were tried. `qps` gives the throughput of a
     /// number in flight on its `n`th trial.
     fn chosen(most: usize, qps: impl Fn(usize, usize) -> f64) -> (usize, Vec<usize>) {
         let mut climb = Climb::new(most);
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(chosen(64, waits(1.0)), (2, vec![1, 2, 4, 8, 1]));
         assert_eq!(chosen(64, waits(7.0)), (8, vec![1, 2, 4, 8, 16, 32, 4]));
         assert_eq!(chosen(64, waits(1_000.0)).0, 64);
-        // At most the number that memory allows, which need not be a power of two.
+        // No number beyond the memory's limit is tried. That limit need not be a power of two.
         assert_eq!(chosen(6, waits(7.0)), (6, vec![1, 2, 4, 6, 4]));
         assert_eq!(chosen(1, waits(7.0)), (1, vec![1]));
     }
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(chosen(64, disturbed).0, 8);
     }
 
-    /// Successive answers at a rate that the number in flight gives.
+    /// Queries finish one after the other, at a rate that the number in flight gives.
     fn tune(
         threads: usize,
         most: usize,
@@ -446,7 +446,8 @@ mod tests {
             (tuning.climb.best.unwrap().in_flight, answers),
             (4, FROM / 2)
         );
-        // Answers that are too fast to be measured give no result, so no number counts as tried.
+        // Queries that finish too fast to be measured give no throughput, so no number counts as
+        // tried.
         let (tuning, _) = tune(1, 64, FROM, |_| 1e6);
         assert_eq!((tuning.climb.best, tuning.climb.now), (None, 1));
     }

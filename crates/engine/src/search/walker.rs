@@ -1,4 +1,4 @@
-//! The walk of a graph for one query after another. Searches and inserts share it.
+//! The walk of a graph for one query after another. Searches and inserts both use it.
 
 use stratann_tier::Thread;
 use stratann_vector::{Kernel, Reduction, normalize, to_f32};
@@ -33,13 +33,14 @@ use crate::{Error, Press, Rerank};
 pub(crate) struct Plan {
     pub(crate) k: usize,
     pub(crate) list: usize,
-    /// The list size for vectors that wait for a merge. In an index of clusters `list` counts
-    /// probes, which is no list size for a graph.
+    /// The list size for vectors that wait for a merge. In a cluster index, `list` counts probes,
+    /// and is no list size.
     pub(crate) fresh_list: usize,
-    /// If a recall was asked for: the number of clusters to probe, at most `list`, given the
-    /// distance of the nearest head.
+    /// For a recall target: the number of clusters to probe, given the distance of the nearest
+    /// head. It is at most `list`.
     pub(crate) probe_depth: Option<Depth>,
-    /// Candidates beyond twice the list that a query may keep because some are deleted.
+    /// The number of candidates beyond twice the list size that a query may keep because some are
+    /// deleted.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,
     pub(crate) strategy: Strategy,
@@ -47,37 +48,37 @@ pub(crate) struct Plan {
     pub(crate) navigation: bool,
     pub(crate) whole_page: bool,
     pub(crate) rerank: Rerank,
-    /// Whether answers need exact distances. Leading parts of vectors give only approximate ones.
+    /// Whether results need exact distances. Leading parts of vectors give only approximate ones.
     pub(crate) exact: bool,
     /// The rule that ends a walk.
     pub(crate) ends: Ends,
-    /// The vectors to look at beyond those that codes or heads lead to.
+    /// The vectors to rank beyond those that codes or heads lead to.
     pub(crate) looks_at: LooksAt,
     /// The first node inserted since the last build or merge, if codes say little about such nodes
     /// ([`drifted_from`](Index::drifted_from)).
     pub(crate) drifted_from: Option<u32>,
-    /// The list size of a further walk, for queries with answers among those nodes
-    /// ([`further`](mod@super::further)). 0 if there is no such walk.
+    /// The list size of a further walk, for queries that have such nodes among their results
+    /// ([`further`](mod@super::further)). 0 if there is no further walk.
     pub(crate) further: usize,
-    /// The way that the further walk uses its pages.
+    /// How the further walk uses its pages.
     pub(crate) further_uses: Uses,
-    /// Whether pages stay readable until the next walk. Such a walk ranks no vectors that are apart
-    /// from lists.
+    /// Whether pages stay readable until the next walk. A walk that holds pages does not rank
+    /// vectors that are apart from lists.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
     /// The strategy for a filter, if there is one.
     pub(crate) way: Way,
-    /// The number of nodes that a walk is expected to visit: its list, and the nodes around it that
-    /// do not match the filter.
+    /// The number of nodes that a walk is expected to visit: its list, and passed nodes that do not
+    /// match the filter.
     pub(crate) walked: usize,
     /// The share of the nodes without a match that a walk expands, of all that are nearer than the
     /// last match of its list. It is 1 without a filter.
     pub(crate) through: f64,
-    /// The longest list for a walk that begins again because it found too few answers.
+    /// The longest list for a walk that begins again because it found too few results.
     pub(crate) longest: usize,
 }
 
-/// The surroundings of a walk.
+/// The environment of a walk.
 #[derive(Clone, Copy)]
 pub(crate) struct Within<'a> {
     pub(crate) thread: &'a Thread,
@@ -97,9 +98,9 @@ pub(crate) struct Walker<'a, N> {
     pub(crate) traversal: Traversal<'a, N>,
     pub(crate) reader: NodeReader<'a, N>,
     scratch: NavigationScratch,
-    /// The query as numbers. Its length is 1 under cosine.
+    /// The query as numbers. Under cosine it has the length 1.
     pub(crate) floats: Vec<f32>,
-    /// Scratch space for a rounded query as it would be sent.
+    /// Scratch space for the query, rounded as if it were sent to another process.
     sent: Vec<u8>,
     beam: Vec<Page<'a>>,
 }
@@ -121,7 +122,8 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let graph = index.graph();
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let row_bytes = index.dim() * index.element().size();
-        // A page that another process rewrites in place may be read half old and half new.
+        // If another process rewrites a page in place, a read may return a mixture of old and new
+        // bytes.
         let check = index.checks_pages() || (!N::MOVES && graph.placement.get().is_some());
         let queue = graph.tier.queue(thread)?;
         let setting = Setting {
@@ -130,7 +132,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
             codes: index.codes(),
             code_parts: index.code_parts(),
             entries: index.entries(),
-            // An insert needs the pages themselves.
+            // An insert needs pages, not cached records.
             cache: index.cache().map(|cache| &**cache).filter(|_| !plan.hold),
             whole_page: plan.whole_page,
             hold: plan.hold,
@@ -167,9 +169,9 @@ impl<'a, N: NodePages> Walker<'a, N> {
     async fn answer(&mut self) -> Result<(), Error> {
         self.walk().await?;
         loop {
-            // Where vectors are apart from lists, deleted candidates are known only now, and other
-            // candidates take their places. This is the only reason to resume a walk. Exact
-            // distances do not resume it for candidates that had no promise without them.
+            // Where vectors are apart from lists, deleted candidates are found only now, and other
+            // candidates take their places. Only then is a walk resumed. It is not resumed for
+            // exact distances of candidates that had no promise.
             let refused = self.traversal.finish(&self.reader).await?;
             if !refused || !self.traversal.frontier.has_unread() {
                 return Ok(());
@@ -178,7 +180,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         }
     }
 
-    /// Forgets the reads in flight.
+    /// Drops the reads in flight.
     pub(crate) fn reset(&mut self) {
         self.reader.reset();
         self.traversal.reset();
@@ -238,7 +240,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         self.go_on().await
     }
 
-    /// Expands candidates until all candidates of the list are expanded.
+    /// Expands nodes until every candidate of the list is expanded.
     async fn go_on(&mut self) -> Result<(), Error> {
         let Self {
             plan,
@@ -290,8 +292,8 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         outcome
     }
 
-    /// If a walk ended with its list, but the list holds fewer candidates than match, it was cut
-    /// off or could reach no more.
+    /// A walk may end with fewer candidates than match the filter. Then it was cut off, or could
+    /// reach no more matches.
     fn is_dry(&self) -> bool {
         let frontier = &self.traversal.frontier;
         let Some(nodes) = self.traversal.ranking.admission().nodes() else {
@@ -318,7 +320,7 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
             admission,
             among: admission.nodes(),
         };
-        // Where codes lie beside lists, no codes are in memory.
+        // If codes are beside lists, they are not in memory.
         let by_code = self.plan.looks_at != LooksAt::All && !N::CODES;
         let has_codes = admission.nodes().is_some() && by_code;
         let by_code = has_codes.then(|| ByCode {

@@ -1,5 +1,5 @@
 //! The stores of an open cluster index: its heads in memory, and the places of its posting lists
-//! and vectors. A posting list is called an extent here.
+//! and vectors. In names of this module, *extent* means posting list.
 //!
 //! ```text
 //!                 a probe reads                       and then
@@ -8,11 +8,11 @@
 //!   grouped       the extent: its group, and numbers  the numbered vectors outside probed groups
 //! ```
 //!
-//! Changes since the build are in files of their own. A cluster whose members changed has a new
-//! posting list there, and the last one counts. New vectors are stored in these posting lists
-//! (replicated) or by themselves. In a grouped index such a posting list has no group. Its members
-//! are read by themselves, wherever they are stored, and members of the old group are still next to
-//! each other.
+//! Changes since the build are in files of their own. If the members of a cluster changed, one of
+//! these files has a new posting list for it. If there are several, the last one is valid. New
+//! vectors are stored in these posting lists (replicated) or singly. In a grouped index, a new
+//! posting list has no group, so its members are read singly. The members of the old group are
+//! still next to each other.
 //!
 //! The byte tables are in [`stratann_layout::clusters`].
 
@@ -34,7 +34,7 @@ use super::{Composition, VectorsAt};
 use crate::navigation::Navigation;
 use crate::{Error, stored};
 
-/// The common part of the layouts of clusters.
+/// The common part of the compositions of cluster layouts.
 const fn composition(about: &'static str, vectors: FileKind, extents: FileKind) -> Composition {
     Composition {
         about,
@@ -67,17 +67,18 @@ pub(crate) const GROUPED: Composition = composition(
     FileKind::Grouped,
 );
 
-/// The most bytes of single vectors in one read. A single vector may be longer.
+/// The most bytes in one read of several single vectors. One vector may be longer.
 const MOST_BYTES: usize = 64 << 10;
-/// The largest gap between two vectors that is read through instead of issuing another read. By the
-/// models, a request is worth this many bytes on an SSD, two thirds on RDMA, and next to nothing on
-/// CXL and NVM. But each request also costs CPU time, which limits searches there.
+/// The largest gap between two vectors for which one read is made instead of two. By the device
+/// models, a request takes as long as this many bytes on an SSD, as two thirds of them on RDMA, and
+/// as almost none on CXL and NVM. But each request also costs CPU time, which limits searches on
+/// CXL and NVM.
 const GAP: u64 = 1 << 10;
 
-/// A file that is read to the byte.
+/// A file that is read in units of bytes, not pages.
 pub(crate) struct ByteFile {
     pub(crate) tier: Arc<dyn Tier>,
-    /// Its name in the volume.
+    /// The file's name in the volume.
     pub(crate) name: String,
     /// The file's name in errors.
     pub(crate) file: String,
@@ -92,8 +93,8 @@ impl ByteFile {
         })
     }
 
-    /// The aligned read that covers some bytes: its offset, its length, and the position of the
-    /// bytes in it.
+    /// The aligned read that covers some bytes. Returns its offset, its length, and the position of
+    /// the bytes in it.
     pub(crate) fn reach(&self, offset: u64, bytes: usize) -> (u64, usize, usize) {
         let alignment = u64::from(self.tier.alignment().max(1));
         let start = offset - offset % alignment;
@@ -102,59 +103,60 @@ impl ByteFile {
     }
 }
 
-/// The place of the vectors of a build.
+/// Where a build stored its vectors.
 pub(crate) enum Vectors {
-    /// In the posting lists of all their clusters, each with its number.
+    /// Each vector, with its number, is in the posting lists of all its clusters.
     Replicated,
-    /// In the posting lists, once.
+    /// Each vector is in one posting list, as a part of its group.
     Grouped(Groups),
-    /// In a file of their own.
+    /// The vectors are in a file of their own.
     Addressed,
 }
 
-/// The groups of a build: ranges of node numbers, each at the end of a posting list.
+/// The groups of a build: ranges of node numbers. The vectors of each range are at the end of a
+/// posting list.
 pub(crate) struct Groups {
-    /// The first number of each group, and at the end the number after the last group.
+    /// The first number of each group, followed by the number after the last group.
     firsts: Vec<u32>,
     /// The end of each group in the file of posting lists.
     ends: Vec<u64>,
 }
 
-/// A file of vectors that are read by themselves.
+/// A file of vectors that are read singly.
 struct MemberFile {
-    /// Its index in the list of all files.
+    /// The index of this file in the list of all files.
     file: usize,
     members: Members,
-    /// The numbers of its vectors.
+    /// The numbers of the vectors in the file.
     numbers: Range<u32>,
 }
 
 /// The place of a cluster's posting list.
 #[derive(Clone, Copy)]
 pub(crate) struct ExtentAt {
-    /// The index of its file.
+    /// The index of the posting list's file.
     pub(crate) file: usize,
-    /// Its first byte.
+    /// The offset of its first byte.
     pub(crate) offset: u64,
-    /// Its length.
+    /// The length in bytes.
     pub(crate) bytes: usize,
 }
 
-/// An [`ExtentAt`] in less memory.
+/// An [`ExtentAt`] that takes less memory.
 struct Packed {
     offset: u64,
     file: u32,
     bytes: u32,
 }
 
-/// The place of a vector that is read by itself.
+/// The place of a vector that is read singly.
 #[derive(Clone, Copy)]
 pub(crate) struct MemberAt {
-    /// The index of its file.
+    /// The index of the vector's file.
     pub(crate) file: usize,
-    /// Its first byte.
+    /// The offset of its first byte.
     pub(crate) offset: u64,
-    /// Its length.
+    /// The length in bytes.
     pub(crate) bytes: usize,
 }
 
@@ -163,17 +165,17 @@ pub(crate) struct MemberAt {
 pub(crate) struct Run {
     /// The index of their file.
     pub(crate) file: usize,
-    /// The first byte of the first vector.
+    /// The offset of the first vector.
     pub(crate) offset: u64,
-    /// Their length, including gaps.
+    /// The length in bytes, including gaps.
     pub(crate) bytes: usize,
     /// The number of vectors.
     pub(crate) vectors: usize,
 }
 
 impl Run {
-    /// The longest prefix of `places` that is worth one read. The places have ascending numbers.
-    /// `None` if there are no places.
+    /// The longest prefix of `places` that is worth one read. The places are in the order of node
+    /// numbers. `None` if there are no places.
     pub(crate) fn of(places: &[MemberAt]) -> Option<Run> {
         let begin = places.first()?;
         let (mut vectors, mut end) = (1, begin.offset + begin.bytes as u64);
@@ -197,8 +199,8 @@ impl Run {
 pub(crate) struct ClusterStores {
     /// The abilities of its stores.
     pub(crate) composition: &'static Composition,
-    /// All files that searches read: the build's posting lists, the build's members if they are
-    /// apart, then files written later.
+    /// All files that searches read: the build's posting lists, then the build's members if these
+    /// are apart, then files written later.
     pub(crate) files: Vec<ByteFile>,
     /// The shape of each file.
     shapes: Vec<ClusterShape>,
@@ -206,21 +208,22 @@ pub(crate) struct ClusterStores {
     /// The place of the posting list of each cluster.
     places: Vec<Packed>,
     pub(crate) vectors: Vectors,
-    /// Files of vectors that are read by themselves, without groups.
+    /// Files of vectors that are read singly and are in no group.
     members: Vec<MemberFile>,
     model: ListModel,
     /// The heads, with the graph over them. The position of a head is its cluster.
     pub(crate) heads: Navigation,
-    /// The mean distance of a vector to the nearest head at build time.
+    /// The mean distance of a vector to the nearest head, as the build measured it.
     pub(crate) radius: f32,
-    /// The number of vectors of the build, and of all vectors.
+    /// The number of vectors of the build, and the number of all vectors.
     built: u32,
     nodes: u32,
     /// The number of clusters of the build.
     clusters_built: u32,
     /// The changes since the build.
     amended: Option<AmendedFile>,
-    /// Some clusters with the places of their posting lists in the build, if vectors are in groups.
+    /// A sample of clusters with the places of their posting lists in the build, if vectors are in
+    /// groups.
     built_sample: Vec<(u32, ExtentAt)>,
 }
 
@@ -228,7 +231,7 @@ impl ClusterStores {
     /// Opens the clusters that the manifest names. It reads heads and tables, but no other vectors.
     ///
     /// # Errors
-    /// A file that is missing, damaged, of a later format or of another index.
+    /// A file is missing, damaged, of a later format or of another index.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let composition = stored::layout(volume, manifest)?.composition();
         let facts = stored::cluster_facts(volume, manifest)?;
@@ -284,8 +287,8 @@ impl ClusterStores {
         extents: FileKind,
         amended: AmendedFile,
     ) -> Result<(), Error> {
-        // Only replicated clusters are ever dissolved. In other layouts vectors of the build stay
-        // in their groups, or no table would record the free numbers.
+        // Only replicated clusters are ever dissolved. In other layouts, vectors of the build stay
+        // in their groups. Otherwise no table would record the numbers that become free.
         if self.kind != ExtentKind::Replicated && amended.clusters < self.clusters_built {
             return Err(Error::Damaged {
                 file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
@@ -295,7 +298,7 @@ impl ClusterStores {
                 ),
             });
         }
-        // `manifest` refuses more nodes.
+        // A manifest with more nodes than a `u32` holds was refused when it was read.
         self.nodes = manifest.nodes() as u32;
         let mut later: Vec<Option<Packed>> = Vec::new();
         later.resize_with(amended.clusters as usize, || None);
@@ -306,7 +309,7 @@ impl ClusterStores {
             self.files.push(ByteFile::open(volume, entry)?);
             self.shapes.push(shape);
             for (extent, offset) in segment.extents.iter().zip(segment.offsets(self.kind)) {
-                // A posting list of a cluster that was merged later belongs to no cluster.
+                // If a cluster was dissolved later, its posting list belongs to no cluster.
                 if let Some(place) = later.get_mut(extent.cluster as usize) {
                     *place = Some(Packed {
                         offset,
@@ -374,12 +377,12 @@ impl ClusterStores {
         self.places.len() as u32
     }
 
-    /// The number of node numbers in use.
+    /// The number of node numbers that were given out.
     pub(crate) fn nodes(&self) -> u64 {
         self.nodes.into()
     }
 
-    /// The number of vectors in posting lists written since the build, counted with repetitions.
+    /// The number of vectors in posting lists written since the build, counting each copy.
     pub(crate) fn records_since(&self) -> u64 {
         let segments = self.amended.iter().flat_map(|amended| &amended.extents);
         let extents = segments.flat_map(|segment| &segment.extents);
@@ -430,14 +433,14 @@ impl ClusterStores {
         self.heads.memory_bytes() + (places + groups + amended) as u64
     }
 
-    /// The share of all files of clusters and vectors that is garbage, because clusters were
-    /// rewritten elsewhere.
+    /// The share of all files of clusters and vectors that is garbage, since clusters were
+    /// rewritten in other files.
     pub(crate) fn garbage(&self) -> f64 {
         let all: u64 = self.files.iter().map(|file| file.tier.len()).sum();
         let alignment = self.kind.alignment();
         let live = |cluster| (self.place(cluster).bytes as u64).next_multiple_of(alignment);
         let mut counts: u64 = (0..self.clusters()).map(live).sum();
-        // Headers, and less than a block behind the last posting list.
+        // This covers headers, and less than a block after the last posting list.
         counts += (self.files.len() * BLOCK) as u64;
         counts += self
             .members
@@ -445,7 +448,7 @@ impl ClusterStores {
             .map(|members| self.files[members.file].tier.len())
             .sum::<u64>();
         if let Vectors::Grouped(_) = &self.vectors {
-            // The vectors of a group count, even if its cluster was rewritten.
+            // The vectors of a group are in use, even if its cluster was rewritten.
             let bytes = Members::new(self.shapes[0]).bytes() as u64;
             let changed = (0..self.clusters_built)
                 .filter(|&cluster| cluster >= self.clusters() || !self.is_as_built(cluster));
@@ -464,7 +467,7 @@ impl ClusterStores {
         let extent = largest.map_or(0, |place| {
             self.files[place.file].reach(place.offset, place.bytes).1
         });
-        // Single vectors are read in runs.
+        // Single vectors are read in runs of up to this size.
         match &self.vectors {
             Vectors::Replicated => extent,
             Vectors::Grouped(_) | Vectors::Addressed => extent.max(MOST_BYTES),
@@ -486,8 +489,8 @@ impl ClusterStores {
         self.places[cluster as usize].file == 0
     }
 
-    /// Reads the posting list of a cluster in place. `check` verifies its own checksum, if it has
-    /// one.
+    /// Reads the posting list of a cluster in place. If the posting list has a checksum of its own,
+    /// `check` verifies it.
     ///
     /// # Errors
     /// The posting list is damaged.
@@ -532,7 +535,7 @@ impl ClusterStores {
         Ok(view)
     }
 
-    /// Calls `each` with the vectors in some slots of a posting list: number, id and vector.
+    /// Calls `each` with the number, the id and the vector in some slots of a posting list.
     ///
     /// # Errors
     /// A damaged vector.
@@ -554,7 +557,7 @@ impl ClusterStores {
                     each(node, id, vector);
                 }
             }
-            // Only posting lists of the build have a group, which `view` ensures.
+            // Only posting lists of the build have a group, which `view` has ensured.
             Vectors::Grouped(groups) => {
                 for slot in slots {
                     let node = groups.numbers(cluster).start + slot;
@@ -567,7 +570,7 @@ impl ClusterStores {
         Ok(())
     }
 
-    /// The numbers of the other members of a posting list, ascending.
+    /// The numbers of those members of a posting list whose vectors are not in it, ascending.
     ///
     /// # Errors
     /// The numbers do not decode.
@@ -599,7 +602,7 @@ impl ClusterStores {
         }
     }
 
-    /// The number relative to which the numbers of a cluster's members are coded.
+    /// The base number from which the numbers of a cluster's members are coded.
     pub(crate) fn beside(&self, cluster: u32) -> u32 {
         match &self.vectors {
             Vectors::Grouped(groups) if cluster < self.clusters_built => {
@@ -618,8 +621,8 @@ impl ClusterStores {
         }
     }
 
-    /// The place of a vector that is read by itself; `None` if it never is. The next vector is
-    /// directly behind it, or in another group or file.
+    /// The place of a vector, if it can be read singly. The next vector is directly after it, or in
+    /// another group or file.
     pub(crate) fn member_place(&self, node: u32) -> Option<MemberAt> {
         match &self.vectors {
             Vectors::Grouped(groups) if node < self.built => {
@@ -629,7 +632,7 @@ impl ClusterStores {
         }
     }
 
-    /// The places of vectors in ascending order, up to the first that is never read by itself.
+    /// The places of vectors in ascending order, up to the first vector that cannot be read singly.
     pub(crate) fn member_places(&self, nodes: &[u32], out: &mut Vec<MemberAt>) {
         out.clear();
         let mut group = 0;
@@ -679,9 +682,9 @@ impl ClusterStores {
             .filter(|file| file.numbers.contains(&node))
     }
 
-    /// Vectors that are read by themselves, in contiguous runs of at most `most` bytes: their
-    /// numbers, and the place of the first one. Empty if vectors are stored with all their
-    /// clusters.
+    /// The vectors that can be read singly, in contiguous runs of at most `most` bytes. Each run
+    /// has the numbers of its vectors, and the place of the first one. Empty if vectors are stored
+    /// with each of their clusters.
     pub(crate) fn member_runs(&self, most: usize) -> Vec<(Range<u32>, MemberAt)> {
         let mut ranges: Vec<Range<u32>> = Vec::new();
         if let Vectors::Grouped(_) = &self.vectors {
@@ -714,7 +717,7 @@ impl ClusterStores {
     ) -> Result<(u64, &'b [u8]), Error> {
         let (members, file) = match self.member_file(node) {
             Some(file) => (file.members, file.file),
-            // In a group.
+            // The member is in a group.
             None => (Members::new(self.shapes[0]), 0),
         };
         let offset = || self.member_place(node).map_or(0, |at| at.offset);
@@ -739,7 +742,7 @@ impl Groups {
         let mut first = 0u32;
         firsts.push(first);
         for &records in &table.records {
-            // All groups together are the vectors, which are fewer than 2^32.
+            // All groups together have all vectors, which are fewer than 2^32.
             first = first.saturating_add(records);
             firsts.push(first);
         }
@@ -760,14 +763,14 @@ impl Groups {
         self.firsts[cluster as usize]..self.firsts[cluster as usize + 1]
     }
 
-    /// The group of a vector of the build. It is group `from` or a later one.
+    /// The group of a vector of the build. The search begins with group `from`.
     fn of_number(&self, node: u32, from: u32) -> u32 {
         let behind = &self.firsts[from as usize + 1..];
         from + behind.partition_point(|&first| first <= node) as u32
     }
 }
 
-/// The kind of posting lists in a file of this kind. A composition names no other kinds.
+/// The kind of posting lists in a file of this kind. No composition names a file of another kind.
 pub(crate) fn extent_kind(kind: FileKind) -> ExtentKind {
     ExtentKind::of(kind).unwrap_or(ExtentKind::Postings)
 }
@@ -785,7 +788,7 @@ fn places(table: &ClustersFile, kind: ExtentKind) -> Vec<Packed> {
         .collect()
 }
 
-/// The model that codes the numbers of members. Without such numbers, it is an empty model.
+/// The model that codes the numbers of members. If there are no such numbers, it is an empty model.
 pub(crate) fn model(
     table: &ClustersFile,
     kind: ExtentKind,

@@ -2,9 +2,9 @@
 //! beside lists.
 //!
 //! Codes of two precisions ([`Codebook::low_codes`]) are split when they are loaded. The low parts,
-//! which are codes by themselves, are contiguous, and the residual codes follow. So a search that
-//! needs only low parts, as PRESS mostly does, reads half the memory. Both precisions together take
-//! the bytes of the high codes, plus two bytes for each node to correct the sums of a query's
+//! which are codes by themselves, are contiguous. The residual codes follow. So a search that needs
+//! only low parts, as PRESS mostly does, reads half the memory. Both parts together take the bytes
+//! of the high codes, plus two bytes for each node. These two bytes correct the sums from a query's
 //! table.
 //!
 //! ```text
@@ -22,22 +22,23 @@ use super::composition::CodesAt;
 use crate::codebook::Codebook;
 use crate::{Error, Preset, stored};
 
-/// The least number of nodes that memory is reserved for beyond the checkpoint. In a larger index,
+/// The least number of nodes beyond the checkpoint for which memory is reserved. In a larger index,
 /// the reserve is the number of its nodes.
 const LEAST_ROOM: usize = 1 << 16;
 
 /// The codes of an open index.
 pub(crate) struct Codes {
-    /// Every node's code, with reserved memory for new nodes; or the codes of the entry points.
+    /// The code of every node, with reserved memory for new nodes; or only the codes of the entry
+    /// points.
     bytes: GrowingBytes,
-    /// The parts of codes of two precisions.
+    /// The parts of the codes, if these have two precisions.
     parts: Option<Parts>,
     /// The nodes at which a search may start without a navigation graph.
     pub(crate) entries: Vec<u32>,
 }
 
 impl Codes {
-    /// Bytes in memory of the codes, and of the nodes that they belong to.
+    /// Bytes of memory of the codes, and of the node numbers to which they belong.
     pub(crate) fn memory_bytes(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -66,7 +67,8 @@ impl Codes {
         manifest.vectors.saturating_mul(code_bytes)
     }
 
-    /// Loads the codes. `inserted` has the codes of nodes inserted after the build, which follow.
+    /// Loads the codes. `inserted` has the codes of nodes inserted after the build, which come
+    /// after the codes of the build.
     pub(crate) fn load(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -88,7 +90,7 @@ impl Codes {
         }
     }
 
-    /// The codes in node order, if they are not split. Direct inserts add to them.
+    /// The codes in node order, if they are not split. Direct inserts append to them.
     pub(crate) fn whole(&self) -> &GrowingBytes {
         &self.bytes
     }
@@ -119,7 +121,7 @@ impl Codes {
         })
     }
 
-    /// The split codes of all nodes. Only merges insert vectors into such an index.
+    /// The split codes of all nodes. Only merges add vectors to such an index on storage.
     fn in_parts(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -165,7 +167,7 @@ impl Codes {
         let built = manifest.vectors as usize * code_bytes;
         stored::check_room(volume, manifest, FileKind::Codes, built as u64)?;
         let length = built + inserted.len();
-        // Reserved memory costs nothing until it is used.
+        // Reserved address space takes no memory until it is used.
         let room = length.max(LEAST_ROOM * code_bytes);
         let bytes = GrowingBytes::filled(length, length + room, |out| {
             stored::read_stream(volume, manifest, FileKind::Codes, &mut out[..built])?;
@@ -183,7 +185,7 @@ impl Codes {
 /// Calls `each` with the code of every node, in node order.
 ///
 /// # Errors
-/// A file that cannot be read, is damaged or has a wrong length.
+/// The file cannot be read, is damaged or has a wrong length.
 pub(crate) fn each_code(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -227,10 +229,10 @@ pub(crate) fn each_code(
     })
 }
 
-/// The kind of low codes in an index, if it has any.
+/// The kind of low codes in an index, if it has low codes.
 ///
 /// # Errors
-/// A preset, or low codes, that this version does not know.
+/// The preset or the low codes are unknown to this version.
 pub(crate) fn low_codes_of(manifest: &Manifest) -> Result<Option<LowCodes>, Error> {
     match manifest.build.low_codes.as_str() {
         "" => Ok(manifest.preset.parse::<Preset>()?.low_codes),
@@ -245,19 +247,20 @@ pub(crate) fn low_codes_of(manifest: &Manifest) -> Result<Option<LowCodes>, Erro
 struct Parts {
     /// The offset of the first residual code, or of the first high code.
     rests: usize,
-    /// Present for nested codes.
+    /// The corrections, if codes are nested.
     corrections: Option<Vec<Correction>>,
     low_bytes: usize,
     rest_bytes: usize,
 }
 
-/// The value that is added to the sum of a code's entries ([`PairedQuantizer::correction`]). It is
-/// stored as the upper half of an f32, whose error is smaller than the error of the code.
+/// The value that is added to the sum of a code's table entries ([`PairedQuantizer::correction`]).
+/// It is stored as the upper half of an f32, whose error is smaller than the error of the code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Correction(u16);
 
 impl Correction {
-    /// Space for the corrections of nested codes. Separate codes have none.
+    /// An empty list with space for the corrections of nested codes. `None` for separate codes,
+    /// which have no corrections.
     pub(crate) fn none_yet(quantizer: &PairedQuantizer, nodes: usize) -> Option<Vec<Self>> {
         match quantizer.low_codes() {
             LowCodes::Nested => Some(Vec::with_capacity(nodes)),
@@ -273,7 +276,8 @@ impl Correction {
         scratch: &mut Vec<f32>,
     ) -> Self {
         let exact = quantizer.correction(metric, code, scratch).to_bits();
-        // Rounded to the nearest value. If the correction is NaN, the code is useless either way.
+        // The bits are rounded to the nearest value. If the correction is NaN, the code is useless
+        // anyway.
         Self((exact.saturating_add(0x8000) >> 16) as u16)
     }
 
@@ -283,8 +287,8 @@ impl Correction {
     }
 
     /// The estimate of a whole code. `low` is the estimate of its low part, and `rest` is the sum
-    /// of its residual code ([`PairedQuantizer::rest_table`]). The order of additions is fixed, so
-    /// that one process and several servers get identical results.
+    /// from its residual code ([`PairedQuantizer::rest_table`]). The order of additions is fixed,
+    /// so that one process and several servers get identical results.
     #[inline]
     pub(crate) fn whole(self, low: f32, rest: f32) -> f32 {
         low + rest + self.value()
@@ -292,7 +296,8 @@ impl Correction {
 }
 
 /// The estimate of a node's high code. `low` is the estimate of its low code, and `sum` comes from
-/// the table for [residual codes](PairedQuantizer::rest_table). Codes with corrections are nested.
+/// the table for [residual codes](PairedQuantizer::rest_table). If there are corrections, codes are
+/// nested.
 #[inline]
 pub(crate) fn complete(corrections: Option<&[Correction]>, node: u32, low: f32, sum: f32) -> f32 {
     match corrections {
@@ -307,7 +312,7 @@ pub(crate) fn complete(corrections: Option<&[Correction]>, node: u32, low: f32, 
 pub(crate) struct CodeParts<'a> {
     /// Low codes, which are codes by themselves.
     pub(crate) low: &'a [u8],
-    /// Residual codes. Without corrections, these are the high codes.
+    /// Residual codes. If there are no corrections, these are the high codes.
     pub(crate) rest: &'a [u8],
     corrections: Option<&'a [Correction]>,
     low_bytes: usize,
@@ -337,8 +342,8 @@ impl CodeParts<'_> {
         }
     }
 
-    /// Turns the low-code estimates in `scores` into high-code estimates. `rest` is the query's
-    /// table of residual codes, and `sums` is scratch space.
+    /// Turns estimates by low codes into estimates by high codes. Both are in `scores`. `rest` is
+    /// the query's table of residual codes, and `sums` is scratch space.
     ///
     /// # Panics
     /// If a node does not exist.
@@ -357,7 +362,7 @@ impl CodeParts<'_> {
         }
     }
 
-    /// Adds the corrections of some nodes to their sums of nested codes.
+    /// Adds the corrections of some nodes to the sums from their nested codes.
     ///
     /// # Panics
     /// If a node does not exist.

@@ -1,5 +1,6 @@
-//! Composition of a layout: its stores and their abilities. After a layout is chosen, all questions
-//! about it are answered here. A search asks the pages instead.
+//! The composition of a layout: its stores and their abilities. Once a layout is chosen, all code
+//! that depends on it uses the composition. A search uses the constants of the pages
+//! ([`NodePages`]) instead.
 
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;
@@ -14,11 +15,11 @@ use crate::build::{Choices, Planned};
 pub(crate) struct Composition {
     /// One line about the layout, for users.
     pub(crate) about: &'static str,
-    /// The kind of the file of lists, which gives the layout's name.
+    /// The kind of the file of lists, whose name is the layout's name.
     pub(crate) lists: FileKind,
     /// The form of the records of lists.
     pub(crate) records: Records,
-    /// The place of vectors, and with them of ids.
+    /// The place of vectors. Ids are stored with them.
     pub(crate) vectors: VectorsAt,
     /// The place of codes.
     pub(crate) codes: CodesAt,
@@ -31,15 +32,15 @@ pub(crate) struct Composition {
 pub(crate) enum Made {
     /// Pages of a graph.
     Graph {
-        /// Opens the pages of lists. It reads tables and models, but no pages.
+        /// Opens the pages of lists. The function reads tables and models, but no pages.
         open: fn(&dyn Volume, &Manifest, &Placed) -> Result<Pages, Error>,
-        /// Decides the place of everything before any work, and the number of nodes that a page is
-        /// expected to hold.
+        /// Decides, before the build begins, where each part of an index is stored, and how many
+        /// nodes a page is expected to have.
         writer: fn(&Choices<'_>) -> Result<Planned, Error>,
     },
     /// Posting lists of clusters ([`clusters`](super::clusters)).
     Clusters {
-        /// The kind of their file.
+        /// The kind of the file of posting lists.
         extents: FileKind,
     },
 }
@@ -54,8 +55,8 @@ pub(crate) type RecordBytes = fn(Element, usize, usize, usize, u64) -> f64;
 
 /// The form of the records on pages of lists.
 pub(crate) enum Records {
-    /// Records of one size, not encoded. A node's page follows from its number, and the format of
-    /// pages from the manifest.
+    /// Records of one size, which are not encoded. A node's page follows from its number. The
+    /// format of pages follows from the manifest.
     Fixed {
         /// The format of the pages.
         format: FixedFormatOf,
@@ -65,7 +66,7 @@ pub(crate) enum Records {
         rewritten: Rewritten,
     },
     /// Encoded records of different lengths. A directory maps nodes to pages, and the header of the
-    /// file has the length of pages. Direct inserts write changed records to other pages.
+    /// file has the page size. Direct inserts write changed records to other pages.
     Slotted,
     /// There are no lists. Uncompressed vectors are stored with their clusters.
     Clustered,
@@ -73,24 +74,24 @@ pub(crate) enum Records {
 
 /// The place where direct inserts write a changed record.
 pub(crate) enum Rewritten {
-    /// Another page, together with records that change at the same time. A table has the page of
-    /// each ([`RecordsMove`](super::RecordsMove)).
+    /// Another page, together with other records that change at the same time. A table has the page
+    /// of each node ([`RecordsMove`](super::RecordsMove)).
     Elsewhere,
-    /// The same place, with the whole page ([`PagesStay`](super::PagesStay)).
+    /// The same place. The whole page is rewritten ([`PagesStay`](super::PagesStay)).
     InPlace,
-    /// Records never change ([`NothingChanges`](super::NothingChanges)).
+    /// No place: records never change ([`NothingChanges`](super::NothingChanges)).
     Nowhere,
 }
 
 /// The place of vectors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VectorsAt {
-    /// In the records, beside the lists.
+    /// Vectors are in the records, beside the lists.
     Records,
-    /// In segments of their own.
+    /// Vectors are in segments of their own.
     Segments,
-    /// In two parts: the leading part in the record beside the list, and the trailing part in a
-    /// segment.
+    /// Vectors are stored in two parts. The leading part is in the record beside the list, and the
+    /// trailing part is in a segment.
     Parts,
 }
 
@@ -107,7 +108,7 @@ pub(crate) enum CodesAt {
 }
 
 impl Records {
-    /// Records on fixed pages in a format.
+    /// Records on fixed pages in this format.
     pub(crate) const fn fixed<N: NodePages>(format: FixedFormatOf, bytes: RecordBytes) -> Self {
         let rewritten = match N::MOVES {
             true => Rewritten::Elsewhere,
@@ -120,7 +121,7 @@ impl Records {
         }
     }
 
-    /// Records on fixed pages in a format that takes no direct inserts.
+    /// Records on fixed pages in this format, which takes no direct inserts.
     pub(crate) const fn unchanging(format: FixedFormatOf, bytes: RecordBytes) -> Self {
         Self::Fixed {
             format,
@@ -137,7 +138,7 @@ impl Records {
 }
 
 impl VectorsAt {
-    /// The place of vectors in these pages.
+    /// The place of vectors in a layout with these pages.
     pub(crate) const fn of<N: NodePages>() -> Self {
         match (N::VECTORS, N::PARTS) {
             (true, false) => Self::Records,
@@ -148,7 +149,7 @@ impl VectorsAt {
 }
 
 impl CodesAt {
-    /// The place of codes with these pages.
+    /// The place of codes in a layout with these pages.
     pub(crate) const fn of<N: NodePages>() -> Self {
         match N::CODES {
             true => Self::Records,
@@ -170,8 +171,7 @@ impl Composition {
     /// Opens the pages of lists of a graph. It reads tables and models, but no pages.
     ///
     /// # Errors
-    /// A file that is missing, damaged, of a later format or of another index; a layout of
-    /// clusters.
+    /// A file is missing, damaged, of a later format or of another index. The layout has clusters.
     pub(crate) fn open(
         &self,
         volume: &dyn Volume,
@@ -199,7 +199,7 @@ impl Composition {
                 rewritten: Rewritten::InPlace | Rewritten::Nowhere,
                 ..
             } => false,
-            // Vectors are inserted into clusters by a rebalance, or by a merge.
+            // Only a rebalance or a merge inserts vectors into clusters.
             Records::Clustered => false,
         }
     }
@@ -255,7 +255,7 @@ impl Composition {
         }
     }
 
-    /// The kind of the file with changes that wait for their pages, after direct inserts.
+    /// The kind of the file that keeps changes which wait for their pages, after direct inserts.
     pub(crate) fn waiting(&self) -> FileKind {
         match self.records_move() {
             true => FileKind::Pending,
@@ -263,7 +263,7 @@ impl Composition {
         }
     }
 
-    /// Whether whole vectors, and with them ids, are beside lists.
+    /// Whether whole vectors and ids are beside lists.
     pub(crate) fn has_vectors_in_records(&self) -> bool {
         self.vectors == VectorsAt::Records
     }

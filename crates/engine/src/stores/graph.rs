@@ -1,5 +1,5 @@
-//! The stores of an open graph index: its topology, its vectors if they are apart, and their pages
-//! in memory.
+//! The stores of an open graph index: its topology, its vectors if these are apart, and the pages
+//! of both in memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,28 +19,28 @@ use crate::{Error, stored};
 pub(crate) struct GraphStores {
     /// The abilities of its stores.
     pub(crate) composition: &'static Composition,
-    /// The tier of its pages.
+    /// The tier of the pages of lists.
     pub(crate) tier: Arc<dyn Tier>,
-    /// The file's name in the volume.
+    /// The name of the file of lists in the volume.
     pub(crate) name: String,
-    /// The file's name in errors.
+    /// The name of the file of lists in errors.
     pub(crate) file: String,
     pub(crate) nodes: u64,
     pub(crate) pages: Pages,
-    /// Pages that are in memory.
+    /// The pages of lists that are in memory.
     pub(crate) resident: Resident,
-    /// The vectors, if they are apart.
+    /// The vectors, if they are apart from lists.
     pub(crate) segments: Option<Segments>,
     /// The placement of nodes, once the index takes direct inserts or has taken some.
     pub(crate) placement: Placed,
 }
 
 impl GraphStores {
-    /// Opens the graph that the manifest names, with its segments. It reads tables and models, but
-    /// no pages.
+    /// Opens the graph that the manifest names, with its segments. The call reads tables and
+    /// models, but no pages.
     ///
     /// # Errors
-    /// A file that is missing, damaged, of a later format or of another index.
+    /// A file is missing, damaged, of a later format or of another index.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let composition = stored::layout(volume, manifest)?.composition();
         let placement = Placed::default();
@@ -83,7 +83,7 @@ impl GraphStores {
     }
 
     /// The pages that could be kept in memory. They include pages that direct inserts added, and
-    /// exclude empty ones.
+    /// exclude empty pages.
     pub(crate) fn keepable(&self) -> (PageFile, PageFile) {
         let (mut graph, mut vectors) = self.files();
         if let Some(placement) = self.placement.get() {
@@ -97,7 +97,8 @@ impl GraphStores {
         (graph, vectors)
     }
 
-    /// Applies the changes of a checkpoint since the build. No other thread may use the stores yet.
+    /// Applies the changes between the build and a checkpoint. No other thread may use the stores
+    /// yet.
     pub(crate) fn take_placement(
         &self,
         volume: &dyn Volume,
@@ -143,8 +144,8 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Applies the pages of the journal, which replace those in the file, in layouts with pages
-    /// rewritten in place.
+    /// Applies the journal, in layouts with pages rewritten in place. Its pages replace the pages
+    /// in the file.
     fn take_journal<N: NodePages>(
         &self,
         volume: &dyn Volume,
@@ -173,8 +174,8 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Loads the hottest pages into memory, as the memory plan says. Without `heat`, it loads the
-    /// first ones.
+    /// Loads the hottest pages into memory, as many as the memory plan allows. If `heat` is `None`,
+    /// it loads the first pages.
     pub(crate) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -184,14 +185,14 @@ impl GraphStores {
         if memory_plan.graph_share > 0.0 {
             let built = self.pages.file(self.nodes);
             let placement = self.placement.get();
-            // A page without nodes is not worth memory.
+            // A page without nodes is not loaded.
             let in_use = match placement {
                 Some(placement) => placement.pages_in_use(),
                 None => vec![true; built.pages as usize],
             };
             let heat = heat.map(|heat| &*heat.graph);
             let mut hot = hottest(heat, &in_use, memory_plan.graph_share);
-            // A page that waits to be rewritten is not worth memory either.
+            // A page that waits to be rewritten is not loaded either.
             let mut wanted = |page: u64| {
                 let old = |placement: &Placement| placement.unwritten.get(page as u32).is_some();
                 hot(page) && !placement.is_some_and(old)
@@ -224,8 +225,8 @@ fn count(flags: &[bool]) -> u64 {
 }
 
 /// Returns a function that decides for each page, in order, whether it is among the hottest `share`
-/// of the pages in use. Pages added after the build have no counts, so they get the mean of the
-/// build's pages.
+/// of the pages in use. Pages added after the build have no counts, so each of them gets the mean
+/// count of the build's pages.
 pub(super) fn hottest(
     heat: Option<&[u16]>,
     in_use: &[bool],

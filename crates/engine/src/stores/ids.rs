@@ -6,12 +6,12 @@
 //! ```
 //!
 //! Only the smallest and the largest id are in memory. If ids are row numbers, the file has only
-//! nodes, and an id gives its block without a guess.
+//! nodes, and the block of an id is computed.
 //!
-//! Other guesses are by interpolation. They are right at once, or off by a block or two, if ids are
-//! hashes or row numbers with gaps. For any other ids, every second guess is the middle. So a
-//! look-up reads at most about twice the blocks of a binary search. The byte table is in
-//! [`stratann_layout::ids`].
+//! Otherwise the block is guessed by interpolation. If ids are hashes or row numbers with gaps, the
+//! first guess is right, or off by a block or two. After some wrong guesses, every second guess is
+//! the middle of the range. So a look-up reads at most about twice the blocks of a binary search.
+//! The byte table is in [`stratann_layout::ids`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,9 +22,11 @@ use stratann_tier::{Volume, VolumeReader};
 
 use crate::{Error, stored};
 
-/// The most consecutive damaged blocks that are skipped. Behind more, ids count as unreadable.
+/// The most consecutive damaged blocks that are skipped. If more follow each other, the ids after
+/// them count as unreadable.
 const MOST_DAMAGED: usize = 64;
-/// The number of first guesses that all interpolate. After them, every second guess is the middle.
+/// The number of guesses that all interpolate. After them, every second guess is the middle of the
+/// range.
 const BY_IDS: u32 = 4;
 
 /// An open file of ids, which stays readable after its name is removed. Any number of threads may
@@ -39,11 +41,11 @@ pub(crate) struct IdTable {
     ends: (u64, u64),
 }
 
-/// An entry of the table: its number and its node. If there is none, the number of the entry before
-/// which it would be inserted.
+/// The result of a look-up: the number and the node of an entry. If the id has no entry, the number
+/// of the entry before which it would be inserted.
 pub(crate) type Found = Result<(u64, u32), u64>;
 
-/// The last block that was read, kept for a look-up nearby.
+/// The last block that was read, kept for look-ups nearby.
 pub(crate) struct LastBlock {
     number: Option<u64>,
     bytes: [u8; BLOCK],
@@ -60,12 +62,12 @@ impl LastBlock {
 }
 
 impl IdTable {
-    /// Opens the file of ids that a manifest names. `None` if it names none, because ids are row
-    /// numbers or an earlier version wrote the index.
+    /// Opens the file of ids that a manifest names. `None` if the manifest names no such file,
+    /// because ids are row numbers or an earlier version wrote the index.
     ///
     /// # Errors
-    /// A file that is missing, damaged or of another index, or whose number of ids differs from the
-    /// build's number of vectors.
+    /// The file is missing, damaged or of another index. Its number of ids differs from the build's
+    /// number of vectors.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Option<Self>, Error> {
         let Some(entry) = manifest.file(FileKind::Ids.name()) else {
             return Ok(None);
@@ -73,10 +75,10 @@ impl IdTable {
         Self::open_file(volume, entry, Some(manifest.vectors)).map(Some)
     }
 
-    /// Opens a file of `expected` ids, if that number is known.
+    /// Opens a file of ids. `expected` is the number of its ids, if that is known.
     ///
     /// # Errors
-    /// As [`open`](IdTable::open), and a file without ids.
+    /// As [`open`](IdTable::open), also a file without ids.
     pub(crate) fn open_file(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -86,8 +88,8 @@ impl IdTable {
         Self::opened(reader, volume, entry, expected)
     }
 
-    /// As [`open_file`](IdTable::open_file), for a file that is already open and may have lost its
-    /// name.
+    /// As [`open_file`](IdTable::open_file), for a file that is already open and may have been
+    /// unlinked.
     ///
     /// # Errors
     /// As [`open_file`](IdTable::open_file).
@@ -128,7 +130,7 @@ impl IdTable {
         &self.file
     }
 
-    /// The number of ids, and their places.
+    /// The number of ids, and the places of their entries.
     pub(crate) fn entries(&self) -> IdsFile {
         self.entries
     }
@@ -157,7 +159,7 @@ impl IdTable {
     /// The id of an existing entry. The block in `last` is tried first.
     ///
     /// # Errors
-    /// Its block cannot be read or is damaged.
+    /// The block of the entry cannot be read or is damaged.
     pub(crate) fn id_at(&self, entry: u64, last: &mut LastBlock) -> Result<u64, Error> {
         let view = self.block(entry / self.entries.per_block() as u64, last)?;
         let place = (entry - view.first_entry()) as usize;
@@ -194,7 +196,7 @@ impl IdTable {
         let (mut low, mut high) = (0, self.entries.blocks());
         let mut next = last.number.filter(|&number| number < high);
         let mut guesses = 0;
-        // A block that may have the id, and cannot be read.
+        // A block that may have the id, but cannot be read.
         let mut damaged = None;
         while low < high {
             let block = next.take().unwrap_or_else(|| {
@@ -207,8 +209,8 @@ impl IdTable {
             let view = match self.block(block, last) {
                 Ok(view) => view,
                 Err(error) => {
-                    // The next readable block shows on which side of the damaged one the id is,
-                    // unless the damaged one may have it.
+                    // The next readable block shows whether the id is after the damaged block. If
+                    // it is not, the damaged block may have the id.
                     let (next_block, first) = self.readable(block + 1..high, last);
                     if first.is_some_and(|first| id >= first) {
                         (low, next) = (next_block, Some(next_block));
@@ -237,8 +239,8 @@ impl IdTable {
         }
     }
 
-    /// The first of these blocks that can be read, and its smallest id. No id if too many cannot be
-    /// read.
+    /// The first of these blocks that can be read, and its smallest id. `None` in place of the id
+    /// if too many blocks cannot be read.
     fn readable(&self, blocks: Range<u64>, last: &mut LastBlock) -> (u64, Option<u64>) {
         let end = blocks.end;
         for block in blocks.take(MOST_DAMAGED) {
@@ -292,7 +294,7 @@ mod tests {
         written(volume, &stream::encode(FileKind::Ids, &payload, &[]))
     }
 
-    /// The same for row numbers, whose file has only nodes.
+    /// As `entry_of`, for ids that are row numbers. Their file has only nodes.
     fn entry_of_rows(volume: &SimVolume, count: u32) -> FileEntry {
         let file = IdsFile::nodes_alone(count.into());
         let (nodes, mut payload) = ((0..count).rev().collect::<Vec<u32>>(), Vec::new());
@@ -375,7 +377,7 @@ mod tests {
     fn row_numbers_are_found_in_one_read_and_a_damaged_block_hides_its_own() {
         let (volume, count) = (SimVolume::new(), 20_000u32);
         let entry = entry_of_rows(&volume, count);
-        // Fifteen bits an entry, 2,182 in a block.
+        // An entry takes fifteen bits, so a block has 2,182 entries.
         assert_eq!(entry.length, 4096 * (1 + 10));
         let (table, reads) = opened(&volume, &entry);
         assert_eq!(
@@ -451,7 +453,7 @@ mod tests {
                         assert_eq!(found.unwrap(), Ok(expected), "{damaged:?}: {at}");
                     }
                 }
-                // A missing id that no damaged block can have.
+                // This id is missing, and no damaged block can have it.
                 let beside = [at.saturating_sub(1), at + 1];
                 let whole = |at: usize| !damaged.contains(&((at / ENTRIES) as u64));
                 if whole(at) && beside.into_iter().all(whole) && id > 0 {

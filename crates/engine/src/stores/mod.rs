@@ -1,5 +1,5 @@
 //! Stores: the parts of an index, one for each role. Code that opens, searches and changes an index
-//! knows the abilities of a store, and not its kind.
+//! depends on the abilities of a store, not on its kind.
 //!
 //! ```text
 //!   role       contents                                    here
@@ -11,20 +11,20 @@
 //!   columns    attributes, and the nodes that have them    columns/    segments, and later rows
 //! ```
 //!
-//! A **layout** is a named composition of stores. [`topology`] has the one list of layouts. The
+//! A **layout** is a named composition of stores. [`topology`] has the only list of layouts. The
 //! [`Composition`] of a layout has the abilities of its stores, and the functions that open and
-//! write them. No other part of the engine asks for a layout by name.
+//! write them. No other part of the engine depends on the name of a layout.
 //!
-//! - [`pages`]: the interface of pages for a traversal, whatever the layout: [`NodePages`]
-//! - [`records`]: the interface of pages for verify and repair, whatever the format
+//! - [`pages`]: [`NodePages`], the interface of a traversal to pages, whatever the layout
+//! - [`records`]: the interface of verify and repair to pages, whatever the format
 //! - [`graph`]: topology and vectors of an open graph index, and their pages in memory
 //! - [`clusters`]: the stores of an open cluster index
-//! - [`roles`]: a volume, and so a tier, for each role
+//! - [`roles`]: assigns a volume, and so a tier, to each role
 //! - [`slotted`]: the common part of all files of slotted pages
 //! - [`source`]: the places of a page's bytes, in the order in which they are tried; [`resident`]:
-//!   pages kept in memory by the memory budget
+//!   pages that are kept in memory under the memory budget
 //!
-//! A search is compiled once for each layout ([`on_pages`]), so a hop dispatches nothing.
+//! A search is compiled once for each layout ([`on_pages`]), so a hop needs no dynamic dispatch.
 
 pub(crate) mod clusters;
 pub(crate) mod codes;

@@ -9,17 +9,18 @@
 //!   storage     if pages are written in place, a read returns the dirty version if there is one
 //! ```
 //!
-//! "Unwritten" pages are dirty pages. They come before resident ones, since they are newer. This
-//! also holds where pages never change, since the number of a resident page is not reused while the
-//! index is open.
+//! "Unwritten" pages are dirty pages. A dirty page is tried before a resident page of the same
+//! number, since it is newer. This order is also right where pages never change, since the number
+//! of a resident page is not reused while the index is open.
 //!
-//! Dirty and resident pages are in memory for all queries, and found by [`GraphStores::in_memory`]
-//! and [`Segments::in_memory`]. A query itself keeps the pages that it holds or awaits.
+//! Dirty and resident pages are shared by all queries. [`GraphStores::in_memory`] and
+//! [`Segments::in_memory`] find them. Held pages, and pages being read, belong to one query.
 //! [`Traversal::fetch`](crate::search) is the chain for lists, `Reranker::ask` the chain for
 //! vectors, and `Inserter::page_bytes` the chain for an insert.
 //!
-//! A scan holds no pages. On a second look, it takes from memory only pages that are newer than the
-//! opening. A merge reads whole files, and replaces pages by their dirty versions.
+//! A scan holds no pages. If it looks for a node again, it uses only pages in memory that are newer
+//! than the opening of the index. A merge reads whole files, and replaces pages by their dirty
+//! versions.
 
 use std::ops::Deref;
 
@@ -62,7 +63,7 @@ impl From<Bytes<'_>> for PageBytes {
 }
 
 impl Bytes<'_> {
-    /// Whether these bytes are still the dirty ones `now`, or no page is dirty.
+    /// Whether these bytes are current. `now` is the dirty version of the page, if there is one.
     #[inline]
     pub(crate) fn are_current(&self, now: Option<&PageBytes>) -> bool {
         match (now, self) {

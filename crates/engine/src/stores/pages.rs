@@ -1,4 +1,4 @@
-//! Pages of nodes: the interface for a traversal, an insert and a merge, whatever the layout.
+//! Pages of nodes: the interface that a traversal, an insert and a merge use, whatever the layout.
 //!
 //! ```text
 //!              page_of(node)    view(bytes of the page)           list, vector: decoded
@@ -19,14 +19,14 @@ use super::topology::placement::Placement;
 use crate::Error;
 use crate::plan::PageFile;
 
-/// A node's bytes on a page or in a cache, not decoded yet.
+/// A node's record on a page or in a cache, not decoded yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
     /// The id; 0 if the layout stores it elsewhere with the vector.
     pub(crate) id: u64,
     /// Bytes of the adjacency list.
     pub(crate) list: &'a [u8],
-    /// `list` and the bytes behind it in memory, for a decoder that reads ahead.
+    /// `list` and the bytes after it in memory, for a decoder that reads ahead.
     pub(crate) list_and_rest: &'a [u8],
     /// The neighbours' codes in the order of the list; empty if codes are in memory.
     pub(crate) codes: &'a [u8],
@@ -34,7 +34,7 @@ pub(crate) struct Record<'a> {
     pub(crate) vector: &'a [u8],
 }
 
-/// A placement that pages and graph share. It is empty in an index that never took a direct insert.
+/// A placement that pages and graph share. It is empty if the index never took a direct insert.
 pub(crate) type Placed = Arc<OnceLock<Placement>>;
 
 /// A page, read in place.
@@ -51,17 +51,16 @@ pub(crate) trait PageView<'p>: Copy {
 
 /// The pages of a graph's nodes in one layout.
 pub(crate) trait NodePages: Send + Sync {
-    /// Whether a node's vector is beside its list. If so, the node is ranked when its page has
+    /// Whether a node's vector is beside its list. If so, a node is ranked when its page has
     /// arrived.
     const VECTORS: bool;
-    /// Whether only the leading part of the vector is beside the list. It is exact enough for
-    /// ranking, and the trailing part is in a segment.
+    /// Whether only the leading part of the vector is beside the list. The leading part is exact
+    /// enough for ranking. The trailing part is in a segment.
     const PARTS: bool = false;
     /// Whether the neighbours' codes are beside the list. If so, only codes of the entry points are
     /// in memory.
     const CODES: bool;
-    /// The way in which direct inserts change the pages: [`RecordsMove`], [`PagesStay`] or
-    /// [`NothingChanges`].
+    /// How direct inserts change the pages: [`RecordsMove`], [`PagesStay`] or [`NothingChanges`].
     type Changes: Changes;
     /// Whether no page is rewritten in place, because changed records move to other pages.
     const MOVES: bool = Self::Changes::MOVES;
@@ -74,7 +73,7 @@ pub(crate) trait NodePages: Send + Sync {
     /// The page of `node`.
     fn page_of(&self, node: u32) -> u64;
 
-    /// The page on which the build put `node`. The node may be on another page by now.
+    /// The page on which the build put `node`. The node may have moved to another page since.
     fn built_page(&self, node: u32) -> Option<u64> {
         Some(self.page_of(node))
     }
@@ -106,9 +105,10 @@ pub(crate) trait NodePages: Send + Sync {
     /// Decodes the list of `node`. If the bytes are damaged, its ids may lie beyond the collection.
     fn list(&self, node: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error>;
 
-    /// Decodes the vector of `node` into `scratch`, which has a vector's length, or returns the one
-    /// in the record. If vectors are in [parts](NodePages::PARTS), it is decoded from the leading
-    /// part. This default returns the bytes of the record: an uncompressed vector, or none.
+    /// Decodes the vector of `node` into `scratch`, which has a vector's length, or returns the
+    /// bytes in the record. If vectors are in [parts](NodePages::PARTS), the vector is decoded from
+    /// its leading part. This default returns the bytes of the record, which are an uncompressed
+    /// vector, or empty.
     #[inline]
     fn vector<'s>(
         &'s self,
@@ -119,22 +119,23 @@ pub(crate) trait NodePages: Send + Sync {
         Ok(record.vector)
     }
 
-    /// Appends the leading part of the vector of a node that is on no page yet, as it will be
-    /// stored. Appends nothing if vectors are not in [parts](NodePages::PARTS).
+    /// Appends the leading part of the vector of a node that is on no page yet, in the form in
+    /// which it will be stored. If vectors are not in [parts](NodePages::PARTS), this appends
+    /// nothing.
     fn leading_part(&self, _node: u32, _vector: &[u8], _out: &mut Vec<u8>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The largest difference of an element from its value in the leading part; infinite without a
-    /// limit. 0 if vectors are not in parts.
+    /// The largest difference of an element from its value in the leading part; infinite if there
+    /// is no limit, and 0 if vectors are not in parts.
     fn error(&self, _node: u32, _part: &[u8]) -> f32 {
         0.0
     }
 }
 
-/// The way in which direct inserts change the pages of a layout.
+/// How direct inserts change the pages of a layout.
 pub(crate) trait Changes {
-    /// Whether a changed record moves to another page, which a table records.
+    /// Whether a changed record moves to another page. A table then has the page of each node.
     const MOVES: bool;
 }
 
@@ -144,8 +145,8 @@ pub(crate) struct RecordsMove;
 /// Pages are rewritten in place: the layout is [`Rewritable`].
 pub(crate) struct PagesStay;
 
-/// Nothing changes: the layout takes no direct inserts, and new vectors wait for a merge. `MOVES`
-/// is true, since no page changes under a reader.
+/// Pages never change: the layout takes no direct inserts, and new vectors wait for a merge.
+/// `MOVES` is true, since no page is rewritten in place.
 pub(crate) struct NothingChanges;
 
 impl Changes for NothingChanges {
@@ -185,12 +186,12 @@ pub(crate) trait Composer {
     fn start(&mut self);
     /// Adds a record. False if it does not fit.
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool;
-    /// The bytes of the page, with number `page` of its file.
+    /// The bytes of the page, which will be page `page` of its file.
     fn finish(&mut self, page: u32) -> &[u8];
 }
 
-/// A layout whose pages are rewritten in place with their own nodes, and with the neighbours'
-/// codes.
+/// A layout whose pages are rewritten in place. A page keeps its nodes, and has the codes of their
+/// neighbours.
 pub(crate) trait Rewritable: NodePages {
     /// The type that builds pages.
     type Composer: CodedComposer;
@@ -209,11 +210,12 @@ pub(crate) trait CodedComposer {
     /// Adds the record of the next node, whose list has at most the graph's degree of links. False
     /// if the page is full.
     fn push(&mut self, id: u64, vector: &[u8], list: &[u32], codes: &[u8]) -> bool;
-    /// The bytes of the page, with number `page` of its file.
+    /// The bytes of the page, which will be page `page` of its file.
     fn finish(&mut self, page: u32) -> &[u8];
 }
 
-/// The error of a list that is longer than the index allows. It was changed from a wrong list.
+/// The error of a list that is longer than the index allows. The list on storage must have been
+/// wrong.
 #[cold]
 pub(crate) fn too_long(file: &str, node: u32, links: usize, most: usize) -> Error {
     Error::Damaged {
@@ -231,10 +233,10 @@ pub(crate) fn undecodable(file: &str, node: u32, error: &CodecError) -> Error {
     }
 }
 
-/// Bytes of the header of a cached record with a vector: its id, and the lengths of its list and
-/// codes.
+/// Bytes of the header of a cached record with a vector: its id, and the lengths of its list and of
+/// its codes.
 const CACHED_HEADER: usize = 16;
-/// Zeros behind a cached record, for decoders that read ahead.
+/// Zeros after a cached record, for decoders that read ahead.
 const SLACK: usize = 8;
 
 impl<'a> Record<'a> {
@@ -249,9 +251,9 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Bytes that [`cached`](Record::cached) writes at most for a record, given the largest sizes
-    /// of list, codes and vector. A record without a vector (`vector` is 0) has only its list: the
-    /// entries of DecoupleVS §3.4 have the size of the Elias–Fano bound.
+    /// The most bytes that [`cached`](Record::cached) writes for a record, given the largest sizes
+    /// of list, codes and vector. If `vector` is 0, a record has only its list. Such entries have
+    /// the size of the Elias–Fano bound, as in DecoupleVS §3.4.
     pub(crate) fn cached_bytes(list: usize, codes: usize, vector: usize) -> usize {
         match vector {
             0 => list,

@@ -1,13 +1,13 @@
-//! Records as stored on pages of any format. Verify and repair read them without the tables beside.
+//! Records as stored on pages of any format. Verify and repair read them without any tables.
 //!
 //! ```text
 //!   PageFormat::read    bytes of a whole page ─> PageRecords: for each slot a node, its id,
 //!                                                and the bytes of its list and vector
 //! ```
 //!
-//! The format does not tell which records count. A record that moved leaves its old bytes behind,
-//! and a segment that a merge kept has garbage records. Tables tell these apart. A traversal reads
-//! pages as [`NodePages`](super::NodePages) instead.
+//! The format does not show which records are valid. A record that moved leaves its old bytes on
+//! its old page, and a segment that a merge kept has garbage records. Only tables distinguish
+//! these. A traversal reads pages as [`NodePages`](super::NodePages) instead.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ pub(crate) trait PageFormat {
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
 
-    /// The most pages behind its own over which a record may continue.
+    /// The most pages after its first page over which a record may continue.
     fn pages_behind(&self) -> usize {
         0
     }
@@ -29,12 +29,12 @@ pub(crate) trait PageFormat {
         None
     }
 
-    /// Bytes behind the last page of a file of `nodes` nodes, which are zero.
+    /// The number of zero bytes after the last page of a file of `nodes` nodes.
     fn padding(&self, _nodes: u64) -> usize {
         0
     }
 
-    /// Bytes on storage of a list that is stored as `list`.
+    /// The bytes that a list takes on storage. `list` is its stored form.
     fn list_bytes(&self, list: &[u8]) -> usize;
 
     /// Whether a header belongs to a file of `nodes` nodes in this format.
@@ -42,8 +42,8 @@ pub(crate) trait PageFormat {
 
     /// Reads page `page` and verifies all its checksums.
     ///
-    /// `bytes` may continue with following pages that hold the end of the last record. If that
-    /// record is incomplete, it alone is refused. On a fixed page the number of nodes follows from
+    /// `bytes` may continue with following pages, which have the end of the last record. If that
+    /// record is incomplete, only it is refused. On a fixed page the number of nodes follows from
     /// `nodes`, the number of nodes of the index. With `None`, any number is accepted.
     fn read<'p>(
         &'p self,
@@ -57,7 +57,7 @@ pub(crate) trait PageFormat {
 /// A format with a fixed number of nodes on each page, so that a node's page follows from its
 /// number.
 pub(crate) trait FixedFormat: PageFormat {
-    /// Nodes of a full page; not 0.
+    /// The number of nodes on a full page, which is never 0.
     fn nodes_a_page(&self) -> u64;
 
     /// The number of pages for `nodes` nodes.
@@ -77,36 +77,37 @@ pub(crate) trait FixedFormat: PageFormat {
 pub(crate) struct PageRecords<'p> {
     /// Whether the page names the node of each record, because it was written after the build.
     pub(crate) relocated: bool,
-    /// The first node of the page, if it was written by the build.
+    /// The first node of the page, if the build wrote the page.
     pub(crate) first: u64,
-    /// Bytes at the start that continue a record of the page before, and bytes of its own last
-    /// record on following pages.
+    /// Bytes at the start of the page that continue a record of the page before; and bytes of the
+    /// page's last record that are on following pages.
     pub(crate) begun: u64,
     pub(crate) left: u64,
-    /// Its records, by slot.
+    /// The records of the page, by slot.
     pub(crate) records: Vec<Stored<'p>>,
 }
 
 /// A record as stored on a page.
 pub(crate) struct Stored<'p> {
-    /// The node that the page gives for it.
+    /// The node to which the record belongs, according to the page.
     pub(crate) node: Result<u32, LayoutError>,
     /// The id; 0 if ids are stored elsewhere.
     pub(crate) id: Result<u64, LayoutError>,
-    /// Its list and its vector.
+    /// The list and the vector.
     pub(crate) bytes: Result<StoredBytes<'p>, LayoutError>,
 }
 
 /// The bytes of a record, not decoded.
 pub(crate) struct StoredBytes<'p> {
-    /// The list; empty if it is stored elsewhere. An unencoded list has a word for each link.
+    /// The list; empty if it is stored elsewhere. A list that is not encoded has a word for each
+    /// link.
     pub(crate) list: Cow<'p, [u8]>,
     /// The vector; empty if it is stored elsewhere.
     pub(crate) vector: Cow<'p, [u8]>,
 }
 
 impl<'p> Stored<'p> {
-    /// A record that is readable as a whole or not at all.
+    /// A record that is either readable as a whole or not at all.
     pub(crate) fn whole(
         node: Result<u32, LayoutError>,
         record: Result<(u64, &'p [u8], &'p [u8]), LayoutError>,

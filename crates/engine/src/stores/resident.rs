@@ -1,6 +1,6 @@
-//! Pages that are kept in memory: all of a file, or the hottest that the budget allows.
+//! Pages that are kept in memory: all pages of a file, or the hottest ones that the budget allows.
 //!
-//! They are read and verified once, when the index is opened. A search reads them in place.
+//! These pages are read and verified once, when the index is opened. A search reads them in place.
 
 use stratann_tier::{HugeBytes, Volume};
 
@@ -21,7 +21,7 @@ pub(crate) struct Resident {
     page_bytes: usize,
 }
 
-/// Accepts a page by its number and bytes, or returns the error in it.
+/// A function that checks a page, given its number and bytes. It returns the error that it finds.
 pub(crate) type Check<'a> = dyn Fn(u64, &[u8]) -> Result<(), Error> + 'a;
 
 /// A file of pages to load from.
@@ -32,13 +32,13 @@ pub(crate) struct Source<'a> {
     /// The number of pages.
     pub(crate) pages: u64,
     pub(crate) page_bytes: usize,
-    /// The offset of its first page.
+    /// The offset of the first page in the file.
     pub(crate) start: u64,
 }
 
 impl Resident {
-    /// Loads the pages for which `wanted` returns true, called in page order. `check` must accept
-    /// each of them.
+    /// Loads the pages for which `wanted` returns true. `wanted` is called in page order. `check`
+    /// must accept each loaded page.
     pub(crate) fn load(
         source: &Source<'_>,
         wanted: &mut dyn FnMut(u64) -> bool,

@@ -2,8 +2,8 @@
 //! own.
 //!
 //! The kind of a file gives its role ([`FileKind::role`]), and the name of a file gives its kind.
-//! So code that builds, searches, changes, checks or repairs an index sees a single volume. Each
-//! operation on a file goes to that file's volume.
+//! So code that builds, searches, changes, checks or repairs an index uses a single volume. That
+//! volume passes each operation on a file to the volume of the file's role.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use stratann_layout::{FileKind, Role};
 use stratann_tier::{SplitVolume, Volume};
 
 /// Joins the volumes of an index: its folder, and the volumes of some roles. One volume may serve
-/// several roles. The log, and files without a role, always stay in the folder.
+/// several roles. The log and files without a role are always in the folder.
 #[cfg_attr(
     not(test),
     expect(
@@ -147,12 +147,12 @@ pub(crate) mod tests {
             });
             let manifest = |index: &Index| {
                 let mut manifest = stored::manifest(&**index.volume()).unwrap();
-                // Each build draws the number of its checkpoint.
+                // Each build draws a random number for its checkpoint, so the numbers differ.
                 assert!(manifest.state.take().is_some());
                 manifest
             };
             assert_eq!(manifest(&one), manifest(&several));
-            // The index folder does not have everything.
+            // The index folder does not have all files.
             let at_home = Directory::open(path.join("home")).unwrap().list().unwrap();
             assert!(at_home.len() < manifest(&one).files.len(), "{at_home:?}");
             let queries = rows(40, 300);
@@ -160,7 +160,7 @@ pub(crate) mod tests {
                 for navigation in [false, true] {
                     let options = SearchOptions {
                         list: 30,
-                        // Clusters have one way to insert.
+                        // A cluster index refuses a strategy.
                         strategy: (!layout.has_clusters()).then_some(strategy),
                         navigation: (!layout.has_clusters()).then_some(navigation),
                         ..SearchOptions::default()
@@ -172,22 +172,23 @@ pub(crate) mod tests {
                         assert_eq!(one.distances, several.distances, "{layout}");
                         let mut counters = [one.counters, several.counters];
                         if layout == Layout::Csr || layout.has_clusters() {
-                            // Bytes read exactly from memory are read in blocks from a disk.
+                            // From memory, exactly the needed bytes are read. From a disk, whole
+                            // blocks are read.
                             assert!(counters[0].bytes_read > counters[1].bytes_read);
                             counters.iter_mut().for_each(|c| c.bytes_read = 0);
                         }
                         assert_eq!(counters[0], counters[1], "{layout}");
                         continue;
                     }
-                    // The reads of a pipeline, and slightly its answers, depend on the timing of
-                    // completions.
+                    // The reads of a pipelined search depend on the timing of completions, and so
+                    // do some of its results.
                     let pairs = one.distances.iter().zip(&several.distances);
                     let same = pairs.filter(|(one, several)| one == several).count();
                     let all = one.distances.len();
                     assert!(same * 10 >= all * 8, "{layout}: {same} of {all}");
                 }
             }
-            // Every vector, one after the other.
+            // Here the list is long enough for all vectors, so the search scans.
             let options = SearchOptions {
                 k: 600,
                 list: 600,

@@ -26,7 +26,7 @@ pub(crate) struct SlottedPages {
 }
 
 impl SlottedPages {
-    /// Opens the file of this kind that has the lists.
+    /// Opens the file of lists, which has this kind.
     pub(crate) fn open(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -63,7 +63,8 @@ impl SlottedPages {
         (self.shape.file_offset(page), self.shape.page_bytes())
     }
 
-    /// Reads a page in place. `check` verifies its checksums, and `ids` says whether it has ids.
+    /// Reads a page in place. `check` verifies its checksums, and `ids` tells whether the page has
+    /// ids.
     #[inline]
     pub(crate) fn view<'p>(
         &'p self,
@@ -172,7 +173,7 @@ impl PageFormat for SlottedShape {
     }
 }
 
-/// The model of a table in a file, or the error with the file's name.
+/// The model that was decoded from a file, or the error with the file's name.
 pub(crate) fn model<T>(file: &str, found: Result<T, CodecError>) -> Result<T, Error> {
     found.map_err(|error| Error::Damaged {
         file: file.to_owned(),
@@ -204,7 +205,7 @@ impl Composer for SlottedComposer {
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        // A page that names a node twice is damaged, so its records are not composed again.
+        // A page that names a node twice is damaged, so its records are not written again.
         if self.nodes.contains(&node) {
             return false;
         }
@@ -220,7 +221,7 @@ impl Composer for SlottedComposer {
     }
 }
 
-/// A slotted page with lists. It has ids only if it has vectors.
+/// A slotted page with lists. The page has ids only if it has vectors.
 #[derive(Clone, Copy)]
 pub(crate) struct Slotted<'p> {
     view: SlottedView<'p>,

@@ -61,7 +61,7 @@ proptest! {
         let slots = Slots::new(lists.len(), 5);
         for (node, list) in lists.iter().enumerate() {
             let node = node as u32;
-            // Any others, each once.
+            // The neighbours are any other nodes, each once.
             let most = (list.len() as u32).min(nodes - 1);
             let list: Vec<u32> = (0..most).map(|i| (node + 1 + (i + seed % 7) % (nodes - 1)) % nodes).collect();
             slots.replace(node, &list, &slots.lock(node));
@@ -73,7 +73,7 @@ proptest! {
             let again = Slots::new(lists.len(), 5);
             prop_assert_eq!(kept(&savepoints).take_up(&again), reached);
             prop_assert_eq!(lists_of(&again), lists_of(&slots));
-            // With another number of nodes, or fewer slots for neighbours.
+            // Lists with another number of nodes, or with fewer slots, refuse the savepoint.
             for (nodes, slots) in [(lists.len() + 1, 5), (lists.len(), 0)] {
                 let other = Slots::new(nodes, slots);
                 if kept(&savepoints).take_up(&other) != Reached::default() {
@@ -84,7 +84,7 @@ proptest! {
         }
     }
 
-    /// Files with right checksums and any words behind the header.
+    /// The files have correct checksums, and arbitrary words after the header.
     #[test]
     fn words_that_are_no_lists_leave_them_empty(words in prop::collection::vec(0u32..6, 0..40)) {
         let volume = SimVolume::new();
@@ -105,7 +105,7 @@ proptest! {
     }
 }
 
-/// Asks for a stop after this many questions.
+/// Reports an interruption after this many checks.
 struct Impatient(AtomicU64);
 
 impl Progress for Impatient {
@@ -118,7 +118,7 @@ impl Progress for Impatient {
     }
 }
 
-/// Order, lists and entry of a built graph.
+/// The order, the lists and the entry of a built graph.
 type Built = (Vec<u32>, Vec<Vec<u32>>, u32);
 
 /// Rows that take more than 900 KiB in memory at once, and less in parts.
@@ -186,7 +186,7 @@ fn a_build_in_parts_that_is_interrupted_anywhere_goes_on_to_the_same_graph() {
                 Err(GraphError::Interrupted) => {}
                 Err(error) => panic!("{error}"),
             }
-            // The memory that is free is another one then.
+            // The resumed build has another amount of free memory.
             let second = savepoints(&volume);
             let free = free + 1024 * (patience % 10);
             let built = parts_of(&source, order, free, Some(&second), &Silent).unwrap();
@@ -213,7 +213,7 @@ fn a_plan_for_which_there_is_no_room_any_more_is_made_anew() {
     let built = parts_of(&source, order, little, Some(&second), &Silent).unwrap();
     assert!(built == fresh);
     assert!(plan(&second).unwrap().0 > before.0);
-    // And one that is no plan is none.
+    // A saved plan with impossible numbers is ignored.
     for strange in [(0, 0), (2, 9), (usize::from(u16::MAX), 1)] {
         keep_plan(&second, strange, &Silent);
         let built = parts_of(&source, order, little, Some(&savepoints(&volume)), &Silent);

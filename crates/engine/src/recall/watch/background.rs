@@ -1,4 +1,5 @@
-//! The thread that measures whenever a sample is full, and rests in between.
+//! The background thread that measures live recall whenever a sample is full, and pauses in
+//! between.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,19 +12,19 @@ use super::RecallWatch;
 use crate::Error;
 use crate::progress::Progress;
 
-/// The time of rest, as a multiple of the time of a measurement. So it computes and reads a
-/// twentieth of the time.
+/// The length of the pause, as a multiple of the time of the last measurement. So the thread
+/// computes and reads for a twentieth of the time.
 const REST: u32 = 19;
-/// The shortest rest, for measurements that end at once in an error.
+/// The shortest pause, for measurements that end at once in an error.
 const LEAST_REST: Duration = Duration::from_secs(1);
 
-/// How long the thread rests after a sample that took `took`.
+/// The pause after a measurement that took `took`.
 fn rest_after(took: Duration) -> Duration {
     LEAST_REST.max(took.saturating_mul(REST))
 }
 
-/// Measures until it is dropped, in the process that started it. A forked process has no such
-/// thread.
+/// Measures in its thread until it is dropped, in the process that started it. A process forked
+/// from that one has no such thread.
 pub(crate) struct Measurer {
     watch: RecallWatch,
     stop: Arc<Stop>,
@@ -40,7 +41,7 @@ impl Stop {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Interrupts a pass if the thread must end, or if `also` returns true.
+    /// A progress that interrupts a pass if the thread must end, or if `also` returns true.
     pub(super) fn or<'a>(&'a self, also: &'a (dyn Fn() -> bool + Sync)) -> Until<'a> {
         Until { stop: self, also }
     }
@@ -68,7 +69,7 @@ impl Measurer {
     /// the index is gone.
     ///
     /// # Errors
-    /// The system has no thread.
+    /// The system has no thread left.
     pub(super) fn start(
         watch: RecallWatch,
         measure: impl Fn(&Stop) -> Option<Result<(), Error>> + Send + 'static,
@@ -76,7 +77,7 @@ impl Measurer {
         Self::start_with_rests(watch, measure, rest_after)
     }
 
-    /// As [`start`](Self::start), with rests of other lengths.
+    /// As [`start`](Self::start), with other lengths of the pauses.
     fn start_with_rests(
         watch: RecallWatch,
         measure: impl Fn(&Stop) -> Option<Result<(), Error>> + Send + 'static,
@@ -85,7 +86,7 @@ impl Measurer {
         let stop = Arc::<Stop>::default();
         let (told, of_thread) = (stop.clone(), watch.clone());
         let turn = watch.0.turn.fetch_add(1, Ordering::AcqRel) + 1;
-        // The previous thread ends.
+        // Wakes the thread that measured before, which ends.
         watch.wake();
         let named = Builder::new().name("stratann-recall".into());
         let thread = stratann_tier::start(named, move || {
@@ -113,12 +114,12 @@ impl Measurer {
         })
     }
 
-    /// Whether it measures by this watch.
+    /// Whether the thread measures the sample of this watch.
     pub(super) fn is_of(&self, watch: &RecallWatch) -> bool {
         self.watch == *watch
     }
 
-    /// The thread.
+    /// The id of the thread.
     fn id(&self) -> Option<ThreadId> {
         Some(self.thread.as_ref()?.thread().id())
     }
@@ -143,9 +144,9 @@ impl Drop for Measurer {
 }
 
 impl RecallWatch {
-    /// Wakes threads to check whether they must end.
+    /// Wakes waiting threads, so that they check whether they must end.
     fn wake(&self) {
-        // A thread that is about to wait has checked already, or checks after this.
+        // With the lock, each thread either waits already and is woken, or checks after this call.
         let _sample = self.0.sample.lock();
         self.0.changed.notify_all();
     }
@@ -166,7 +167,7 @@ impl RecallWatch {
         false
     }
 
-    /// Rests for `time`, unless the thread must end.
+    /// Pauses for `time`, unless the thread must end.
     fn rest(&self, stop: &Stop, turn: u64, time: Duration) {
         let until = Instant::now() + time;
         let mut sample = self.0.sample.lock();
@@ -186,7 +187,7 @@ mod tests {
     use crate::SearchOptions;
     use crate::data::Matrix;
 
-    /// Longer than anything here takes, unless it was lost.
+    /// Longer than any step here takes, unless the step hangs.
     const LONG: Duration = Duration::from_secs(300);
 
     fn serve(watch: &RecallWatch) {
@@ -203,8 +204,7 @@ mod tests {
         assert_eq!(rest_after(Duration::MAX), Duration::MAX);
     }
 
-    /// Each rest waits for the test. A full sample ends none, and the thread measures again after
-    /// it.
+    /// Each pause waits for the test. A full sample does not end a pause. It is measured after it.
     #[test]
     fn a_full_sample_is_measured_after_the_rest_and_an_error_ends_nothing() {
         let watch = RecallWatch::new(1).unwrap();
@@ -214,7 +214,7 @@ mod tests {
         let (of_thread, count) = (watch.clone(), measured.clone());
         let measure = move |_: &Stop| {
             assert_eq!(of_thread.take().len(), 1);
-            // Full again before the rest begins.
+            // The sample is full again before the pause begins.
             serve(&of_thread);
             match count.fetch_add(1, Ordering::AcqRel) {
                 1 => Some(Err(Error::call("a query", "lost", "another"))),
@@ -230,11 +230,11 @@ mod tests {
         for times in 1..4 {
             resting.recv_timeout(LONG).unwrap();
             assert_eq!(measured.load(Ordering::Acquire), times);
-            // The last rest is longer than the test.
+            // The last pause is longer than the test.
             wake.send(if times < 3 { Duration::ZERO } else { LONG * 12 })
                 .unwrap();
         }
-        // A full sample does not end that rest, and the drop does.
+        // A full sample does not end that pause. The drop ends it.
         drop(measurer);
         assert_eq!(measured.load(Ordering::Acquire), 3);
         assert_eq!(watch.found().waiting, 1);

@@ -1,5 +1,5 @@
-//! Live recall: a sample of the served queries is answered exactly, to measure the recall of
-//! searches.
+//! Live recall: the recall of served queries, measured on a sample whose true nearest vectors are
+//! computed.
 //!
 //! ```text
 //!   searches ── one in so many ──> sample ── full, or asked ──> one moment of the index
@@ -8,23 +8,23 @@
 //!                                                             └──> recall ──> `Stats::live_recall`
 //! ```
 //!
-//! Queries are searched again at the moment for which the true nearest are computed. So no insert,
-//! delete or merge in between makes an answer wrong or right. An answer counts if it is no farther
-//! than the k-th true nearest.
+//! Queries are searched again at the read timestamp (*moment*) at which the true nearest are
+//! computed. So an insert, delete or merge in between cannot make a result wrong or right. A result
+//! counts as found if it is no farther than the k-th true nearest.
 //!
-//! A vector that was inserted after that moment may still be an answer. A vector whose id was
-//! replaced, or that moved to storage, may be met twice. These ids are left out: the other answers
-//! of a query are compared with as many fewer of the true nearest.
+//! A vector that was inserted after that moment may still be a result. A vector whose id was
+//! replaced, or that moved to storage, may be compared twice. Such ids are excluded: the remaining
+//! results of a query are compared with a correspondingly smaller number of true nearest.
 //!
-//! In an index that does not change, the scan meets every answer. If it does not meet one, the
-//! index is damaged, and the answer counts as missed.
+//! In an index that does not change, the scan compares every result. If a result is missing in the
+//! scan, the index is damaged, and the result counts as missed.
 //!
 //! A measurement keeps the files and the memory of its checkpoint. If a merge replaces this
-//! checkpoint meanwhile, the measurement starts again with the new one, so that the old one is
-//! given up. After [`TRIES`] such merges the sample is thrown away.
+//! checkpoint meanwhile, the measurement starts again with the new one, so that the old one can be
+//! released. After [`TRIES`] such merges the sample is discarded.
 //!
-//! - [`sample`]: the choice of the queries that are kept
-//! - [`pass`]: their true nearest, and their recall
+//! - [`sample`]: chooses the queries to keep
+//! - [`pass`]: computes their true nearest, and their recall
 //! - [`background`]: the thread that measures whenever a sample is full
 
 mod background;
@@ -50,19 +50,20 @@ use crate::progress::Progress;
 use crate::update::Held;
 use crate::{Error, Filter, LiveIndex, SearchOptions, bounds};
 
-/// Bytes of an answer during the comparison: in the heap, among the found ids, and among the
+/// Bytes of a result during the comparison: in the heap, among the found ids, and among the
 /// requested ids.
 const ANSWER_BYTES: usize = 64;
 /// Bytes of a filter with the longest text that a sample keeps, approximately.
 const FILTER_BYTES: usize = 20 * bounds::MOST_WATCHED_FILTER;
-/// How long a wait for a running pass lasts before `progress` is asked whether to go on.
+/// The interval at which a call that waits for a running pass checks `progress` for an
+/// interruption.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
-/// How often a sample is measured, where each time a merge takes the place of the checkpoint.
+/// The most times that a sample is measured, if a merge replaces the checkpoint each time.
 const TRIES: usize = 3;
 
 /// A sample of the queries that an index serves, and the recall that was measured with it:
-/// [`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall). Clones share the sample, so
-/// that it continues when the index is opened for changes, merged or opened again. A watch belongs
+/// [`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall). Clones share the sample. So the
+/// sample continues when the index is opened for changes, merged or opened again. A watch belongs
 /// to one index. Two watches are equal if they share one sample.
 #[derive(Clone)]
 pub struct RecallWatch(Arc<Watch>);
@@ -78,15 +79,15 @@ impl Eq for RecallWatch {}
 struct Watch {
     /// The size of the sample.
     most: usize,
-    /// The number of served queries, and the number of the next query that the sample keeps.
+    /// The count of served queries, and the position in it of the next query that the sample keeps.
     served: AtomicU64,
     next: AtomicU64,
     sample: Mutex<Sample>,
     /// Signals that the sample is full, or that a thread must end.
     changed: Condvar,
-    /// The number of the thread that measures in the background: the last one started.
+    /// The number of the thread that measures in the background, which is the last one started.
     turn: AtomicU64,
-    /// Held by a pass, so that there is one at a time.
+    /// The lock of a pass, so that only one runs at a time.
     measuring: Mutex<()>,
     known: Mutex<Known>,
     of: Mutex<Option<Of>>,
@@ -109,7 +110,7 @@ struct Last {
     seconds: f64,
 }
 
-/// The index of a sample.
+/// The index from which a sample comes.
 #[derive(Clone, PartialEq, Eq)]
 struct Of {
     path: PathBuf,
@@ -117,7 +118,7 @@ struct Of {
     vectors: (usize, Element, Metric),
 }
 
-/// The recall of served queries, by samples of them:
+/// The recall of served queries, measured on samples of them:
 /// [`Stats::live_recall`](crate::Stats::live_recall).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LiveRecall {
@@ -131,10 +132,10 @@ pub struct LiveRecall {
     pub seconds: Option<f64>,
     /// The number of measured samples.
     pub samples_measured: u64,
-    /// Samples that could not be measured, since the index changed too fast, or another process
-    /// changed it.
+    /// The number of samples that could not be measured, since the index changed too fast, or
+    /// another process changed it.
     pub thrown_away: u64,
-    /// Queries in the current sample, which wait to be measured.
+    /// The number of queries in the current sample, which were not measured yet.
     pub waiting: u64,
     /// The size of a full sample, in queries.
     pub sample: u64,
@@ -147,16 +148,16 @@ pub struct LiveRecall {
 pub struct RecallFound {
     /// The number of queries.
     pub queries: u64,
-    /// Answers of each query; `None` if the queries differ.
+    /// The number of results of each query; `None` if it differs between queries.
     pub k: Option<u64>,
-    /// The mean recall: the share of the k true nearest among the answers.
+    /// The mean recall: the share of the k true nearest that is in the results.
     pub found: f64,
     /// The lowest recall of a query.
     pub lowest: f64,
-    /// The mean target of the queries with a target recall ([`SearchOptions::recall`]); `None` if
-    /// no query had one.
+    /// The mean of the recall targets ([`SearchOptions::recall`]) of queries that had one; `None`
+    /// if no query had one.
     pub asked: Option<f64>,
-    /// The mean recall of these queries.
+    /// The mean recall of the queries with a recall target.
     pub found_of_asked: Option<f64>,
 }
 
@@ -167,7 +168,7 @@ struct Means {
     k: Option<u64>,
     found: f64,
     lowest: f64,
-    /// Queries with a target recall.
+    /// The number of queries with a recall target.
     asking: u64,
     asked: f64,
     found_of_asked: f64,
@@ -180,7 +181,7 @@ impl Means {
             0 => (Some(k), one.found),
             _ => (self.k.filter(|&same| same == k), self.lowest.min(one.found)),
         };
-        // The mean of equal numbers is that number, to the bit.
+        // With this formula, the mean of equal numbers is exactly that number.
         let mean = |before: f64, value: f64, count: u64| before + (value - before) / count as f64;
         self.queries += 1;
         self.found = mean(self.found, one.found, self.queries);
@@ -288,8 +289,8 @@ impl RecallWatch {
         Ok(())
     }
 
-    /// The most bytes of memory for rows of `row_bytes`: a sample that waits, one that is measured,
-    /// and the thread that measures.
+    /// The most bytes of memory for rows of `row_bytes`. They include a sample that is being
+    /// filled, a sample that is being measured, and the thread that measures.
     pub(crate) fn memory_bytes(&self, row_bytes: usize) -> u64 {
         let queries = 2 * self.0.most * (row_bytes + size_of::<Served>() + FILTER_BYTES);
         let answers = self.0.most * bounds::MOST_WATCHED_K * ANSWER_BYTES;
@@ -344,7 +345,7 @@ impl RecallWatch {
         }
     }
 
-    /// The error of a measurement without a watch.
+    /// The error of a measurement on an index that has no watch.
     pub fn missing() -> Error {
         Error::call(
             "watch_recall",
@@ -352,8 +353,8 @@ impl RecallWatch {
             "a sample of queries to measure: open the index with one (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`)",
         )
     }
-    /// Measures the sample in an index that changes. `hold` takes hold of its present checkpoint;
-    /// `None`: the index was closed.
+    /// Measures the sample in an index that changes. `hold` keeps the index's present checkpoint;
+    /// `None` means that the index was closed.
     fn measure_held(
         &self,
         hold: impl Fn() -> Option<Held>,
@@ -387,7 +388,7 @@ impl RecallWatch {
     }
 }
 
-/// Interrupts a measurement also when a merge takes the place of its checkpoint.
+/// Interrupts a measurement also when a merge replaces its checkpoint.
 struct UntilReplaced<'a> {
     held: &'a Held,
     progress: &'a dyn Progress,
@@ -425,7 +426,7 @@ impl Index {
         watch.ok_or_else(RecallWatch::missing)
     }
 
-    /// Offers answered queries to the sample.
+    /// Offers served queries to the sample.
     pub(crate) fn has_served(
         &self,
         queries: &dyn VectorSource,
@@ -437,17 +438,17 @@ impl Index {
         }
     }
 
-    /// Measures the recall of searches by the queries that were sampled so far
-    /// ([`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall)), and discards these.
-    /// Searches with up to [`MOST_WATCHED_K`](bounds::MOST_WATCHED_K) answers are sampled. Searches
-    /// of ranges and by an id are not. A measurement searches each sampled query again and compares
-    /// it with all vectors, on one thread, while other searches go on. If no query was sampled,
-    /// nothing is measured. Returns all results so far.
+    /// Measures the recall of searches on the queries that were sampled so far
+    /// ([`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall)), and discards the sample.
+    /// Searches with up to [`MOST_WATCHED_K`](bounds::MOST_WATCHED_K) results are sampled. Range
+    /// searches and searches by id are not. A measurement searches each sampled query again and
+    /// compares it with all vectors, on one thread. Other searches continue meanwhile. If no query
+    /// was sampled, nothing is measured. Returns all results so far.
     ///
     /// # Errors
     /// An index that was opened without a watch; a read that failed; [`Error::Outdated`] if another
-    /// process has changed the index; an interruption through `progress`. An error discards the
-    /// sample, too.
+    /// process has changed the index; an interruption through `progress`. After an error the sample
+    /// is discarded, too.
     ///
     /// ```no_run
     /// use stratann::{Index, OpenOptions, RecallWatch, SearchOptions, Silent, VectorFile};
@@ -472,10 +473,10 @@ impl Index {
     }
 
     /// Starts a thread that measures whenever a sample is full
-    /// ([`measure_recall`](Index::measure_recall)), until the index is dropped. It rests 19 times
-    /// as long as a measurement took. An error appears in
-    /// [`Stats::live_recall`](crate::Stats::live_recall). If several handles share a watch, the
-    /// last started thread measures.
+    /// ([`measure_recall`](Index::measure_recall)), until the index is dropped. After a
+    /// measurement, the thread pauses 19 times as long as the measurement took.
+    /// [`Stats::live_recall`](crate::Stats::live_recall) reports an error. If several handles share
+    /// a watch, the last started thread measures.
     ///
     /// # Errors
     /// An index that was opened without a watch; no thread could be started.
@@ -483,7 +484,7 @@ impl Index {
         let (watch, index) = (self.watch()?.clone(), Arc::downgrade(self));
         let measurer = Measurer::start(watch, move |stop| {
             let index = index.upgrade()?;
-            // If only this thread still has the index, the result is not needed.
+            // If only this thread still has the index, no caller needs the result.
             let alone = || Arc::strong_count(&index) == 1;
             Some(index.measure_recall(&stop.or(&alone)).map(drop))
         })?;
@@ -493,7 +494,7 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// Offers answered queries to the sample.
+    /// Offers served queries to the sample.
     pub(crate) fn has_served(
         &self,
         queries: &dyn VectorSource,
@@ -505,23 +506,25 @@ impl LiveIndex {
         }
     }
 
-    /// As [`Index::measure_recall`], for the vectors at one moment of this call. Searches, changes
-    /// and merges go on meanwhile. If a merge ends, the measurement starts again.
+    /// As [`Index::measure_recall`], for the vectors at one read timestamp during the call.
+    /// Searches, changes and merges continue meanwhile. If a merge ends, the measurement starts
+    /// again.
     ///
     /// # Errors
     /// As for [`Index::measure_recall`]. [`Error::Restless`] if merges ended again and again, or if
-    /// ids were replaced so often that the vectors of the moment are not known any more.
+    /// ids were replaced so often that the vectors at the read timestamp are no longer known.
     pub fn measure_recall(&self, progress: &dyn Progress) -> Result<LiveRecall, Error> {
-        // The index of this moment is not kept, since a merge may replace it.
+        // The present [`Index`] is not kept, since a merge may replace it.
         let watch = self.index().watch()?.clone();
         self.measure_recall_by(&watch, progress)
     }
 
-    /// As [`measure_recall`](LiveIndex::measure_recall), by a watch that the index need not have
-    /// been opened with. [`RecallWatch::has_served`] tells such a watch of searches.
+    /// As [`measure_recall`](LiveIndex::measure_recall), with a given watch. The index need not
+    /// have been opened with this watch. [`RecallWatch::has_served`] reports served queries to such
+    /// a watch.
     ///
     /// # Errors
-    /// As there; a watch of another index.
+    /// As for [`measure_recall`](LiveIndex::measure_recall); also a watch of another index.
     pub fn measure_recall_by(
         &self,
         watch: &RecallWatch,
@@ -541,7 +544,8 @@ impl LiveIndex {
         self.measure_recall_in_background_by(&watch)
     }
 
-    /// The same, by a watch that the index need not have been opened with.
+    /// As [`measure_recall_in_background`](LiveIndex::measure_recall_in_background), with a given
+    /// watch. The index need not have been opened with this watch.
     ///
     /// # Errors
     /// A watch of another index; no thread could be started.
@@ -553,7 +557,8 @@ impl LiveIndex {
         let (of_thread, live) = (watch.clone(), Arc::downgrade(self));
         let measurer = Measurer::start(watch.clone(), move |stop| {
             let gone = || live.strong_count() == 0;
-            // Closing the index does not wait for this thread to release it.
+            // This thread has only a weak reference between measurements, so closing the index does
+            // not wait for it.
             let hold = || live.upgrade().map(|live| live.held());
             Some(of_thread.measure_held(hold, &stop.or(&gone)))
         })?;
@@ -563,13 +568,13 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Ends measurements in the background by this watch.
+    /// Ends measurements in the background for this watch.
     pub fn end_measurements_by(&self, watch: &RecallWatch) {
         let mut measurers = self.measurers().lock();
         measurers.retain(|measurer| !measurer.is_of(watch));
     }
 
-    /// Has a watch be of this index.
+    /// Binds a watch to this index.
     fn is_watched_by(&self, watch: &RecallWatch) -> Result<(), Error> {
         let index = self.index();
         let vectors = (index.dim(), index.element(), index.metric());

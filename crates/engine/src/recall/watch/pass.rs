@@ -1,9 +1,9 @@
-//! A pass searches queries again at a moment, and computes their true nearest at the same moment
-//! from all vectors.
+//! A pass of live recall. It searches queries again at one read timestamp (*moment*), and computes
+//! their true nearest among all vectors at the same timestamp.
 //!
 //! Vectors on storage are read through the tiers of the index, some thousands at a time, as
-//! look-ups read them. The caches of searches stay unchanged. If vectors are stored in all of their
-//! clusters, they are read in one scan.
+//! look-ups read them. The caches of searches do not change. If vectors are stored with each of
+//! their clusters, one scan reads them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,19 +16,19 @@ use crate::recall::exact::{Nearest, OfQuery, Place, TILE, Wants};
 use crate::update::{Matches, Standing};
 use crate::{Error, ErrorKind, Filter};
 
-/// Bytes of vectors that are held at a time.
+/// Bytes of vectors that are in memory at a time.
 const PIECE: usize = 4 << 20;
-/// The same under a memory budget. Also the bytes for sets of matches of filters.
+/// The same under a memory budget. It is also the bytes for sets of filter matches under a budget.
 pub(super) const SMALL_PIECE: usize = 1 << 19;
-/// Bytes of sets of matches of filters, in one scan of all vectors.
+/// The most bytes of sets of filter matches in one scan of all vectors.
 const MATCHES: usize = 64 << 20;
-/// The most vectors that are read at a time. More would be read by several threads.
+/// The most vectors that are read at a time. Several threads would read a larger number.
 const MOST_ROWS: usize = 1 << 12;
 
 /// The recall of a query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answered {
-    /// Answers that the query asked for.
+    /// The number of results that the query requested.
     pub(super) k: usize,
     /// The target recall of the query.
     pub(super) asked: Option<f64>,
@@ -39,9 +39,9 @@ pub(super) struct Answered {
 /// A query, searched again.
 struct Again<'a> {
     served: &'a Served,
-    /// The answers, ascending.
+    /// The ids of the results, ascending.
     answers: Vec<u64>,
-    /// The number of the query's filter in the round.
+    /// The number of the query's filter among the filters of the round.
     matches: Option<usize>,
 }
 
@@ -49,7 +49,7 @@ struct Again<'a> {
 #[derive(Default)]
 struct Round<'a> {
     queries: Vec<Again<'a>>,
-    /// Their filters, with the matches.
+    /// The filters of these queries, with their matches.
     filters: Vec<(&'a Filter, Matches)>,
     bytes: usize,
 }
@@ -71,8 +71,8 @@ impl Wants for Round<'_> {
     }
 }
 
-/// Measures some queries. Queries that cannot be searched any more, or that have no true nearest,
-/// are left out.
+/// Measures the recall of some queries. Queries that can no longer be searched, or that have no
+/// true nearest, are left out.
 ///
 /// # Errors
 /// A read that failed; an interruption; [`Error::Restless`].
@@ -93,7 +93,7 @@ pub(super) fn measure(
         }
         match round.ask(standing, served, progress) {
             Ok(()) => {}
-            // The query fitted the index when it was served.
+            // The query fitted the index when it was served, so the index has changed since.
             Err(error) if error.kind() == ErrorKind::Call => continue,
             Err(error) => return Err(error),
         }
@@ -139,8 +139,8 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// The matches of a filter, found once for all queries that have it. So a search and the scan
-    /// of all vectors use the same set.
+    /// The matches of a filter, found once for all queries that have it. So the repeated search and
+    /// the scan of all vectors use the same set.
     fn matches(&mut self, standing: &Standing<'_>, filter: &'a Filter) -> Result<usize, Error> {
         let mut known = self.filters.iter();
         if let Some(at) = known.position(|(known, _)| *known == filter) {
@@ -152,7 +152,7 @@ impl<'a> Round<'a> {
         Ok(self.filters.len() - 1)
     }
 
-    /// Scans all vectors.
+    /// Scans all vectors, and computes the recall of each query.
     fn compare(
         self,
         standing: &Standing<'_>,
@@ -183,7 +183,8 @@ impl<'a> Round<'a> {
             mut fresh,
             ..
         } = look;
-        // Afterwards `fresh` has only ids whose vectors were replaced or left memory since.
+        // From here on, `fresh` has only ids whose vectors were replaced or moved out of memory
+        // since.
         for (at, (graph, _)) in standing.fresh().enumerate() {
             graph.each_slot_at(graph.now(), |slot, id, _| {
                 if fresh.get(&id) == Some(&(at, slot)) {
@@ -205,7 +206,8 @@ impl<'a> Round<'a> {
 }
 
 impl Again<'_> {
-    /// The recall of the query, without ids that changed since. `None` if no true nearest is left.
+    /// The recall of the query, without ids that were changed since. `None` if no true nearest is
+    /// left.
     fn compared(&self, truth: &OfQuery, changed: impl Fn(u64) -> bool) -> Option<Answered> {
         let k = self.served.options.k;
         let others = self.answers.iter().filter(|&&id| changed(id)).count();
@@ -229,11 +231,11 @@ impl Again<'_> {
 struct Look<'a, 'q> {
     round: &'a Round<'a>,
     nearest: Nearest<'q>,
-    /// The ids of answers, and whether they were met.
+    /// The ids of results, and whether the scan has met them.
     answers: HashMap<u64, bool>,
-    /// The places of vectors that are in memory alone.
+    /// The places of vectors that are only in memory.
     fresh: HashMap<u64, (usize, u32)>,
-    /// The number of met vectors.
+    /// The number of vectors that the scan has met.
     met: u64,
 }
 
@@ -278,7 +280,7 @@ impl Look<'_, '_> {
                         self.meet(Place::Node(node), id, vector);
                     }
                 })?;
-                // On this thread, since the searching threads only read.
+                // Compared on this thread, since the search threads only read.
                 self.nearest.compare(self.round);
                 progress.advance((end - first).into());
                 first = end;
@@ -297,12 +299,12 @@ impl Look<'_, '_> {
         Ok(())
     }
 
-    /// Whether a record is the vector of its id at the moment, and was not met yet.
+    /// Whether a record is the vector that its id had at the moment, and was not met yet.
     fn counts(&self, standing: &Standing<'_>, node: u32, id: u64) -> bool {
         standing.counts(node, id) && !self.fresh.contains_key(&id)
     }
 
-    /// Scans the vectors that are in memory alone.
+    /// Scans the vectors that are only in memory.
     fn at_fresh(&mut self, standing: &Standing<'_>) {
         for (at, (graph, moment)) in standing.fresh().enumerate() {
             graph.each_slot_at(moment, |slot, id, vector| {
@@ -362,7 +364,7 @@ mod tests {
                 round.ask(&standing, &served, &Silent).unwrap();
                 let answers = &mut round.queries[0].answers;
                 assert_eq!(answers[..], [0, 1, 2, 3, 4]);
-                // As a damaged table of ids would have it.
+                // The id is one that a damaged table of ids could give.
                 answers[4] = 9_999;
                 let answered = round.compare(&standing, &Silent).unwrap();
                 assert_eq!(answered.len(), 1);

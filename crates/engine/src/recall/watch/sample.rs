@@ -1,6 +1,6 @@
-//! The sample of served queries: a fixed number, each as likely as any other, whatever the number
-//! of queries. This is reservoir sampling (Vitter's algorithm R) in the form of Li's algorithm L,
-//! which draws the number of queries to skip.
+//! The sample of served queries. It has a fixed size, and each served query is in it with equal
+//! probability, whatever their number. This is reservoir sampling (Vitter's algorithm R) in the
+//! form of Li's algorithm L, which draws the number of queries to skip.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct Served {
 pub(super) struct Sample {
     pub(super) queries: Vec<Served>,
     most: usize,
-    /// Algorithm L's W: the largest of the numbers that the queries of a full sample drew.
+    /// W of algorithm L: the largest of the random numbers of the queries in a full sample.
     largest: f64,
     /// The state of the random numbers.
     draw: u64,
@@ -30,7 +30,7 @@ pub(super) struct Sample {
 impl Sample {
     /// A sample of up to `most` queries.
     pub(super) fn begin(most: usize) -> Self {
-        /// Seeds each sample differently.
+        /// Gives each sample another seed.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             queries: Vec::new(),
@@ -49,7 +49,7 @@ impl Sample {
         drawn ^ (drawn >> 31)
     }
 
-    /// A random number between 0 and 1, without these.
+    /// A random number between 0 and 1, exclusive.
     fn share(&mut self) -> f64 {
         ((self.draw() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
@@ -72,12 +72,13 @@ impl Sample {
             return 0;
         }
         self.largest *= (self.share().ln() / self.most as f64).exp();
-        // If `largest` is next to nothing, this is more than any number of queries.
+        // If `largest` is almost 0, this exceeds any number of queries.
         (self.share().ln() / (1.0 - self.largest).ln()) as u64
     }
 }
 
-/// Whether a sample keeps a filter. Writes no more of its text than needed for the answer.
+/// Whether the filter is short enough for a sample. It formats no more of the text than this
+/// decision needs.
 fn is_short(filter: &Filter) -> bool {
     struct Room(usize);
     impl fmt::Write for Room {
@@ -90,9 +91,9 @@ fn is_short(filter: &Filter) -> bool {
 }
 
 impl RecallWatch {
-    /// Offers answered queries: an atomic add, unless one of them is kept. An index offers its
-    /// queries to the watch that it was opened with. This is for another watch, as for
-    /// [`measure_recall_by`](crate::LiveIndex::measure_recall_by).
+    /// Offers served queries to the sample. The cost is one atomic add, unless a query is kept. An
+    /// index does this itself for the watch with which it was opened. This call is for another
+    /// watch, as for [`measure_recall_by`](crate::LiveIndex::measure_recall_by).
     pub fn has_served(
         &self,
         queries: &dyn VectorSource,
@@ -109,7 +110,7 @@ impl RecallWatch {
         if end <= watch.next.load(Ordering::Relaxed) {
             return;
         }
-        // A filter that is too long is left out, since a sample has a bound on its memory.
+        // A query whose filter is too long is left out, since the memory of a sample is bounded.
         if filter.is_some_and(|filter| !is_short(filter)) {
             return;
         }
@@ -122,7 +123,7 @@ impl RecallWatch {
             }
             let mut query = vec![0; queries.row_bytes()].into_boxed_slice();
             if queries.read((next - first) as usize, &mut query).is_err() {
-                // For example a file that was searched, and is gone.
+                // The queries can no longer be read, for example if their file is gone.
                 break;
             }
             let skipped = sample.keep(Served {
@@ -151,8 +152,8 @@ impl RecallWatch {
             draw: sample.draw,
             ..Sample::begin(watch.most)
         };
-        // The count goes on. A search that already has its number must not look like one of many
-        // later ones.
+        // The count continues. A search that has already got its position must not look like one of
+        // many later ones.
         let served = watch.served.load(Ordering::Relaxed);
         watch.next.store(served, Ordering::Relaxed);
         std::mem::replace(&mut *sample, begun).queries
@@ -163,7 +164,8 @@ impl RecallWatch {
 mod tests {
     use super::*;
 
-    /// Offers `served` queries to the sample, each its own number, and returns the kept ones.
+    /// Offers `served` queries to the sample, each represented by its number, and returns the kept
+    /// ones.
     fn kept(sample: &mut Sample, served: u64) -> Vec<u64> {
         let mut next = 0;
         while next < served {

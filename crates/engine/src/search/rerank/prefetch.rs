@@ -1,8 +1,8 @@
-//! Phase 1 of re-ranking, during the walk: prefetches the vectors of candidates that have been the
-//! best for a while, and takes them when they arrive.
+//! Phase 1 of re-ranking, during the walk. It prefetches the vectors of candidates that have been
+//! the best ones for a while, and takes them when they arrive.
 //!
-//! If a search may stop early, the vectors are ranked on arrival. Without that, the search would
-//! not learn how near its candidates are before the walk is done.
+//! If a search may stop early, the vectors are ranked on arrival. Otherwise the search would learn
+//! the distances of its candidates only after the walk.
 
 use super::*;
 
@@ -23,7 +23,7 @@ impl Reranker<'_> {
         self.awaited.len()
     }
 
-    /// Phase 1: requests the vectors of the best candidates if they have been stable, with at most
+    /// Phase 1: requests the vectors of the best candidates if these have been stable, with at most
     /// `most` reads in flight. The reads start together with the reads of the graph.
     pub(crate) fn prefetch(
         &mut self,
@@ -62,7 +62,7 @@ impl Reranker<'_> {
     }
 
     /// Ranks candidates of the head whose vectors have arrived, unless they were ranked before. A
-    /// candidate that may be no answer is refused at once.
+    /// candidate that may not be a result is refused at once.
     pub(crate) fn rank_arrived(
         &mut self,
         frontier: &mut Frontier,
@@ -86,7 +86,8 @@ impl Reranker<'_> {
             }
             match self.rank(key, place, ranking)? {
                 Some(Exact { distance, came_in }) => {
-                    // Sorted, as at the end of a round, so that `finish` does not rank them again.
+                    // The entries stay sorted, as at the end of a round, so that `finish` does not
+                    // rank them again.
                     self.ranked.insert(rank, (key, came_in));
                     self.known = self.ranked.len();
                     counters.reranked += 1;

@@ -1,15 +1,16 @@
-//! Reads of some nodes by number. As in a scan, each is read from its current page, even while
-//! another process moves it.
+//! Reads nodes that are given by number. As in a scan, each node is read from its current page,
+//! even while another process moves it.
 
 use super::*;
 
-/// Nodes whose leading parts are held at a time until their trailing parts have arrived.
+/// The number of nodes whose leading parts are in memory at a time, until their trailing parts have
+/// arrived.
 const PARTED: usize = 128;
 
 impl Scan<'_> {
-    /// Calls `each` with the given nodes that exist, in any order: number, id and vector. If
-    /// `exact` is not set and vectors are in two parts, the vector is decoded from the leading
-    /// part. `nodes` must ascend.
+    /// Calls `each` with the number, id and vector of the given nodes that exist, in any order. If
+    /// `exact` is not set and vectors are stored in two parts, the vector is decoded from the
+    /// leading part. `nodes` must ascend.
     ///
     /// # Errors
     /// As [`each_vector`](Scan::each_vector).
@@ -36,7 +37,7 @@ impl Scan<'_> {
                     };
                     let nodes = nodes.iter().copied();
                     self.each_of(&beside, nodes, &mut sought, &mut part).await?;
-                    // The nodes that exist.
+                    // Only nodes that exist have a leading part.
                     let mut there: Vec<u32> = parts.keys().copied().collect();
                     there.sort_unstable();
                     self.in_segments(segments, &there, Some(&parts), &mut sought, each)

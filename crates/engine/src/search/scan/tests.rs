@@ -1,4 +1,4 @@
-//! Scans of nodes that move meanwhile.
+//! Scans of nodes that move during the scan.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,7 +12,8 @@ use crate::search::tests::{COUPLED, path};
 /// A source with a node that moves between look-ups.
 struct Moving<'a> {
     index: &'a Index,
-    /// The node's place at each look-up, in order. The last one repeats for ever.
+    /// The node's place at each look-up, in order. The last place is repeated for all later
+    /// look-ups.
     standings: RefCell<Vec<Standing>>,
     asked: Cell<usize>,
 }

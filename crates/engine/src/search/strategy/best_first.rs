@@ -1,11 +1,11 @@
 //! Best-first search with beam width W, as in DiskANN.
 //!
 //! Each round reads the W nearest unread candidates, waits for all of them and expands them. The
-//! search ends when the candidate list holds no unread candidate.
+//! search ends when the candidate list has no unread candidate.
 //!
-//! Pages are expanded in the order of the requests, so the answers do not depend on the order of
+//! Pages are expanded in the order of the requests, so the results do not depend on the order of
 //! completions. Where vectors are apart from lists, prefetched vectors use the slots that a beam
-//! leaves free. They belong to the beam, and have arrived when the next one begins.
+//! leaves free. These reads belong to the beam, and have completed when the next beam begins.
 
 use crate::Error;
 use crate::search::reader::{NodeReader, Page};
@@ -37,7 +37,7 @@ pub(super) async fn best_first<'a, N: NodePages>(
             return Ok(());
         }
         traversal.prefetch(width, reader)?;
-        // One sleep for the whole beam.
+        // The task sleeps once for the whole beam.
         reader.need(reader.in_flight());
         beam.clear();
         while reader.in_flight() > 0 {

@@ -20,7 +20,7 @@ use crate::stores::NodePages;
 named! {
     /// The order in which nodes are read and scored.
     pub enum Strategy, "strategy" {
-        /// DiskANN's beam search: reads the best W unread candidates and waits for all of them.
+        /// DiskANN's beam search: reads the best W unread candidates, and waits for all W pages.
         BestFirst = "best-first", "Waits for the whole beam (DiskANN)",
         /// PipeANN's search: handles each completion at once, and widens its pipeline as it
         /// converges.
@@ -31,7 +31,7 @@ named! {
     }
 }
 
-/// Expands candidates until all candidates of the list are expanded, with at most `width` reads in
+/// Expands nodes until every candidate of the list is expanded, with at most `width` reads in
 /// flight. `beam` is the caller's scratch space.
 pub(super) async fn run<'a, N: NodePages>(
     strategy: Strategy,

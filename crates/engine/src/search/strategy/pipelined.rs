@@ -1,25 +1,27 @@
 //! Pipelined search, as in PipeANN (Guo and Lu, OSDI 2025).
 //!
 //! The search keeps up to `width` reads in flight. It expands each page on arrival, and at once
-//! requests the candidate that is nearest *now*.
+//! requests the page of the candidate that is nearest *now*.
 //!
-//! Reads are speculative: nearer candidates may push a requested one out of the list before its
-//! page arrives. So the width is dynamic. While the search approaches its answers, the width stays
-//! at [`APPROACH_WIDTH`]. Once the nearest [`SETTLED`] candidates are expanded, each page widens it
-//! by [`GROWTH`], as long as at most [`WASTE`] of the reads since then were wasted.
+//! Reads are speculative: before a requested page arrives, nearer candidates may push its candidate
+//! out of the list. So the width is dynamic. While the search approaches its results, the width
+//! stays at [`APPROACH_WIDTH`]. Once the nearest [`SETTLED`] candidates are expanded, each page
+//! that arrives widens it by [`GROWTH`]. This holds as long as at most the share [`WASTE`] of the
+//! reads since then was wasted.
 //!
-//! PipeANN waits for the nearest 5 and grows by 1. Side by side on photo-sift-1m at recall@10 0.96
-//! with one query in flight, PipeANN's parameters answered 808 queries a second, these 937 and 974.
+//! PipeANN waits for the nearest 5 and grows by 1. On photo-sift-1m at recall@10 0.96 with one
+//! query in flight, PipeANN's parameters answered 808 queries a second. In the same run, the
+//! parameters here answered 937 and 974.
 //!
 //! Where vectors are apart from lists, vectors are prefetched with the part of the largest width
-//! that graph reads leave free. Both together never exceed that width.
+//! that graph reads leave free. Reads of pages and of vectors together never exceed that width.
 
 use crate::Error;
 use crate::search::reader::NodeReader;
 use crate::search::traversal::Traversal;
 use crate::stores::NodePages;
 
-/// Reads in flight while the search approaches its answers.
+/// Reads in flight while the search approaches its results.
 const APPROACH_WIDTH: usize = 4;
 /// The search converges once this many of the nearest candidates are expanded.
 const SETTLED: usize = 1;
@@ -53,9 +55,11 @@ pub(super) async fn pipelined<'a, N: NodePages>(
         if reader.in_flight() == 0 && !unread {
             return Ok(());
         }
-        // Vectors take the remaining bandwidth, even if the graph has no candidate left to request.
+        // Reads of vectors take the remaining width, even if the graph has no candidate left to
+        // request.
         traversal.prefetch(max_width, reader)?;
-        // One start for all reads of this round, since each start costs the kernel a doorbell.
+        // All reads of this round are submitted at once, since each submission costs the kernel a
+        // doorbell.
         reader.flush();
         let mut arrived = traversal.next(reader).await?;
         while let Some(page) = arrived {

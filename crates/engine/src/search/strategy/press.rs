@@ -1,7 +1,7 @@
 //! PRESS, progressive precision similarity search (DistVS §3.1, Algorithm 2).
 //!
-//! Neighbours are scored by low-precision codes, and the nearest of them by high-precision codes.
-//! The high-precision scores decide which node is expanded next.
+//! Neighbours are scored by low-precision codes, and the nearest of them are scored again by
+//! high-precision codes. The high-precision scores decide which node is expanded next.
 //!
 //! ```text
 //!   L_high ── the W nearest unread ──> lists ──> neighbours, by low codes ─> L_low
@@ -12,12 +12,12 @@
 //! W grows from 1 to the beam width in the first rounds ([`width_of`]).
 //!
 //! L_high is the candidate list of the traversal. The search ends when all of L_high is expanded.
-//! Each round waits for all its W lists, as in best-first search, so that the answers do not depend
+//! Each round waits for all its W lists, as in best-first search, so that the results do not depend
 //! on the order of completions. Exact vectors are read only after the traversal, for the nearest of
 //! L_high ([`Rerank::ratio`](crate::Rerank::ratio)).
 //!
-//! This file runs PRESS in one process, on lists in any tier. For several processes,
-//! [`press`](crate::press) has the part of each.
+//! This file runs PRESS in one process, on lists in any tier. [`press`](crate::press) has the parts
+//! for several processes.
 
 use crate::Error;
 use crate::press::width_of;
@@ -43,7 +43,7 @@ pub(super) async fn press<'a, N: NodePages>(
         if taken == 0 {
             return Ok(());
         }
-        // One sleep for the whole beam.
+        // The task sleeps once for the whole beam.
         reader.need(reader.in_flight());
         beam.clear();
         while reader.in_flight() > 0 {

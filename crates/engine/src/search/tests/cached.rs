@@ -1,4 +1,4 @@
-//! The cache of hot records in an index that takes direct inserts: it serves current records only.
+//! The cache of hot records in an index that takes direct inserts: it returns only current records.
 
 use std::sync::atomic::AtomicBool;
 
@@ -6,7 +6,7 @@ use crate::{DirectOptions, Durability, LiveIndex, Update, WriteOptions};
 
 use super::*;
 
-/// Rows of the build, rows of each insert, and the number of inserts.
+/// The number of rows of the build, the number of rows of each insert, and the number of inserts.
 const BUILT: usize = 1_500;
 const PART: usize = 50;
 const PARTS: usize = 8;
@@ -27,8 +27,8 @@ fn open(path: &std::path::Path, cache: CacheSize, update: Update) -> LiveIndex {
         durability: Durability::OnFlush,
         threads: 1,
         update: Some(update),
-        // Few changes wait, and checkpoints are frequent, so pages are written and reused all the
-        // time.
+        // Few changes may wait, and checkpoints are frequent, so pages are constantly written and
+        // reused.
         direct: DirectOptions {
             pending: 600,
             checkpoint: Some(16),
@@ -73,11 +73,11 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
             ..BuildOptions::default()
         };
         build(&part(0, BUILT), &path, &options, &Silent).unwrap();
-        // The same answers in the same hops, whatever is in memory.
+        // Searches give the same results in the same hops, whatever is in memory.
         let search = SearchOptions {
             list: 40,
-            // One read at a time, since a record in memory is expanded at once, before others of
-            // its beam.
+            // There is one read at a time. Otherwise a record in memory would be expanded before
+            // the other records of its beam.
             beam: Some(1),
             strategy: Some(Strategy::BestFirst),
             whole_page: Some(false),
@@ -86,7 +86,7 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
         let index = open(&path, CacheSize::Entries(BUILT), update);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // A thread searches all the time, and caches records that are being moved.
+            // A thread searches continuously, and caches records that are being moved.
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     index.search(&queries, &search).unwrap();

@@ -1,4 +1,4 @@
-//! Cluster indexes: the reads and answers of a probe, under any order of completions.
+//! Cluster indexes: the reads and the results of a probe, under any order of completions.
 
 use std::collections::HashSet;
 
@@ -33,7 +33,7 @@ fn photos() -> (Matrix, Matrix) {
     (base, queries)
 }
 
-/// Similar rows of another element type.
+/// Converts rows to another element type, with similar values.
 fn of_element(rows: &Matrix, element: Element) -> Matrix {
     let bytes = rows.in_memory().unwrap();
     let values = bytes.iter().map(|&byte| f32::from(byte) - 40.0);
@@ -46,7 +46,8 @@ fn of_element(rows: &Matrix, element: Element) -> Matrix {
         Element::F16 => {
             let mut out = Vec::new();
             for value in values {
-                // Whole numbers of up to ten bits: sign, exponent and the bits behind the first.
+                // The values are whole numbers of up to ten bits, so that they fit a half float:
+                // its sign, exponent, and the bits after the first.
                 let bits = value.to_bits();
                 let half = match value == 0.0 {
                     true => 0,
@@ -83,8 +84,8 @@ fn probing_all_clusters_answers_exactly_whatever_the_element_and_the_metric() {
                 let index = Index::open(&path, &OpenOptions::default()).unwrap();
                 let found = index.search(&queries, &probing(1_000)).unwrap();
                 let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-                // Heads that are much farther than the nearest are left out, and the graph over
-                // them misses few.
+                // Heads that are much farther than the nearest one are not probed, and the graph
+                // over the heads misses few.
                 assert!(recall >= 0.999, "{element}, {metric}, {layout}: {recall}");
             }
         }
@@ -120,8 +121,8 @@ fn a_few_probes_find_most_and_read_each_vector_once() {
         (a.distance_computations, a.hops),
         (g.distance_computations, g.hops)
     );
-    // With so few rows, some are stored near each other in any order. With many, groups save two
-    // thirds and more (bench/clusters.toml).
+    // With so few rows, some vectors are stored near each other in any order. With many, groups
+    // save two thirds and more (bench/clusters.toml).
     assert!(4 * g.stray_reads < 3 * a.stray_reads, "{g:?} {a:?}");
     assert!(g.vector_reads == g.stray_reads && g.graph_reads == g.group_reads);
 }
@@ -159,8 +160,8 @@ fn answers_do_not_depend_on_the_order_of_completions() {
                 assert_eq!(found.distances, expected.distances);
             }
         }
-        // A read that fails or returns damaged bytes is an error that names the place, and harms no
-        // other batch.
+        // A read that fails or returns damaged bytes is an error that names the place, and does not
+        // affect later batches.
         let index = under(Faults::none().at_read(40, Fault::Error(5)));
         let error = index.search(&queries, &probing(9)).unwrap_err().to_string();
         assert!(error.contains("byte"), "{layout}: {error}");
@@ -208,7 +209,7 @@ fn what_was_deleted_is_no_answer_and_what_was_inserted_is_one() {
         check(&live.search(&queries, &probing(16)).unwrap(), "merged");
         assert_eq!(live.index().len(), 3_000 - gone.len() + queries.rows());
         assert!(live.index().has_clusters());
-        // So few vectors are left that probes do not meet them, and every vector is scanned.
+        // So few vectors remain that probes do not meet them. So every vector is scanned.
         let kept = [3u64, 700, 50_003];
         let all = (0..3_000)
             .filter(|id| !gone.contains(id))
@@ -265,7 +266,7 @@ fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
             stats.bytes.total > 0 && stats.vectors as usize >= total - 200,
             "{layout}"
         );
-        // Every third vector, and some new vectors.
+        // Every third vector is deleted. Then some new vectors are inserted, and some ids again.
         let gone: Vec<u64> = (0..total as u64).step_by(3).collect();
         live.delete(&gone).unwrap();
         live.upsert(&part(0..40), &(7_001..7_041).collect::<Vec<u64>>(), &Silent)
@@ -313,7 +314,7 @@ fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
         assert_eq!(found.ids, in_place.ids, "{layout}");
         let known: HashSet<u64> = ids.iter().copied().collect();
         assert!(found.ids.iter().all(|id| known.contains(id)), "{layout}");
-        // Every vector, by a scan.
+        // The list is long enough for all vectors, so the search scans.
         let scanned = SearchOptions {
             k: 10,
             ..probing(100_000)
@@ -368,7 +369,7 @@ fn splits_reassign_vectors_and_small_clusters_are_dissolved() {
             report.clusters_split > 40 && report.reassigned > 50,
             "{layout}: {report:?}"
         );
-        // Nearly all vectors are deleted, and a few join the rest.
+        // Nearly all vectors are deleted, and a few new ones are inserted.
         let gone: Vec<u64> = (0..2_900).filter(|id| id % 20 > 0).collect();
         live.delete(&gone).unwrap();
         live.insert(&part(2_900..3_000), None, &Silent).unwrap();
@@ -546,7 +547,7 @@ fn any_number_of_threads_builds_the_same_bytes() {
                 let mut bytes = std::fs::read(&path).unwrap();
                 let name = path.file_name().unwrap().to_owned();
                 if name == MANIFEST {
-                    // Each build draws the number of its checkpoint.
+                    // Each build draws a random number for its checkpoint, so the numbers differ.
                     let mut manifest = Manifest::decode(&bytes, MANIFEST).unwrap();
                     assert!(manifest.state.take().is_some());
                     bytes = manifest.encode();

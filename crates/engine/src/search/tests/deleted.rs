@@ -1,4 +1,5 @@
-//! Searches with mostly deleted candidates: they go on until k vectors are found or none is left.
+//! Searches with mostly deleted candidates: they continue until they have found k vectors, or until
+//! no vector is left.
 
 use std::collections::HashSet;
 use std::sync::Barrier;
@@ -14,7 +15,7 @@ use super::*;
 const DIM: usize = 128;
 pub(super) const ROWS: usize = 1_000;
 
-/// Normally distributed floats, the same for each seed.
+/// Normally distributed floats. The same seed gives the same floats.
 pub(super) fn normal(rows: usize, seed: u64) -> Matrix {
     let mut state = seed;
     let mut uniform = move || {
@@ -38,8 +39,8 @@ pub(super) fn presets() -> [Preset; 4] {
     ]
 }
 
-/// An index in a folder of its own. Many tests begin with the same one, so a process builds each
-/// once, and copies it.
+/// An index in a folder of its own. Many tests begin with the same index, so a process builds each
+/// index once, and copies it.
 pub(super) fn built(folder: &std::path::Path, preset: Preset, layout: Option<Layout>) -> PathBuf {
     static BUILT: Mutex<Vec<(&str, Option<Layout>, tempfile::TempDir)>> = Mutex::new(Vec::new());
     let path = folder.join(preset.to_string());
@@ -109,7 +110,8 @@ fn all_that_is_asked_for_is_found_however_many_are_deleted() {
             let deleted = all_but(kept);
             let new: Vec<u64> = deleted.into_iter().filter(|&id| gone.insert(id)).collect();
             index.delete(&new).unwrap();
-            // Twice, since the second search knows the deleted nodes that the first one met.
+            // The search runs twice, since the second one knows the deleted nodes that the first
+            // one met.
             for _ in 0..2 {
                 let found = index.search(&queries, &tight()).unwrap();
                 assert!(
@@ -184,7 +186,7 @@ fn more_than_are_left_is_answered_with_padding() {
     index.delete(&rest).unwrap();
     let found = index.search(&queries, &tight()).unwrap();
     assert_eq!(found.ids, vec![u64::MAX; 50]);
-    // There is a limit on k, and the message must not claim that there are so many vectors.
+    // There is a limit on k. Its error must not claim that the index has that many vectors.
     let huge = SearchOptions {
         k: 1 << 20,
         list: 1 << 20,
@@ -204,7 +206,8 @@ fn more_than_are_left_is_answered_with_padding() {
 #[test]
 fn the_list_is_of_those_that_are_not_deleted() {
     // If half of all vectors are deleted, a search expands as many live candidates as before. This
-    // also holds if it learns of deletes from vectors that are apart, or from cached records.
+    // also holds if deletes are found only in vectors that are apart from lists, or in cached
+    // records.
     let folder = tempfile::tempdir().unwrap();
     let queries = normal(20, 99);
     for (preset, cache) in [
@@ -230,8 +233,9 @@ fn the_list_is_of_those_that_are_not_deleted() {
         let before = hops();
         let gone: Vec<u64> = (0..ROWS as u64).filter(|id| id % 4 != 0).collect();
         index.delete(&gone).unwrap();
-        // First the records or vectors show the deletes, and then they are known in advance. With
-        // three of four deleted, the search takes about four times the hops.
+        // In the first search, records or vectors show the deletes. In the second search, the
+        // deletes are known in advance. If three of four vectors are deleted, a search takes about
+        // four times the hops.
         for known in [false, true] {
             let after = hops();
             assert!(
@@ -244,7 +248,8 @@ fn the_list_is_of_those_that_are_not_deleted() {
 
 #[test]
 fn several_host_threads_search_at_once() {
-    // A search of one query holds its worker until another one has begun. Both may use two workers.
+    // A search of one query keeps its worker busy until another search has begun. Both searches may
+    // use two workers.
     struct Both(Barrier, AtomicUsize);
     impl Progress for Both {
         fn begin(&self, _: &str, _: u64) {}
@@ -260,8 +265,8 @@ fn several_host_threads_search_at_once() {
     }
     let index = under(Faults::none());
     if crate::threads::processors() == 1 {
-        // With one processor, searches share one worker, and a search that holds it makes the
-        // others wait.
+        // With one processor, searches share one worker. A search that keeps it busy makes other
+        // searches wait.
         index.worker_pool(2).unwrap();
     }
     let queries = &small().queries;
@@ -302,7 +307,7 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
             durability: Durability::OnFlush,
             threads: 1,
             update: Some(update),
-            // Few changes wait, so pages are written all the time.
+            // Few changes may wait, so pages are constantly written.
             direct: DirectOptions {
                 pending: 600,
                 checkpoint: Some(16),
@@ -346,7 +351,7 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
     }
 }
 
-/// For each node of the index at the call: whether a scan beside inserts meets it.
+/// For each node of the index at the call: whether a scan that runs beside inserts meets it.
 fn all_nodes(index: &Index) -> Vec<bool> {
     async fn of<N: NodePages>(index: &Index, pages: &N, thread: &Thread) -> Vec<bool> {
         let placement = index.graph().placement.get().unwrap();
@@ -392,7 +397,7 @@ fn a_few_deletions_near_a_query_are_walked_past() {
             let (dead, left) = nearest.ids.split_at(gone);
             let dead: Vec<u64> = dead.to_vec();
             live(&path).delete(&dead).unwrap();
-            // The first search that meets them.
+            // The first search does not know the deletes in advance.
             let live = live(&path);
             let best_first = SearchOptions {
                 strategy: Some(Strategy::BestFirst),
@@ -411,9 +416,10 @@ fn a_few_deletions_near_a_query_are_walked_past() {
                 "{preset}, {gone} deleted: {} right in {reads} reads of vectors",
                 right.clone().count()
             );
-            // By the graph, a list of ten finds two to five of these vectors even without deletes.
+            // Even without deletes, a walk with a list of ten finds only two to five of these
+            // vectors.
             assert!(right.count() >= 2, "{what}");
-            // If vectors are apart, fewer than all of them are read.
+            // If vectors are apart from lists, not all vectors are read.
             assert!(reads < 80, "{what}");
         }
     }

@@ -1,4 +1,4 @@
-//! Searches that stop early: their answers, their savings, and the cases in which they must not
+//! Searches that stop early: their results, their savings, and the cases in which they must not
 //! stop.
 
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use crate::build::build_rows;
 use crate::slow::slow;
 use crate::{Durability, LiveIndex, Update, WriteOptions};
 
-/// With a list of 100.
+/// The options with early stop, and a list of 100.
 fn early(options: SearchOptions) -> SearchOptions {
     SearchOptions {
         list: 100,
@@ -27,7 +27,7 @@ fn late(options: SearchOptions) -> SearchOptions {
     }
 }
 
-/// Every way to walk: the strategy, whole pages or not, and the start.
+/// All combinations of the options of a walk: the strategy, whole pages, and the start.
 fn ways() -> impl Iterator<Item = SearchOptions> {
     let orders = [(Strategy::BestFirst, 4), (Strategy::Pipelined, 8)];
     let ways = orders.into_iter().flat_map(|order| {
@@ -44,13 +44,13 @@ fn ways() -> impl Iterator<Item = SearchOptions> {
     )
 }
 
-/// Some of them, with both values of each choice.
+/// Some of these combinations, with both values of each option.
 fn some_ways() -> impl Iterator<Item = SearchOptions> {
     ways().step_by(3)
 }
 
-/// Two or three of them by default. Three successive numbers have them all. The slow tests take all
-/// at once.
+/// Two or three of these combinations by default. Three successive numbers give all of them. In
+/// slow tests, each number gives all.
 fn ways_of(number: usize) -> impl Iterator<Item = SearchOptions> {
     let few = ways().enumerate();
     let few = few.filter(move |(way, _)| slow() || way % 3 == number % 3);
@@ -72,7 +72,7 @@ fn fewer_nodes_are_expanded_and_next_to_nothing_is_lost() {
             assert!(found > all - 0.01, "{what}: {found} of {all}");
             let (few, many) = (early.counters, late.counters);
             assert!(few.hops < many.hops, "{what}: {} {}", few.hops, many.hops);
-            // Each query expands at least as many nodes as it has answers.
+            // Each query expands at least as many nodes as it has results.
             assert!(few.hops >= 10 * 100, "{what}: {}", few.hops);
             let reads = |of: Counters| of.graph_reads + of.vector_reads;
             assert!(reads(few) < reads(many), "{what}: {few:?} {many:?}");
@@ -80,7 +80,7 @@ fn fewer_nodes_are_expanded_and_next_to_nothing_is_lost() {
     }
 }
 
-/// The list is still the knob of recall.
+/// With early stop, the list size still controls recall.
 #[test]
 fn longer_lists_find_more_and_read_more() {
     for stored in [COUPLED, BEST, LAYERED, INLINE] {
@@ -126,8 +126,8 @@ fn best_first_stops_where_it_does_under_any_completion_order() {
     }
 }
 
-/// If vectors are apart, more is known when the walk is done. This must not resume the walk, nor
-/// rank candidates again.
+/// If vectors are apart from lists, more distances are known after the walk. This must neither
+/// resume the walk nor rank candidates again.
 #[test]
 fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
     let index = stored_under(BEST, Faults::none());
@@ -143,13 +143,13 @@ fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
         };
         search(&index, &options).counters
     };
-    // All candidates are ranked, some, or hardly any.
+    // These rank all candidates, some of them, or hardly any.
     let (all, some, few) = (of(0.0, false), of(0.3, true), of(1.0, false));
     assert_eq!(all.hops, some.hops);
     assert_eq!(all.hops, few.hops);
     assert!(all.reranked > some.reranked && all.reranked > few.reranked);
-    // The whole list is ranked, and candidates that were ranked during the walk and left the list
-    // since. These are fewer than one in twenty.
+    // The whole list is ranked. Candidates that were ranked during the walk and then left the list
+    // are ranked as well, but these are fewer than one in twenty.
     let list = 100 * 100;
     assert!(all.reranked >= list, "{all:?}");
     assert!(all.reranked <= list + 100, "{all:?}");
@@ -184,7 +184,7 @@ fn a_row_that_is_asked_for_is_found() {
 
 #[test]
 fn a_list_with_room_for_all_is_gone_through_to_its_end() {
-    // Expanding every node takes long, so by default each layout runs once.
+    // The expansion of all nodes takes long, so by default each layout runs once.
     let packed = (Layout::Packed, Compression::Best, Order::Input);
     let few = [COUPLED, INLINE, packed, BEST, LAYERED];
     for stored in if slow() { &STORED[..] } else { &few } {
@@ -195,17 +195,18 @@ fn a_list_with_room_for_all_is_gone_through_to_its_end() {
             ..early(options(Preset::DISKANN))
         };
         let found = search(&index, &options);
-        // By leading parts, an answer may be replaced by one that is equally near in them.
+        // If nodes are ranked by leading parts, another vector with an equally near leading part
+        // may replace a result.
         let least = if stored == LAYERED { 0.995 } else { 1.0 };
         assert!(recall(&found) >= least, "{stored:?}: {}", recall(&found));
-        // As many nodes as can be reached.
+        // The search expands as many nodes as can be reached.
         let hops = found.counters.hops;
         assert!(hops > 100 * 2_990, "{stored:?}: {hops}");
     }
 }
 
-/// If codes are in the records, keys of seeds and of nodes in memory are exact. They must not count
-/// as estimates without error.
+/// If codes are in the records, the keys of seeds and of nodes in memory are exact distances. They
+/// must not count as estimates without error.
 #[test]
 fn what_is_in_memory_stops_no_search_too_soon() {
     for (number, stored) in STORED.into_iter().enumerate() {
@@ -221,10 +222,10 @@ fn what_is_in_memory_stops_no_search_too_soon() {
             // Queries run one by one, and reads complete in one order, so the cache has the same
             // contents in each run.
             let index = from_memory(path(stored), &open);
-            // Runs with a cache try other ways than runs without one.
+            // Runs with a cache try other combinations than runs without one.
             let number = number + usize::from(memory.is_none());
             for way in ways_of(number) {
-                // Fills the cache.
+                // The first search fills the cache.
                 let alone = |options| SearchOptions {
                     in_flight: Some(1),
                     ..options
@@ -248,8 +249,8 @@ fn from_memory(path: std::path::PathBuf, open: &OpenOptions) -> Index {
     index
 }
 
-/// The first 1,500 rows, open for changes. Its pages are read from memory, so that reads complete
-/// in the order of requests.
+/// An index of the first 1,500 rows, open for changes. Its pages are read from memory, so that
+/// reads complete in the order of requests.
 fn changing(folder: &std::path::Path, layout: Layout, update: Option<Update>) -> LiveIndex {
     let base = head(&fixture("photo-sift-20k.base.u8bin"), 1_500);
     let options = BuildOptions {
@@ -304,7 +305,8 @@ fn what_is_deleted_is_no_answer_that_ends_a_search() {
                     exact: true,
                     ..options
                 };
-                // The first search meets deleted nodes, and the second one knows them.
+                // The first search meets deleted nodes, and the second search knows them in
+                // advance.
                 let found = [(); 2].map(|()| live.search(queries, &options).unwrap());
                 found.map(|found| {
                     assert!(found.ids.iter().all(|id| id % 3 == 0), "{layout}, {way:?}");
@@ -325,8 +327,8 @@ fn what_is_deleted_is_no_answer_that_ends_a_search() {
     }
 }
 
-/// Waiting vectors may be nearer than all answers but one. They do not show how far the walk has
-/// come.
+/// Vectors that wait for a merge may be nearer than all other results but one. They do not show how
+/// far the walk has come.
 #[test]
 fn what_waits_in_memory_ends_no_search() {
     let folder = tempfile::tempdir().unwrap();
@@ -344,7 +346,7 @@ fn what_waits_in_memory_ends_no_search() {
             (stored, found)
         };
         let (before, _) = nearest(late(SearchOptions::default()));
-        // Nine copies of the query itself.
+        // These are nine copies of the query itself.
         let copies = queries.bytes().repeat(9);
         let copies = Matrix::new(copies, 9, 128, Element::U8).unwrap();
         live.insert(&copies, None, &Silent).unwrap();
@@ -357,7 +359,7 @@ fn what_waits_in_memory_ends_no_search() {
     }
 }
 
-/// Other metrics have other distances and errors, also negative ones.
+/// Other metrics have other distances and errors, and some of these are negative.
 #[test]
 fn every_metric_has_its_bound() {
     let folder = tempfile::tempdir().unwrap();
@@ -366,7 +368,8 @@ fn every_metric_has_its_bound() {
     for metric in [Metric::Cosine, Metric::InnerProduct] {
         let truth = brute_force(&base, &queries, 10, metric, 1, &Silent).unwrap();
         for layout in [Layout::Packed, Layout::Decoupled, Layout::Layered] {
-            // By default each metric and each layout runs once, and both metrics for leading parts.
+            // By default each metric and each layout runs once. The layered layout runs with both
+            // metrics.
             let few = match metric {
                 Metric::Cosine => [Layout::Packed, Layout::Layered],
                 _ => [Layout::Decoupled, Layout::Layered],
@@ -401,7 +404,8 @@ fn every_metric_has_its_bound() {
                 let what = format!("{metric:?}, {layout}, {way:?}: {few:?} {all:?}");
                 assert!(few.0 > all.0 - 0.02, "{what}");
                 assert!(few.1 < all.1, "{what}");
-                // A shorter list at the same cost finds no more. This is the longest such list.
+                // At the same cost, a search without early stop needs a shorter list, and finds no
+                // more. This is the longest such list.
                 let shorter = (10..=few.1 as usize / 100)
                     .rev()
                     .step_by(2)

@@ -1,4 +1,4 @@
-//! Searches with filters: all answers match, there are as many as asked for, and they agree with
+//! Searches with filters: all results match, their number is as requested, and they agree with
 //! brute force.
 
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use crate::update::each_vector;
 
 const K: usize = 10;
 
-/// Rows of every index in these tests.
+/// The number of rows of every index in these tests.
 const ROWS: usize = 3_000;
 
 fn matching(nodes: &NodeSet) -> Matching<'_> {
@@ -55,15 +55,15 @@ fn drawn(share: f64) -> impl Fn(u64) -> bool {
     }
 }
 
-/// The base and the queries.
+/// The base vectors and the queries.
 pub(super) fn photos() -> (Matrix, Matrix) {
     let base = head(&fixture("photo-sift-20k.base.u8bin"), ROWS);
     let queries = head(&fixture("photo-sift-20k.query.u8bin"), 30);
     (base, queries)
 }
 
-/// Recall among the matching rows. Checks that all answers match, are distinct, and are as many as
-/// possible.
+/// Recall among the matching rows. Checks that all results match and are distinct, and that their
+/// number is as large as possible.
 fn checked(
     what: &str,
     found: &SearchResults,
@@ -116,8 +116,8 @@ fn checked(
     right as f64 / (count * queries.rows()) as f64
 }
 
-/// Rows by their distance from the row that is farthest from all queries. The first of them are a
-/// region without queries. Every test uses the same rows and queries.
+/// The rows in order of their distance from the row that is farthest from all queries. The first of
+/// them are a region without queries. Every test uses the same rows and queries.
 fn lonely(base: &Matrix, queries: &Matrix) -> &'static [u64] {
     static ORDER: OnceLock<Vec<u64>> = OnceLock::new();
     ORDER.get_or_init(|| {
@@ -140,7 +140,7 @@ fn lonely(base: &Matrix, queries: &Matrix) -> &'static [u64] {
     })
 }
 
-/// Searches an index with filters of every selectivity, or by default of some.
+/// Searches an index with filters of every selectivity in slow tests, and of some by default.
 fn check_index(
     name: &str,
     index: &Index,
@@ -157,7 +157,8 @@ fn check_index(
             .collect();
         let rows: Vec<u64> = (0..ROWS as u64).filter(|&id| matches(id)).collect();
         assert_eq!(set.len() as usize, rows.len());
-        // Also *within*, whatever the estimate says, so that a walk may run dry.
+        // *Within* runs as well, whatever the estimate is, so that walks with too few matches are
+        // tested.
         for way in [None, Some(Way::Within)] {
             let found = among(index, queries, &SearchOptions { way, ..*options }, &set);
             assert!(way.is_none_or(|way| found.explained.unwrap().way == way));
@@ -168,8 +169,8 @@ fn check_index(
                 "{what}: recall {recall:.3}, {} + {} reads",
                 counters.graph_reads, counters.vector_reads
             );
-            // PRESS ends by its low codes, which is less exact. The planner does not choose
-            // *within* there.
+            // PRESS ends by its low codes, which are less exact. The planner would not choose
+            // *within* here.
             let least = if way.is_some() { 0.9 } else { 0.95 };
             assert!(recall >= least, "{what}: recall {recall}");
         }
@@ -201,7 +202,7 @@ fn every_layout_and_strategy_answers_what_matches() {
             ("best-first", Preset::DISKANN),
             ("pipelined", Preset::STRATANN),
         ];
-        // One after the other by default.
+        // By default, the strategies take turns.
         let ways = if slow() {
             &both[..]
         } else {
@@ -277,8 +278,8 @@ fn clusters_answer_what_matches() {
 
 #[test]
 fn both_ways_are_right_by_themselves() {
-    // Both strategies run, whatever the estimate says, so that neither is tested only where it is
-    // cheap.
+    // Both strategies run, whatever the estimate is, so that each is also tested where it is
+    // expensive.
     let (base, queries) = photos();
     for stored in [COUPLED, BEST, INLINE, LAYERED] {
         let index = Index::open(path(stored), &OpenOptions::default()).unwrap();
@@ -307,7 +308,8 @@ fn both_ways_are_right_by_themselves() {
                 );
                 assert!(recall >= 0.95, "{what}: recall {recall}");
                 if way == Way::Before && [COUPLED, BEST].contains(&stored) {
-                    // Hardly more than k, and the vectors that show the error of codes.
+                    // A query reads hardly more than k vectors and those that show the error of
+                    // codes.
                     let reads = counters.graph_reads + counters.vector_reads;
                     let each = reads as f64 / queries.rows() as f64;
                     assert!(each <= (K + 10) as f64, "{what}: {each} reads a query");

@@ -23,7 +23,7 @@ fn texts() -> (Vec<f32>, Vec<f32>) {
     )
 }
 
-/// Floats of ordinary size as another element type. Bytes are coarse.
+/// Converts floats of ordinary size to another element type. As bytes they are coarse.
 fn matrix(floats: &[f32], element: Element) -> Matrix {
     let bytes: Vec<u8> = match element {
         Element::F32 => floats.iter().flat_map(|x| x.to_le_bytes()).collect(),
@@ -71,7 +71,7 @@ fn options(exact: bool) -> SearchOptions {
         list: 80,
         exact,
         threads: 1,
-        // The answers of a pipeline would depend on the timing of reads as well.
+        // The results of a pipelined search would also depend on the timing of reads.
         strategy: Some(Strategy::BestFirst),
         ..SearchOptions::default()
     }
@@ -92,7 +92,7 @@ fn compared(
         kernel.distance(&row(queries, n / 10), &row(base, id as usize)) == distance
     };
     let pairs = found.ids.iter().zip(&found.distances).enumerate();
-    // Approximate distances would count wrong ids.
+    // With approximate distances, wrong ids could count as found.
     let unknown = vec![f32::INFINITY; found.ids.len()];
     let distances = if found.exact {
         &found.distances
@@ -103,7 +103,7 @@ fn compared(
     (recall, pairs.filter(|&pair| exact(pair)).count())
 }
 
-/// Recall with whole vectors beside lists.
+/// The recall of an index with whole vectors beside lists.
 fn of_whole_vectors(
     folder: &std::path::Path,
     (base, asked): (&Matrix, &Matrix),
@@ -151,15 +151,15 @@ fn every_metric_and_element_is_ranked_by_leading_parts() {
     }
 }
 
-/// Some embeddings have a dimension that is tens of times as wide as the others. Vectors far out in
-/// it must not be cut off.
+/// Some embeddings have a dimension that is tens of times as wide as the others. The values of
+/// vectors far out in this dimension must not be cut off.
 #[test]
 fn outliers_are_found_as_others_are() {
     let folder = tempfile::tempdir().unwrap();
     let (mut base, mut asked) = texts();
     for rows in [&mut base, &mut asked] {
         for (n, row) in rows.chunks_exact_mut(DIM).enumerate() {
-            // A tenth of the rows, each in a different place.
+            // A tenth of the rows get outliers, each with another value.
             if n % 10 == 3 {
                 row[5] = 4.0 + (n % 97) as f32 / 3.0;
             }
@@ -181,7 +181,7 @@ fn outliers_are_found_as_others_are() {
     }
 }
 
-/// If lengths differ by orders of magnitude, a short vector's leading part says little of its
+/// If lengths differ by orders of magnitude, a short vector's leading part says little about its
 /// direction.
 #[test]
 fn short_vectors_are_found_under_cosine() {
@@ -255,7 +255,7 @@ fn what_a_query_keeps_of_its_candidates_is_planned() {
     let (_, more) = plan.for_queries(200, 4096, 0).unwrap();
     assert!(more > each + 100 * part);
     assert!(plan.queries >= each);
-    // Under the least possible budget, the answers are the same as without one.
+    // Under the least possible budget, the results are the same as without a budget.
     let Err(Error::Memory { needs, .. }) = open(0) else {
         panic!("no budget is too small");
     };
@@ -283,7 +283,7 @@ fn distances_of_embeddings_are_as_near_as_they_are_said_to_be() {
         });
         let off: Vec<f32> = off.collect();
         let largest = off.iter().copied().fold(0.0, f32::max);
-        // The reported error is a bound, and a useful one.
+        // The reported error is a bound, and it is small enough to be useful.
         let error = found.distance_error;
         assert!(
             largest <= error && error < 20.0 * largest,

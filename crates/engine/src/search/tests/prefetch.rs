@@ -1,5 +1,5 @@
-//! Vectors that are apart from lists are prefetched with the bandwidth that the traversal leaves
-//! (DecoupleVS §3.4).
+//! Vectors that are apart from lists are prefetched with the reads in flight that the traversal
+//! leaves free (DecoupleVS §3.4).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,13 +10,13 @@ use stratann_tier::{Completion, ReadQueue, Request, Tier};
 
 use super::*;
 
-/// Reads in flight, of all queues of a search.
+/// Counts of reads in flight, over all queues of a search.
 #[derive(Default)]
 struct Traffic {
     graph: AtomicUsize,
     vectors: AtomicUsize,
-    /// The most in flight during reads of the graph, and the number of vector reads that began
-    /// then.
+    /// The most reads in flight while graph reads were in flight, and the number of vector reads
+    /// that began then.
     most: AtomicUsize,
     prefetched: AtomicUsize,
     /// The most reads of the graph in flight.
@@ -29,7 +29,7 @@ struct Traffic {
 struct Counted {
     inner: Arc<dyn Tier>,
     traffic: Arc<Traffic>,
-    /// How often a queue is polled in vain before it returns a completed read.
+    /// The number of polls without a result before a queue returns a completed read.
     slow: usize,
     /// The name of the file, if it has vectors.
     vectors: Option<String>,
@@ -69,7 +69,7 @@ struct CountedQueue {
     inner: Box<dyn ReadQueue>,
     traffic: Arc<Traffic>,
     slow: usize,
-    /// The number of polls since its last completed read.
+    /// The number of polls since the queue's last completed read.
     asked: usize,
     /// The name of the file, if it has vectors.
     vectors: Option<String>,
@@ -154,12 +154,13 @@ impl Drop for CountedQueue {
     }
 }
 
-/// An index with vectors apart, read through `faults`, and its traffic.
+/// An index whose vectors are apart from lists and whose files are read through `faults`, with its
+/// traffic.
 fn counted(faults: &Faults) -> (Index, Arc<Traffic>) {
     counted_at(&path(BEST), faults, 0)
 }
 
-/// The same for the index at `path`, whose graph is `slow` compared with its vectors.
+/// As [`counted`], for the index at `path`. A read of its graph takes `slow` polls.
 fn counted_at(path: &std::path::Path, faults: &Faults, slow: usize) -> (Index, Arc<Traffic>) {
     let mut index = Index::open(path, &OpenOptions::default()).unwrap();
     let volume = stratann_tier::Directory::open(path).unwrap();
@@ -211,7 +212,7 @@ fn vectors_are_prefetched_and_reads_never_exceed_the_beam() {
                 let seen = traffic.prefetched.load(Ordering::Relaxed);
                 best = best.max(seen);
                 let prefetched = found.counters.prefetched as usize;
-                // Some may begin after the last page of the graph has arrived.
+                // Some prefetches may begin after the last page of the graph has arrived.
                 assert!(prefetched >= seen, "{prefetched}, but {seen} were seen");
             }
             let most = traffic.most.load(Ordering::Relaxed);
@@ -219,8 +220,8 @@ fn vectors_are_prefetched_and_reads_never_exceed_the_beam() {
                 most <= beam,
                 "{strategy}, W = {beam}: {most} reads in flight"
             );
-            // At first nothing is prefetched, and a converging search has dozens of candidates
-            // left. So the graph gets the whole beam then, under any order of completions.
+            // At first nothing is prefetched, and the search still has dozens of candidates. So the
+            // graph gets the whole beam at that time, under any order of completions.
             let widest = traffic.widest.load(Ordering::Relaxed);
             assert_eq!(widest, beam, "{strategy}: reads of the graph at once");
         }
@@ -266,8 +267,8 @@ fn free_reads_are_used_again_until_the_whole_head_is_here() {
     for query in 0..queries.rows() {
         let query = rerank::query_of(queries, query);
         let found = index.search(&query, &options).unwrap().counters;
-        // K + 2B vectors are read, and the head was prefetched. Exceptions are vectors on pages of
-        // records that continue from other pages.
+        // K + 2B vectors are read, and the head was prefetched. A vector on a page with a record
+        // that continues from another page may be an exception.
         let after = (found.vector_reads - found.prefetched) as usize;
         all += usize::from(found.prefetched as usize > head - 2 * BEAM && after <= rerank.batch);
     }

@@ -7,7 +7,7 @@ use crate::{
     build_with_rows,
 };
 
-/// Squared distance of a query to each row.
+/// The squared distance of a query to each row.
 fn distances(base: &Matrix, query: &[u8]) -> Vec<f32> {
     let rows = base.bytes().chunks(base.dim());
     let distance = |row: &[u8]| {
@@ -22,7 +22,7 @@ fn one(queries: &Matrix, at: usize) -> Matrix {
     Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
 }
 
-/// All pages of a range. Checks that distances are exact and ascending, and ids distinct.
+/// All pages of a range. Checks that distances are exact and ascending, and that ids are distinct.
 fn all_pages(
     search: &dyn Fn(&Range) -> Result<RangeResults, Error>,
     range: Range,
@@ -139,7 +139,7 @@ fn a_range_is_complete_only_where_all_was_met() {
         let others = Matrix::new(rows(all - built), all - built, 16, Element::U8).unwrap();
         live.insert(&others, None, &Silent).unwrap();
         let query = Matrix::new(vec![0; 16], 1, 16, Element::U8).unwrap();
-        // Many small pages take long.
+        // Many small pages take long, so they run only in slow tests.
         let sizes = match crate::slow::slow() {
             true => &[7, 100, all][..],
             false => &[70, all],
@@ -267,7 +267,8 @@ fn ranges_and_ids_go_by_filters_and_by_what_is_in_memory() {
                 "{layout}, {text}: {found} of {wanted}"
             );
 
-            // More vectors like stored ones and ones in memory, which are left out themselves.
+            // This finds vectors similar to stored vectors and to vectors in memory. The given
+            // vectors themselves are excluded.
             let like = [7, 2_500, 2_607];
             let found = live
                 .search_like(&like, &options, Some(&filter), &Silent)
@@ -310,7 +311,7 @@ fn ranges_and_ids_go_by_filters_and_by_what_is_in_memory() {
         );
         let none = live.search_like(&[], &options, None, &Silent).unwrap_err();
         assert!(none.is_call_wrong(), "{none}");
-        // In a range around a vector of the index, the vector itself is left out.
+        // In a range around a vector of the index, the vector itself can be excluded.
         let own = Range {
             without: Some(7),
             ..Range::of(0.0)

@@ -1,12 +1,12 @@
-//! Re-ranking by batches (DecoupleVS §3.4): the reads before it may end, and its batches if vectors
+//! Re-ranking by batches (DecoupleVS §3.4): the least number of reads, and the batches if vectors
 //! are deleted.
 
 use crate::{Durability, LiveIndex, WriteOptions};
 
 use super::*;
 
-/// 2,000 rows of 384 floats. A page has so few that each candidate's vector nearly always has its
-/// own page.
+/// 2,000 rows of 384 floats. A page has so few vectors that the vectors of candidates are nearly
+/// always on different pages.
 pub(super) fn wide() -> &'static (tempfile::TempDir, Matrix) {
     static WIDE: OnceLock<(tempfile::TempDir, Matrix)> = OnceLock::new();
     WIDE.get_or_init(|| {
@@ -32,8 +32,8 @@ pub(super) fn query_of(queries: &Matrix, query: usize) -> Matrix {
     Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
 }
 
-/// No batch pays, since all of it would have to become answers. Nothing is prefetched, since a beam
-/// of one leaves no read.
+/// Options under which no batch pays, since all its candidates would have to become results.
+/// Nothing is prefetched, since a beam of one leaves no read free.
 fn stubborn() -> SearchOptions {
     SearchOptions {
         list: 100,
@@ -62,14 +62,15 @@ fn k_and_two_batches_are_read_before_re_ranking_may_end() {
         assert_eq!(found.counters.reranked as usize, most, "query {query}");
         read += reads;
     }
-    // Tight enough to notice another batch.
+    // The bound is tight enough to notice one more batch.
     assert!(read > (most - 3) * queries.rows(), "{read}");
 }
 
 #[test]
 fn a_batch_pays_from_the_benefit_ratio_on() {
-    // A ratio of m in ten ends re-ranking with the first batch of ten with fewer than m answers. So
-    // a higher ratio ends it sooner. At most all candidates are ranked, and at least K + 2B.
+    // A ratio of m in ten ends re-ranking with the first batch of ten that adds fewer than m
+    // results. So a higher ratio ends it sooner. At least K + 2B candidates are ranked, and at most
+    // all.
     let (folder, queries) = wide();
     let index = Index::open(folder.path().join("index"), &OpenOptions::default()).unwrap();
     let ranked = |query: &Matrix, tenths: u32| {
@@ -89,13 +90,14 @@ fn a_batch_pays_from_the_benefit_ratio_on() {
         let each = asked.map(|tenths| ranked(&query, tenths));
         assert!(each.is_sorted_by(|a, b| a >= b), "{each:?}");
         assert_eq!((each[0], each[4]), (100, 30));
-        // Batches are whole.
+        // Only whole batches are ranked.
         assert!(each.iter().all(|ranked| ranked % 10 == 0), "{each:?}");
         for (sum, ranked) in sums.iter_mut().zip(each) {
             *sum += ranked;
         }
     }
-    // Here one answer in ten decides, so a ratio between 0 and 1 differs from both.
+    // For some queries, one result in ten decides. So a ratio between 0 and 1 gives another number
+    // than 0 and than 1.
     assert!(sums[0] > sums[1] && sums[1] > sums[4], "{sums:?}");
 }
 
@@ -116,7 +118,7 @@ fn a_batch_is_of_candidates_that_are_not_deleted() {
     let most = stubborn().k + 2 * Rerank::PAPER.batch;
     for query in 0..10 {
         let query_row = query_of(queries, query);
-        // More than a batch of deleted vectors come first.
+        // The nearest vectors, more than a batch, are deleted.
         let near = SearchOptions {
             k: 20,
             ..stubborn()
@@ -124,12 +126,13 @@ fn a_batch_is_of_candidates_that_are_not_deleted() {
         let near = index.search(&query_row, &near).unwrap();
         let gone = near.ids.iter().filter(|&&id| id != u64::MAX);
         index.delete(&gone.copied().collect::<Vec<_>>()).unwrap();
-        // First the vectors show the deletes, and then they are known in advance.
+        // In the first search, the vectors show the deletes. In the second search, the deletes are
+        // known in advance.
         for known in [false, true] {
             let found = index.search(&query_row, &stubborn()).unwrap();
             let ranked = found.counters.reranked as usize;
-            // As long as deletes are not known, the traversal resumes once, and may meet nearer
-            // nodes.
+            // If the deletes are not known in advance, the traversal resumes once, and may meet
+            // nearer nodes.
             let more = if known { 0 } else { 5 };
             assert!(
                 (most..=most + more).contains(&ranked),

@@ -1,4 +1,4 @@
-//! Scans: they read through tiers that the index holds open, need little memory, and report errors.
+//! Scans read through the open tiers of the index, need little memory, and report errors.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::*;
 use crate::Update;
 use crate::stores::Pages;
 
-/// Random rows to delete: all except `kept` of them.
+/// Rows to delete: all except `kept` random ones.
 fn at_random(kept: usize) -> Vec<u64> {
     let mut ids: Vec<u64> = (0..ROWS as u64).collect();
     let order = |id: &u64| (id + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
@@ -27,8 +27,8 @@ fn listed(list: usize) -> SearchOptions {
     }
 }
 
-/// An index whose vectors are deleted at random except `kept`, and the ids of these. With `update`,
-/// some vectors were inserted and deleted again.
+/// An index in which all vectors except `kept` random ones are deleted, and the ids of the
+/// remaining ones. If `update` is set, some vectors were also inserted and deleted again.
 fn few_left(
     folder: &std::path::Path,
     preset: Preset,
@@ -49,7 +49,7 @@ fn few_left(
     (path, kept)
 }
 
-/// Layouts and ways to insert.
+/// The tested layouts and ways to insert.
 fn cases() -> Vec<(Preset, Option<Update>)> {
     let direct = [
         (Preset::DISKANN, Some(Update::Relocate)),
@@ -103,7 +103,7 @@ fn all_vectors_are_found_when_the_names_of_their_files_are_gone() {
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         // Codes and similar files are loaded by name at their first use.
         index.search(&queries, &listed(10)).unwrap();
-        // As a merge in another process does.
+        // The files are removed, as by a merge in another process.
         for entry in std::fs::read_dir(&path).unwrap() {
             let entry = entry.unwrap();
             let name = entry.file_name().into_string().unwrap();
@@ -111,7 +111,8 @@ fn all_vectors_are_found_when_the_names_of_their_files_are_gone() {
                 std::fs::remove_file(entry.path()).unwrap();
             }
         }
-        // A list that is long enough for all, and one with which a walk comes first.
+        // The first list is long enough for all vectors. With the second one, a walk runs before
+        // the scan.
         for (k, list) in [(40, 60), (39, 39)] {
             let wide = SearchOptions { k, ..listed(list) };
             let found = index.search(&queries, &wide);
@@ -224,8 +225,8 @@ const GONE: u64 = 1 << 40;
 
 #[test]
 fn a_scan_holds_a_few_pages_and_a_door_however_many_segments_there_are() {
-    // Lists are long enough for all 3,000 vectors in several segments. (Without deletes, the search
-    // would walk.)
+    // The list size allows for all 3,000 vectors, which are in several segments. (Without deletes,
+    // the search would walk.)
     for stored in [COUPLED, BEST] {
         let traffic = Arc::new(Traffic::default());
         let index = Index::open(path(stored), &OpenOptions::default()).unwrap();
@@ -252,7 +253,7 @@ fn a_scan_holds_a_few_pages_and_a_door_however_many_segments_there_are() {
         );
         let most = traffic.most_bytes.load(Ordering::Relaxed);
         assert!(most <= 16 * pages.page_bytes, "{stored:?}: {most} bytes");
-        // The queue of the walker, and one of the scan.
+        // The walker has a queue open, and the scan has one.
         assert_eq!(traffic.most_doors.load(Ordering::Relaxed), 2, "{stored:?}");
     }
 }
@@ -294,7 +295,7 @@ fn a_scan_looks_again_where_a_page_is_damaged_and_never_passes_over_an_error() {
 
 #[test]
 fn other_tasks_of_a_thread_go_on_beside_a_scan() {
-    // Also with pages in memory, which need no wait.
+    // This must also hold with pages in memory, for which a scan never waits.
     let resident = OpenOptions {
         memory: Some(64 << 20),
         ..OpenOptions::default()

@@ -1,4 +1,4 @@
-//! Submitted searches over slow or failing tiers: their end leaves nothing behind.
+//! Submitted searches over slow or failing tiers: when they end, no resources remain in use.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -10,10 +10,10 @@ use stratann_tier::{Directory, ReadQueue, Tier};
 use super::*;
 use crate::room::Wanted;
 
-/// Longer than anything here takes, unless it hangs.
+/// Longer than any step here takes, unless it hangs.
 const LONG: Duration = Duration::from_secs(300);
 
-/// An index over memory whose reads take `latency`, optionally under a memory budget.
+/// An index in memory whose reads take `latency`. It may have a memory budget.
 fn slow_at(path: &std::path::Path, latency: Duration, memory: Option<u64>) -> (Arc<Index>, Slow) {
     let open = OpenOptions {
         memory,
@@ -29,7 +29,7 @@ fn slow_at(path: &std::path::Path, latency: Duration, memory: Option<u64>) -> (A
         tiers.borrow_mut().push(slow.clone());
         Arc::new(slow)
     });
-    // The first tier is the graph's.
+    // The first tier is the one of the graph.
     let graph = tiers.into_inner()[0].clone();
     (Arc::new(index), graph)
 }
@@ -46,7 +46,7 @@ fn some(rows: usize) -> Matrix {
     head(&fixture("photo-sift-20k.query.u8bin"), rows)
 }
 
-/// Options with deterministic answers and counters.
+/// Options with deterministic results and counters.
 fn plain() -> SearchOptions {
     options(Preset::DISKANN)
 }
@@ -135,7 +135,7 @@ fn a_deadline_ends_a_slow_search() {
             );
             assert!(Instant::now() >= deadline && alone(&index));
         }
-        // The hundred queries, of a dozen reads each, were not finished.
+        // The hundred queries, with a dozen reads each, were not finished.
         assert!(tier.reads() < 100, "{stored:?}: {}", tier.reads());
         let far = Instant::now() + 10 * LONG;
         let found = index.submit(some(2), &plain(), Some(far)).unwrap().wait();
@@ -182,7 +182,7 @@ fn it_goes_on_when_all_handles_of_the_index_are_dropped() {
     until("it reads", || tier.reads() > 0);
     drop(index);
     same(&search.wait().unwrap(), &expected, "without a handle");
-    // If there is no other handle either, its threads end with it.
+    // If the index has no other handle, the threads end with the search.
     let (index, tier) = slow(COUPLED, Duration::from_millis(1));
     let search = index.submit(some(5), &plain(), None).unwrap();
     until("it reads", || tier.reads() > 0);
@@ -236,7 +236,7 @@ fn a_thousand_at_once_are_all_answered() {
     assert!(alone(&index));
 }
 
-/// An index with memory for one query with such a list, whose reads take `latency`.
+/// An index with memory for one query with the returned options. Its reads take `latency`.
 fn narrow(latency: Duration) -> (Arc<Index>, Slow, SearchOptions) {
     let least = {
         let open = OpenOptions {
@@ -268,7 +268,7 @@ fn room_is_waited_for_by_nobody_and_comes_back() {
         let before = tier.reads();
         let first = index.submit(all(), &options, None).unwrap();
         until("it reads", || tier.reads() > before);
-        // These must wait for memory, and none of them occupies the thread meanwhile.
+        // These searches must wait for memory, and do not occupy the thread meanwhile.
         let late = index.submit(some(2), &options, soon()).unwrap();
         let stopped = index.submit(some(2), &options, None).unwrap();
         let dropped = index.submit(some(2), &options, None).unwrap();
@@ -299,7 +299,7 @@ fn handles_are_waited_for_awaited_and_told() {
     let (index, _) = slow(COUPLED, Duration::from_millis(1));
     let expected = under(Faults::none()).search(&some(2), &plain()).unwrap();
     let submit = || index.submit(some(2), &plain(), None).unwrap();
-    // First with a timeout that is too short, and then for as long as it takes.
+    // The test first waits with a timeout that is too short, and then without one.
     let mut search = submit();
     let found = loop {
         match search.wait_timeout(Duration::from_micros(300)) {
@@ -310,13 +310,13 @@ fn handles_are_waited_for_awaited_and_told() {
     same(&found.unwrap(), &expected, "waited for in turns");
     let forever = submit().wait_timeout(Duration::MAX).unwrap();
     same(&forever.unwrap(), &expected, "waited for");
-    // As a future, in any executor; here in the engine's own.
+    // The handle is a future for any executor. Here it runs in the engine's own.
     let thread = Thread::local(stratann_tier::IoMode::Auto).unwrap();
     let (first, second) = (submit(), submit());
     let both = thread.block_on(async { (first.await, second.await) });
     same(&both.0.unwrap(), &expected, "the first");
     same(&both.1.unwrap(), &expected, "the second");
-    // By a callback at the end.
+    // A callback reports the end.
     for late in [false, true] {
         let (send, told) = std::sync::mpsc::channel();
         let search = submit();
@@ -382,7 +382,7 @@ fn a_panic_and_an_error_reach_whoever_waits() {
     let panic = catch_unwind(AssertUnwindSafe(|| search.wait())).unwrap_err();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
     until("the index is let go", || alone(&index));
-    // This search has no waiter.
+    // No caller waits for this search.
     drop(index.submit(some(2), &plain(), None).unwrap());
     until("the index is let go", || alone(&index));
     now.store(false, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! A batch finds its best number of queries in flight, and gives the same answers as with any
+//! A batch finds its best number of queries in flight, and gives the same results as with any
 //! number.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use stratann_tier::{Device, DeviceModel, ModelledTier};
 use super::*;
 use crate::search::tuning::{FROM, MOST};
 
-/// The index on a device with this latency.
+/// The coupled index on a device with this latency.
 fn late(latency: Duration) -> Index {
     let mut index = Index::open(path(COUPLED), &OpenOptions::default()).unwrap();
     let volume = stratann_tier::Directory::open(path(COUPLED)).unwrap();
@@ -28,7 +28,7 @@ fn late(latency: Duration) -> Index {
     index
 }
 
-/// `rows` queries, repeated from the same ones.
+/// `rows` queries, which repeat a few queries.
 fn many(rows: usize) -> Matrix {
     let queries = &small().queries;
     let row_bytes = queries.bytes().len() / queries.rows();
@@ -46,9 +46,9 @@ fn best_first() -> SearchOptions {
 
 #[test]
 fn a_batch_that_tries_how_many_are_best_answers_as_any_other() {
-    // A query alone waits for ten milliseconds, and computes for a tenth of one. The clock decides
-    // which number is best (`by_the_clock`). This test checks that several are tried, and one of
-    // them is chosen.
+    // A query alone waits for ten milliseconds, and computes for a tenth of one. Only the clock
+    // shows which number is best (`by_the_clock`). This test checks that several numbers are tried,
+    // and that one of them is chosen.
     let index = late(Duration::from_millis(1));
     for threads in [1, 2] {
         let queries = many(2 * threads * FROM);
@@ -111,7 +111,7 @@ fn a_batch_that_is_stopped_or_fails_while_it_tries_ends() {
         std::thread::sleep(Duration::from_millis(5));
         search.cancel();
         assert!(matches!(search.wait(), Err(Error::Interrupted)));
-        // A read that fails, at the first query and at a later one.
+        // A read fails at the first query, and then at a later one.
         for read in [0, 100] {
             let index = under(Faults::none().at_read(read, Fault::Error(5)));
             let error = index.search(&many(4 * FROM), &options).unwrap_err();
@@ -121,7 +121,7 @@ fn a_batch_that_is_stopped_or_fails_while_it_tries_ends() {
     assert_eq!(Arc::strong_count(&index), 1);
 }
 
-/// Timings. One of three runs must be undisturbed.
+/// Tests of timings. At least one of three runs must be undisturbed.
 mod by_the_clock {
     use super::*;
 
@@ -133,8 +133,8 @@ mod by_the_clock {
                 threads,
                 ..best_first()
             };
-            // One at a time, queries take a hundredth of a second each. A few of them show how
-            // steady the clock is.
+            // One at a time, queries take a hundredth of a second each. Two runs of a few queries
+            // show how steady timings are.
             let [few, queries] = [threads * 32, 2 * threads * FROM].map(many);
             let run = |queries, in_flight| {
                 let options = SearchOptions {
@@ -145,8 +145,8 @@ mod by_the_clock {
             };
             let mut seen = Vec::new();
             let hides = (0..3).any(|_| {
-                // Compares the difference of two equal runs with the effect: four queries wait
-                // together as long as one waits alone.
+                // Compares the difference of two equal runs with the effect: four queries in flight
+                // wait together as long as one query alone.
                 let [one, again] = [Some(1), Some(1)].map(|alone| run(&few, alone));
                 let chosen = run(&queries, None);
                 let noise = (one.seconds / again.seconds).max(again.seconds / one.seconds);

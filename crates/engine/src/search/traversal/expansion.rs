@@ -1,9 +1,8 @@
-//! Expansion of a node whose record is in memory: its neighbours are scored, and the node is
-//! ranked.
+//! Expansion of a node whose record is in memory: scores its neighbours, and ranks the node.
 //!
 //! ```text
 //!   record ──list──> amended by what waits ──> neighbours not yet seen ──codes──> candidate list
-//!      └───vector──> exact distance ──> answers          (now, or when the traversal is done)
+//!      └───vector──> exact distance ──> results          (now, or when the traversal is done)
 //! ```
 
 use stratann_vector::LowCodes;
@@ -12,8 +11,8 @@ use super::*;
 use crate::search::leading::ByLeading;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Expands a candidate on a page. Without whole-page search, its exact distance goes into the
-    /// answers.
+    /// Expands a candidate on a page. Without whole-page search, its node is ranked by exact
+    /// distance at once.
     pub(super) fn expand(&mut self, view: N::View<'_>, page: u64, key: u64) -> Result<(), Error> {
         let Some(slot) = view.slot_of(node_of(key)) else {
             return self.expand_pending(page, key);
@@ -30,16 +29,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_record(page, key, &record)
     }
 
-    /// Lets another candidate count in place of one that is no answer, since the list is sized by
-    /// candidates that may be answers (OdinANN §3.4.1).
+    /// Lets one more candidate count in place of one that is not a result. The list size counts
+    /// only candidates that may be results (OdinANN §3.4.1).
     pub(super) fn make_up_for(&mut self, id: u64, key: u64) {
         if !self.ranking.admission().admits(id, node_of(key)) {
             self.frontier.refuse(key);
         }
     }
 
-    /// Expands a candidate that is not on its page. Its record waits to be written there, or was
-    /// written to another page after this one was requested.
+    /// Expands a candidate that is not on its page. Either its record waits to be written there, or
+    /// the record moved to another page after this page was requested.
     #[cold]
     pub(super) fn expand_pending(&mut self, page: u64, key: u64) -> Result<(), Error> {
         let node = node_of(key);
@@ -60,21 +59,21 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
             return Ok(());
         }
-        // If pages are written in place, this one may have been read before the node was written to
-        // it.
+        // If pages are written in place, this page may have been read before the node was written
+        // to it.
         if u64::from(placement.page_of(node)) == page && !placement.is_even() {
             return Err(self.not_there(node, page));
         }
-        // The candidate may be an answer, and the only record of its id that counts. If it cannot
-        // be followed, other nodes still lead to its neighbours.
+        // The candidate may be a result, and this may be the only valid record of its id. If the
+        // query may not follow it again, other nodes still lead to its neighbours.
         if !self.put_back(key) {
             self.frontier.expanded(key);
         }
         Ok(())
     }
 
-    /// Puts a candidate back, to be looked for where its node is now. False if the query has done
-    /// this too often.
+    /// Puts a candidate back into the list, so that it is looked for on its current page. False if
+    /// the query has done this too often.
     pub(super) fn put_back(&mut self, key: u64) -> bool {
         let patient = self.patience > 0;
         if patient {
@@ -84,16 +83,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         patient
     }
 
-    /// Puts back a candidate whose page was rewritten in place before it was expanded here. Changes
-    /// that were pending for its list are on the new page and no longer pending, so this expansion
-    /// may have missed them.
+    /// Puts back a candidate whose page was rewritten in place before it was expanded here. Pending
+    /// changes of its list were then written to the new page and are no longer pending. So this
+    /// expansion may have missed them.
     pub(super) fn look_again(&mut self, page: &Page<'a>, key: u64, reader: &NodeReader<'a, N>) {
         if !reader.is_current(page) {
             self.put_back(key);
         }
     }
 
-    /// The page of a node. If the node is moving, its next page.
+    /// The page of a node. If the node is moving, this is its next page.
     pub(super) fn page_of(&self, node: u32) -> u64 {
         let number = self.setting.pages.page_of(node);
         match self.setting.graph.placement.get() {
@@ -113,7 +112,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Expands a candidate from the cache, if the cache has its record as it is on page `number`.
+    /// Expands a candidate from the cache, if the cache has the record that is on page `number`.
     /// Returns whether it has.
     pub(super) fn expand_cached(&mut self, number: u64, key: u64) -> Result<bool, Error> {
         let Some(cache) = self.setting.cache else {
@@ -135,8 +134,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(expanded)
     }
 
-    /// Puts the new neighbours of a candidate into the candidate list. Does nothing if the
-    /// candidate has left the list, since best-first search would not have expanded it.
+    /// Puts the new neighbours of a candidate into the candidate list. If the candidate has left
+    /// the list, this does nothing, since best-first search would not have expanded it.
     pub(super) fn expand_record(
         &mut self,
         page: u64,
@@ -171,7 +170,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             // to another page.
             moved = N::MOVES && u64::from(placement.page_of(node)) != page;
         }
-        // No branch on whether a neighbour is new, since no processor can predict it.
+        // There is no branch on whether a neighbour is new, since no processor can predict that
+        // branch.
         self.fresh.resize(self.list.len(), 0);
         let (mut new, mut largest) = (0, 0);
         for (place, &neighbour) in self.list.iter().enumerate() {
@@ -182,7 +182,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.fresh.truncate(new);
         if u64::from(largest) >= self.nodes && !self.is_new(largest) {
             // If another process writes pages in place, a page may be newer than the checkpoint
-            // that was opened. Its newer nodes are traversed, and are no answers.
+            // that was opened. Newer nodes on it are traversed, but are not results.
             if N::MOVES {
                 return Err(self.bad_link(node, largest));
             }
@@ -252,7 +252,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Uses all nodes of a page. New nodes go into the candidate list, and nodes that may be
-    /// answers into `unranked`. The caller then holds the page as the next of `held`.
+    /// results into `unranked`. The caller then adds the page to `held`.
     pub(super) fn share(&mut self, view: N::View<'_>, page: u64) -> Result<(), Error> {
         let count = view.len();
         self.fresh.clear();
@@ -260,7 +260,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         for slot in 0..count {
             let node = view.node(slot)?;
             if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
-                // As for lists: the rest of the page is newer than the checkpoint.
+                // As in a list, the remaining nodes of the page are newer than the checkpoint.
                 break;
             }
             largest = largest.max(node);
@@ -286,7 +286,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             if self.visited.insert(node) {
                 Self::admit(&mut self.frontier, &self.ranking, key);
             }
-            // Nodes that may stay in the list are ranked whatever the error of the codes.
+            // A node that stays in the candidate list is ranked whatever the error of the codes.
             let ranks = N::VECTORS && slot < count;
             if ranks
                 && (worth.admits(node, score) || key <= self.frontier.bound())
@@ -319,14 +319,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Puts a candidate into the list, unless it is known to be no answer.
+    /// Puts a candidate into the list, unless it is ruled out as a result.
     #[inline]
     pub(super) fn admit(frontier: &mut Frontier, ranking: &Ranking<'_>, key: u64) {
         frontier.insert_unless(key, |node| ranking.admission().rules_out(node));
     }
 
-    /// Ranks a node by its exact distance, or by its leading part where parts are apart. Returns
-    /// the distance, or `None` if the node may be no answer.
+    /// Ranks a node by its exact distance, or by its leading part if vectors are stored in two
+    /// parts. Returns the distance, or `None` if the node may not be a result.
     pub(super) fn rank(&mut self, key: u64, record: &Record<'_>) -> Result<Option<f32>, Error> {
         let node = node_of(key);
         if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
@@ -355,14 +355,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Whether answers by leading parts are not needed. An insert takes its candidates from held
+    /// Whether ranking by leading parts is not needed. An insert takes its candidates from held
     /// pages.
     fn ranks_nothing(&self) -> bool {
         N::PARTS && self.setting.hold
     }
 
-    /// Ranks a node whose record waits for its page, by the vector as it was inserted. Where
-    /// vectors are in parts, it uses the leading part that the page will have, so that all nodes
+    /// Ranks a node whose record waits for its page, by the vector as it was inserted. If vectors
+    /// are stored in two parts, it uses the leading part that the page will have, so that all nodes
     /// are ranked alike.
     #[cold]
     fn rank_waiting(&mut self, key: u64, id: u64, vector: &[u8]) -> Result<Option<f32>, Error> {
@@ -423,7 +423,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.distance_computations += fresh.len() as u64;
     }
 
-    /// Turns the low-code estimates in `scores` of the nodes in `fresh` into high-code estimates.
+    /// Turns estimates by low codes into estimates by high codes, for the nodes in `fresh`. Both
+    /// are in `scores`.
     fn go_on(&mut self, code_parts: CodeParts<'_>) {
         let (table, fresh, timer) = (&self.table, &self.fresh, self.setting.timer);
         let (sums, scores) = (&mut self.sums, &mut self.scores[..fresh.len()]);
@@ -442,8 +443,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.low_computations += fresh.len() as u64;
     }
 
-    /// If there is an L_low, starts the query from seeds found by low codes. Returns whether there
-    /// is one.
+    /// If there is an L_low, starts the query from seeds that are found by low codes. Returns
+    /// whether there is an L_low.
     pub(super) fn begin_by_low_codes(&mut self) -> bool {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return false;
@@ -463,8 +464,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         true
     }
 
-    /// If a search by one precision is to start from seeds, starts there. The seeds are found by
-    /// low codes where the index has them. Returns whether the query was started.
+    /// Starts a query by codes of one precision from seeds, if it is to have seeds. If the index
+    /// has low codes, they find the seeds. Returns whether the query was started.
     pub(super) fn begin_at_seeds(&mut self) -> bool {
         let Some(seeding) = &mut self.seeding else {
             return false;
@@ -497,8 +498,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Moves the nearest of L_low to the candidate list, by high codes: `ExpandHigh` of PRESS
-    /// (DistVS §3.1).
+    /// Moves the nearest candidates of L_low to the candidate list, with scores by high codes:
+    /// `ExpandHigh` of PRESS (DistVS §3.1).
     pub(crate) fn refine(&mut self) {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return;

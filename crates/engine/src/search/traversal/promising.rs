@@ -1,5 +1,5 @@
-//! The data that a traversal gives to [`Promise`](crate::search::promise::Promise), and the
-//! candidates that it takes accordingly.
+//! The distances that a traversal reports to [`Promise`](crate::search::promise::Promise), and the
+//! candidates that it then takes.
 //!
 //! ```text
 //!   a node is expanded ──record──> its distance, at once, though whole-page search ranks later
@@ -12,7 +12,7 @@ use super::*;
 use crate::frontier::KeyIs;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Takes the nearest candidate that has not been requested, while `on_their_way` reads are in
+    /// Takes the nearest candidate that has not been requested, with `on_their_way` reads in
     /// flight. If the search may stop early, the candidate must have promise. With a recall target,
     /// it must be within the depth. If it does not match the filter, it must be among those that the
     /// walk goes through.
@@ -29,8 +29,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Where vectors are apart from lists, prefetches them with the part of `width` that the reads
-    /// of the graph leave. If the search may stop early, vectors that have arrived are ranked.
+    /// Where vectors are apart from lists, prefetches them with the part of `width` that graph
+    /// reads leave free. If the search may stop early, vectors that have arrived are ranked.
     pub(crate) fn prefetch(
         &mut self,
         width: usize,
@@ -54,9 +54,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Requests vectors of the best candidates before lists. This is for searches that may stop
-    /// early where vectors are apart, since these need exact distances soon. Returns the number of
-    /// vector reads in flight, which take their places from the lists.
+    /// Requests vectors of the best candidates before lists. Searches that may stop early need this
+    /// where vectors are apart from lists, since they need exact distances soon. Returns the number
+    /// of vector reads in flight, which leave fewer reads for lists.
     pub(crate) fn prefetch_first(
         &mut self,
         width: usize,
@@ -72,13 +72,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// Learns from the seeds of the navigation graph, nearest first. The first `seeds` entries of
     /// `scores` are their estimates.
     pub(super) fn learn_from_seeds(&mut self, seeds: usize, distances: &[f32]) {
-        // The ids of seeds are not known, so some may be excluded.
+        // The ids of seeds are not known, so some seeds may be excluded.
         let all = self.ranking.admission().is_of_all();
         let promise = &mut self.ranking.promise;
         let kth = self.k.checked_sub(1).and_then(|kth| distances.get(kth));
         promise.limit(kth.copied().filter(|_| all));
-        // Where vectors are beside lists, the error is learned when nodes are expanded. Where codes
-        // are beside lists too, keys in the list are no estimates.
+        // If vectors are beside lists, the error is learned when nodes are expanded. If codes are
+        // beside lists too, the keys of seeds are not estimates.
         if !N::VECTORS {
             for (estimate, distance) in self.scores[..seeds].iter().zip(distances) {
                 promise.learn(distance - estimate);
@@ -86,14 +86,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Re-ranks a candidate during the walk.
+    /// Ranks a candidate during the walk.
     pub(super) fn rank_on_the_path(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
         let distance = self.rank(key, record)?;
         self.note(key, distance);
         Ok(())
     }
 
-    /// Ranks a candidate on its expansion in whole-page search, which otherwise ranks after the
+    /// Ranks a candidate when it is expanded in whole-page search, which otherwise ranks after the
     /// walk.
     pub(super) fn rank_early(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
         if !N::CODES {
@@ -111,8 +111,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Learns from the exact distance of a candidate, unless it may be no answer or was learned
-    /// from before.
+    /// Learns from the exact distance of a candidate. If the candidate may not be a result, or was
+    /// learned from before, nothing happens.
     pub(super) fn note(&mut self, key: u64, distance: Option<f32>) {
         if !self.ranking.promise.is_on() {
             return;
@@ -122,7 +122,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return;
         };
         self.ranking.promise.met(distance);
-        // An exact key shows nothing of the codes.
+        // An exact key shows nothing about the error of codes.
         if is == KeyIs::Estimated {
             self.ranking.promise.learn(distance - distance_of(key));
         }
@@ -146,9 +146,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Takes the distance of a node on a shared page, where codes are elsewhere. `fresh` says that
-    /// the node was new, and entered the list with this distance. Otherwise its key in the list is
-    /// known only when the node is expanded.
+    /// Records the distance of a node on a shared page, where codes are elsewhere. If `fresh` is
+    /// set, the node was new and entered the list with this distance. Otherwise its key in the list
+    /// is known only when the node is expanded.
     pub(super) fn note_shared(&mut self, node: u32, id: u64, distance: f32, fresh: bool) {
         if !fresh {
             self.distances.push((node, distance));
@@ -159,8 +159,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Puts a candidate with a known exact distance into the list. `noted` says that promise has
-    /// its distance.
+    /// Puts a candidate with a known exact distance into the list. If `noted` is set,
+    /// [`Promise`](crate::search::promise::Promise) has its distance.
     pub(super) fn admit_exactly(
         frontier: &mut Frontier,
         ranking: &Ranking<'_>,

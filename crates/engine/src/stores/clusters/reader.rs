@@ -1,4 +1,4 @@
-//! Sequential reads of clusters and vectors for rebalancing and merges. Each file is opened once.
+//! Reads clusters and vectors sequentially, for rebalancing and merges. Each file is opened once.
 
 use std::ops::Range;
 
@@ -8,13 +8,13 @@ use stratann_tier::{Volume, VolumeReader};
 use super::{ClusterStores, ExtentAt, MemberAt, Run, Vectors};
 use crate::Error;
 
-/// Takes a vector: its number, its id, and its bytes.
+/// A function that gets a vector: its number, its id, and its bytes.
 pub(crate) type EachMember<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 
 /// The files of a cluster index, open for reading in pieces.
 pub(crate) struct ClusterReader<'a> {
     pub(super) stores: &'a ClusterStores,
-    /// In the order of `stores`.
+    /// The open files, in the order of `stores`.
     files: Vec<Box<dyn VolumeReader>>,
     buffer: Vec<u8>,
 }
@@ -23,7 +23,7 @@ impl<'a> ClusterReader<'a> {
     /// Opens all files that the stores read.
     ///
     /// # Errors
-    /// A file that cannot be opened.
+    /// A file cannot be opened.
     pub(crate) fn open(volume: &dyn Volume, stores: &'a ClusterStores) -> Result<Self, Error> {
         let files = stores.files.iter();
         let files = files.map(|file| volume.open_reader(&file.name));
@@ -34,10 +34,10 @@ impl<'a> ClusterReader<'a> {
         })
     }
 
-    /// The posting list of a cluster. Its checksum is verified.
+    /// Reads the posting list of a cluster, and verifies its checksum.
     ///
     /// # Errors
-    /// It cannot be read, or is damaged.
+    /// The posting list cannot be read, or is damaged.
     pub(crate) fn extent(&mut self, cluster: u32) -> Result<ExtentView<'_>, Error> {
         self.extent_at(cluster, self.stores.place(cluster))
     }
@@ -45,7 +45,7 @@ impl<'a> ClusterReader<'a> {
     /// As [`extent`](Self::extent), for a current or former posting list of the cluster.
     ///
     /// # Errors
-    /// It cannot be read, or is damaged.
+    /// The posting list cannot be read, or is damaged.
     pub(super) fn extent_at(
         &mut self,
         cluster: u32,
@@ -56,8 +56,8 @@ impl<'a> ClusterReader<'a> {
         self.stores.view_at(cluster, at, &self.buffer, true)
     }
 
-    /// Calls `each` with the vectors whose own cluster this is, if vectors are stored with all
-    /// their clusters. In other layouts it is never called.
+    /// Calls `each` with the vectors whose own cluster this is, if vectors are stored with each of
+    /// their clusters. In other layouts, `each` is never called.
     ///
     /// # Errors
     /// The vectors cannot be read, or are damaged; an error of `each`.
@@ -81,7 +81,7 @@ impl<'a> ClusterReader<'a> {
         outcome
     }
 
-    /// Calls `each` with consecutive vectors, from the place of the first on. Their checksums are
+    /// Calls `each` with consecutive vectors, from the vector at `at` on. Their checksums are
     /// verified.
     ///
     /// # Errors
@@ -101,9 +101,9 @@ impl<'a> ClusterReader<'a> {
         Ok(())
     }
 
-    /// Calls `each` with vectors that are read by themselves, of ascending numbers. Vectors stored
-    /// near each other share a read, and their checksums are verified. Numbers of vectors that are
-    /// never read by themselves are skipped.
+    /// Reads vectors singly, and calls `each` with them. Their numbers ascend. Vectors stored near
+    /// each other share a read, and the checksums of all are verified. Vectors that cannot be read
+    /// singly are skipped.
     ///
     /// # Errors
     /// The vectors cannot be read, or are damaged; an error of `each`.
@@ -128,7 +128,7 @@ impl<'a> ClusterReader<'a> {
                 }
                 first += run.vectors;
             }
-            // The next number has no place of its own, so it is skipped.
+            // The vector of the next number cannot be read singly, so it is skipped.
             left = left.get(places.len() + 1..).unwrap_or_default();
         }
         Ok(())

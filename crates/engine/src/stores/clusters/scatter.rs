@@ -1,17 +1,17 @@
-//! Scatter: the reads of a probed cluster, if vectors are in groups, relative to the reads in the
-//! build.
+//! Scatter: the number of reads of a probed cluster, relative to that number after the build. It
+//! applies if vectors are in groups.
 //!
 //! ```text
 //!   as built    its group with the numbers of the others, then the others, near ones in one read
 //!   rewritten   the numbers of all its members,           then all of these, near ones in one read
 //! ```
 //!
-//! A cluster that took vectors since the build has no group that is read at once, and vectors of
-//! different checkpoints are in different places. So probes read more and more, while the files
-//! stay as small as the files of a build.
+//! A cluster that got vectors since the build has no group to read at once, and vectors of
+//! different checkpoints are in different places. So probes need more and more reads, although the
+//! files stay as small as after a build.
 //!
-//! A sample of the clusters shows by which factor. The files of the build stay until the index is
-//! rebuilt, so the reads of clusters as built are known too.
+//! A sample of the clusters shows the factor. The files of the build stay until the index is
+//! rebuilt, so the reads of the clusters as built can be counted too.
 
 use stratann_layout::ExtentKind;
 use stratann_tier::Volume;
@@ -23,15 +23,15 @@ use crate::Error;
 /// The most clusters of a sample.
 const SAMPLE: u32 = 64;
 
-/// Some of `clusters` clusters, evenly spread.
+/// A sample of `clusters` clusters, evenly spread.
 fn even(clusters: u32) -> impl Iterator<Item = u32> {
     let count = SAMPLE.min(clusters);
     (0..count).map(move |n| (u64::from(n) * u64::from(clusters) / u64::from(count)) as u32)
 }
 
 impl ClusterStores {
-    /// Some clusters with the current places of their posting lists. Empty if vectors are not in
-    /// groups.
+    /// A sample of clusters with the current places of their posting lists. Empty if vectors are
+    /// not in groups.
     pub(super) fn sample(&self) -> Vec<(u32, ExtentAt)> {
         let at = |cluster| (cluster, self.place(cluster));
         match self.kind {
@@ -40,9 +40,9 @@ impl ClusterStores {
         }
     }
 
-    /// The mean reads of a cluster now, relative to the build, by a sample of both. Each cluster
-    /// counts as read alone. `None` if the index is unchanged since the build, or vectors are not
-    /// in groups.
+    /// The mean number of reads of a cluster now, divided by that number after the build, on
+    /// samples. Each cluster is counted as if it were read alone. `None` if the index is unchanged
+    /// since the build, or vectors are not in groups.
     ///
     /// # Errors
     /// A cluster of the sample cannot be read, or is damaged.
@@ -56,7 +56,7 @@ impl ClusterStores {
         Ok(Some(now / built))
     }
 
-    /// The number of reads for these vectors, of ascending numbers.
+    /// The number of reads for these vectors. Their numbers ascend.
     fn runs_of(&self, numbers: &[u32], places: &mut Vec<MemberAt>) -> usize {
         self.member_places(numbers, places);
         let (mut first, mut runs) = (0, 0);

@@ -1,4 +1,5 @@
-//! A byte string that is read in parts. Each block is verified when it is read.
+//! A file with a byte string (*payload*), which is read in parts. Each block is verified when it is
+//! read.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use stratann_tier::{Volume, VolumeReader};
 
 use crate::{Error, stored};
 
-/// The cost of reading columns.
+/// The cost of reads of columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Looked {
     pub(crate) reads: u64,
@@ -18,12 +19,12 @@ pub(crate) struct Looked {
 }
 
 thread_local! {
-    /// The total cost of this thread.
+    /// The total cost of all reads by this thread.
     static LOOKED: Cell<Looked> = const { Cell::new(Looked { reads: 0, bytes: 0 }) };
 }
 
 impl Looked {
-    /// The result of `look`, and its cost in this thread.
+    /// Returns the result of `look`, and the cost of its reads in this thread.
     pub(crate) fn of<T>(look: impl FnOnce() -> T) -> (T, Self) {
         let before = LOOKED.get();
         let found = look();
@@ -49,20 +50,20 @@ impl Looked {
 #[derive(Debug)]
 pub(super) struct StreamFile {
     reader: Box<dyn VolumeReader>,
-    /// Its name in errors.
+    /// The file's name in errors.
     pub(super) file: String,
 }
 
-/// The last bytes read of a payload, for reads nearby.
+/// The last bytes that were read of a payload, kept for reads nearby.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// Their offset in the payload.
+    /// The offset of these bytes in the payload.
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl Window {
-    /// The position of a part, if all of it is here.
+    /// The position of a part in the window, if the window has all of it.
     fn part(&self, part: &Range<u64>) -> Option<Range<usize>> {
         let from = part.start.checked_sub(self.start)?;
         let to = part.end.checked_sub(self.start)?;
@@ -74,7 +75,7 @@ impl StreamFile {
     /// Opens a file that a manifest names. `open` parses its first block.
     ///
     /// # Errors
-    /// A file that is missing, damaged, or of another index.
+    /// The file is missing, damaged, or of another index.
     pub(super) fn open<T>(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -93,10 +94,10 @@ impl StreamFile {
         Ok((StreamFile { reader, file }, found))
     }
 
-    /// A part of the payload. The header must say that it exists.
+    /// Reads a part of the payload. According to the header, the part must exist.
     ///
     /// # Errors
-    /// It cannot be read, or is damaged.
+    /// The part cannot be read, or is damaged.
     pub(super) fn read(&self, part: Range<u64>) -> Result<Vec<u8>, Error> {
         let mut window = Window::default();
         let range = self.fill(&mut window, part, 0)?;
@@ -105,8 +106,8 @@ impl StreamFile {
         Ok(window.bytes)
     }
 
-    /// A part of the payload, from the window if that has all of it. Otherwise it is read together
-    /// with the following bytes up to `to`.
+    /// A part of the payload. If the window has all of it, it comes from there. Otherwise the part
+    /// is read, together with the following bytes up to `to`.
     ///
     /// # Errors
     /// As [`read`](StreamFile::read).
@@ -126,7 +127,7 @@ impl StreamFile {
         Ok(&window.bytes[range])
     }
 
-    /// Reads a part, and `more` bytes behind it.
+    /// Reads a part, and the `more` bytes after it, into the window.
     fn fill(
         &self,
         window: &mut Window,
@@ -134,7 +135,7 @@ impl StreamFile {
         more: u64,
     ) -> Result<Range<usize>, Error> {
         if part.is_empty() {
-            // An empty row, or the set of no nodes.
+            // The part is an empty row, or an empty set of nodes.
             return Ok(0..0);
         }
         let blocks = blocks_of(part.start..part.end + more);
@@ -148,7 +149,7 @@ impl StreamFile {
             .map_err(Error::from)
             .and_then(|()| Ok(unseal(&mut window.bytes, blocks.start, &self.file)?));
         if let Err(error) = read {
-            // The contents of the window are not valid.
+            // The contents of the window are not valid after the error.
             window.bytes.clear();
             return Err(error);
         }

@@ -1,7 +1,8 @@
-//! Verifies a whole segment: its rows by themselves, and its index part against them.
+//! Verifies a whole segment: checks its rows by themselves, and its index part against the rows.
 //!
 //! A hash of every pair of a key and a node is added to a sum, once from the rows and once from the
-//! index part. So both files are read front to back, and neither is kept in memory.
+//! index part. The two sums must be equal. So both files are read front to back, and neither is
+//! kept in memory.
 
 use std::collections::BTreeMap;
 
@@ -31,10 +32,10 @@ fn mixed(key: &[u8], node: u32) -> u64 {
 }
 
 /// Checks a segment of an index that has `nodes` nodes. `wrong` is called with the file and a
-/// message for each fault. The checksums of both files are checked elsewhere.
+/// message for each fault. The checksums of both files are verified elsewhere.
 ///
 /// # Errors
-/// A file that cannot be read any further.
+/// A file cannot be read any further.
 pub(crate) fn check(
     rows: &RowsReader,
     part: &PartReader,

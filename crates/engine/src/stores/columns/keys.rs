@@ -13,8 +13,8 @@ pub(crate) fn is_sorted(kind: ColumnType) -> bool {
     }
 }
 
-/// Calls `each` with the keys of a value. An empty list has no key. Keys of numbers are 8 bytes,
-/// most significant first.
+/// Calls `each` with the keys of a value. An empty list has no key. A number has a key of 8 bytes,
+/// the most significant first.
 pub(crate) fn each_key(value: &Value, each: &mut dyn FnMut(&[u8])) {
     match value {
         Value::Boolean(value) => each(&[u8::from(*value)]),

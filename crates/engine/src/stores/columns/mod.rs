@@ -9,14 +9,15 @@
 //! ```
 //!
 //! A segment is two files that never change ([`stratann_layout::columns`]). One has rows, found by
-//! node and by id. The other is an index part made from the rows, which maps values to nodes. Each
-//! checkpoint with new rows writes a segment. Earlier segments that are small beside it are merged
-//! into it, so the number of segments is logarithmic. A merge writes a single segment.
+//! node and by id. The other is an index part, which is made from the rows and maps values to
+//! nodes. Each checkpoint with new rows writes a segment. It merges earlier segments that are small
+//! in comparison into the new one. So the number of segments is logarithmic in the number of rows.
+//! A merge writes a single segment.
 //!
-//! Memory has, for each segment, its directory, the first keys of groups of keys, and the set of
-//! its nodes: [`Columns::memory_bytes`]. The matches of recent filters are cached ([`remembered`]).
+//! For each segment, memory has the directory, the first keys of groups of keys, and the set of
+//! nodes ([`Columns::memory_bytes`]). The matches of recent filters are cached ([`remembered`]).
 //!
-//! Rows of vectors that are only in memory are stored beside these vectors
+//! Rows of vectors that are only in memory are kept beside these vectors
 //! ([`FreshGraph`](crate::update::FreshGraph)).
 
 mod bytes;
@@ -52,22 +53,22 @@ use crate::durable::Checkpoint;
 use crate::filter::{Checked, NodeSet, Schema};
 use crate::{Error, stored};
 
-/// The bytes of an encoded row, shared by all holders. Empty if the row has no attributes.
+/// The bytes of an encoded row. All references share them. Empty if the row has no attributes.
 pub(crate) type RowBytes = Arc<[u8]>;
 
-/// About the memory of a waiting row beyond its bytes: its entries in two tables, and the overhead
-/// of the allocator.
+/// The approximate memory of a waiting row beyond its bytes: its entries in two tables, and the
+/// overhead of the allocator.
 pub(crate) const BESIDE_ROW: u64 = 100;
 
-/// The memory that counts for a waiting row.
+/// The memory that is charged for a waiting row.
 pub(crate) fn row_charge(row: &[u8]) -> u64 {
     row.len() as u64 + BESIDE_ROW
 }
 
-/// Decodes a row. Empty bytes are an empty row.
+/// Decodes a row. No bytes are an empty row.
 ///
 /// # Errors
-/// Bytes that are no row.
+/// The bytes are not a row.
 pub(crate) fn decoded(bytes: &[u8]) -> Result<Row, Error> {
     match bytes.is_empty() {
         true => Ok(Row::default()),
@@ -75,10 +76,10 @@ pub(crate) fn decoded(bytes: &[u8]) -> Result<Row, Error> {
     }
 }
 
-/// Encodes a row. An empty row has no bytes.
+/// Encodes a row. An empty row becomes no bytes.
 ///
 /// # Errors
-/// The row exceeds the limits of a row.
+/// The row exceeds the limits of its size.
 pub(crate) fn encoded(row: &Row) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     if !row.attributes.is_empty() || row.payload.is_some() {
@@ -138,18 +139,18 @@ pub(crate) struct Columns {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// Oldest first.
+    /// The segments, oldest first.
     segments: Arc<Vec<Arc<Segment>>>,
     schema: Schema,
-    /// Columns that only rows on their way into the log have, with the number of calls that
-    /// declared them.
+    /// Columns that so far only rows of unfinished calls have, with the number of calls that
+    /// declared them. These rows are not in the log yet.
     on_their_way: HashMap<String, usize>,
-    /// Shared with views. A thread that adds a row while a view exists makes a copy.
+    /// New rows, shared with views. If a view exists, a thread that adds a row makes a copy.
     new: Arc<NewRows>,
 }
 
-/// Columns that were added for rows that are about to be logged. If it is dropped before that,
-/// columns that no other row has are removed again.
+/// Columns that were declared for rows that are about to be logged. If this value is dropped and
+/// not [kept](Self::keep), columns that no other row has are removed again.
 #[derive(Debug)]
 #[must_use = "columns that are dropped were not taken on"]
 pub(crate) struct Declared<'a> {
@@ -158,7 +159,7 @@ pub(crate) struct Declared<'a> {
 }
 
 impl Declared<'_> {
-    /// Keeps the columns for good, because the rows are logged.
+    /// Keeps the columns, because the rows are logged.
     pub(crate) fn keep(mut self) {
         let names = std::mem::take(&mut self.names);
         if !names.is_empty() {
@@ -192,10 +193,11 @@ impl Drop for Declared<'_> {
 }
 
 impl Columns {
-    /// Opens the columns that a manifest names, if any, in an index with this memory budget.
+    /// Opens the columns that a manifest names, if there are any. `memory` is the index's memory
+    /// budget.
     ///
     /// # Errors
-    /// A file that is missing, damaged or of another index; two segments with different types for a
+    /// A file is missing, damaged or of another index. Two segments have different types for a
     /// column.
     pub(crate) fn open(
         volume: &dyn Volume,
@@ -242,12 +244,12 @@ impl Columns {
         held.segments.is_empty() && held.new.is_empty() && held.schema.is_empty()
     }
 
-    /// Whether memory has rows that no checkpoint has.
+    /// Whether there are rows in memory that no checkpoint has.
     pub(crate) fn has_new(&self) -> bool {
         !self.held.read().new.is_empty()
     }
 
-    /// About the bytes in memory.
+    /// The approximate bytes of memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let held = self.held.read();
         let segments = held.segments.iter();
@@ -259,17 +261,17 @@ impl Columns {
         parts + remembered + held.new.memory_bytes()
     }
 
-    /// The part of these bytes for rows that wait for a checkpoint.
+    /// The part of [`memory_bytes`](Columns::memory_bytes) for rows that wait for a checkpoint.
     pub(crate) fn new_bytes(&self) -> u64 {
         self.held.read().new.memory_bytes()
     }
 
-    /// Adds the columns of rows that are about to be inserted. Integers become floats in columns of
-    /// floats. The columns stay only if the result is [kept](Declared::keep).
+    /// Adds the columns of rows that are about to be inserted. In columns of floats, integers
+    /// become floats. The columns stay only if the result is [kept](Declared::keep).
     ///
     /// # Errors
-    /// A value whose type differs from its column's, or more columns than an index may have. Then
-    /// no column is added.
+    /// A value has another type than its column, or there would be more columns than an index may
+    /// have. After an error no column is added.
     pub(crate) fn declare(&self, rows: &mut [Row]) -> Result<Declared<'_>, Error> {
         let mut declared = Declared {
             columns: self,
@@ -303,7 +305,7 @@ impl Columns {
         Ok(declared)
     }
 
-    /// Adds all columns of the previous index.
+    /// Adds all columns of the index that this one replaces.
     ///
     /// # Errors
     /// As [`declare`](Columns::declare).
@@ -323,19 +325,20 @@ impl Columns {
         Ok(())
     }
 
-    /// Gives a node a row, in place of its old one.
+    /// Sets the row of a node, and replaces an old one.
     pub(crate) fn put(&self, node: u32, id: u64, row: RowBytes) {
         let mut held = self.held.write();
         Arc::make_mut(&mut held.new).put(node, id, row);
     }
 
-    /// Removes the row of a node whose insert failed. No other row was given to the node.
+    /// Removes the row of a node whose insert failed. The node must not have got another row
+    /// meanwhile.
     pub(crate) fn take_back(&self, node: u32) {
         let mut held = self.held.write();
         Arc::make_mut(&mut held.new).take_back(node);
     }
 
-    /// The nodes below `nodes` that match a filter, exactly, by the newest row of each.
+    /// Exactly the nodes below `nodes` whose newest row matches a filter.
     ///
     /// # Errors
     /// As [`View::matching`].
@@ -343,7 +346,7 @@ impl Columns {
         self.view().matching(filter, nodes)
     }
 
-    /// A view of the present state.
+    /// A view of the present rows.
     pub(crate) fn view(&self) -> View {
         let held = self.held.read();
         View::of(
@@ -356,12 +359,12 @@ impl Columns {
     /// The newest row of a node.
     ///
     /// # Errors
-    /// It cannot be read, or is damaged.
+    /// The row cannot be read, or is damaged.
     pub(crate) fn row_of(&self, node: u32, windows: &mut Windows) -> Result<Option<Found>, Error> {
         self.view().row_of(node, windows)
     }
 
-    /// The newest node of an id, if a node of the id has a row.
+    /// The newest node of an id. `None` if no node of the id has a row.
     ///
     /// # Errors
     /// As [`row_of`](Columns::row_of).
@@ -369,10 +372,10 @@ impl Columns {
         self.view().node_of(id, windows)
     }
 
-    /// Writes a segment of the rows that are only in memory, and of the rows `more` of nodes that
-    /// are about to be added. Earlier segments that are small beside it are merged into it, and
-    /// rows that `is_dead` names are left out. `None` if there are no rows. Rows added meanwhile
-    /// may be included.
+    /// Writes a segment of the rows that are only in memory, and of `more`, the rows of nodes that
+    /// are about to be added. Earlier segments that are small in comparison are merged into it.
+    /// Rows for which `is_dead` is true are left out. `None` if there are no rows. Rows that are
+    /// added during the call may be included.
     ///
     /// # Errors
     /// The segment cannot be written, or its rows cannot be read.
@@ -392,14 +395,14 @@ impl Columns {
                 held.new.newest(),
             )
         };
-        // Their nodes are behind all others.
+        // The nodes of `more` come after all other nodes.
         new.extend(more);
         if new.is_empty() {
             return Ok(None);
         }
         let mut rows = new.len() as u64;
         let mut kept = segments.len();
-        // The first segment is the build's, and large.
+        // The first segment is the build's. It is large, so it is never merged here.
         while kept > 1 && segments[kept - 1].rows.rows() <= 2 * rows {
             kept -= 1;
             rows += segments[kept].rows.rows();
@@ -424,7 +427,7 @@ impl Columns {
         }))
     }
 
-    /// Switches to a written segment, after a checkpoint has committed it. No row may change
+    /// Uses a written segment from now on, after a checkpoint has committed it. No row may change
     /// between [`write_new`](Columns::write_new) and this call.
     pub(crate) fn committed(&self, written: Written) {
         let mut held = self.held.write();
@@ -436,13 +439,13 @@ impl Columns {
 /// A written segment, with the data for its checkpoint.
 pub(crate) struct Written {
     segments: Arc<Vec<Arc<Segment>>>,
-    /// Numbers of the segments that it replaces.
+    /// The numbers of the segments that this one replaces.
     gone: Vec<u32>,
     files: [FileEntry; 2],
 }
 
 impl Written {
-    /// Names the segment in a manifest, in place of those it replaces.
+    /// Names the segment in a manifest, in place of the segments that it replaces.
     pub(crate) fn name_in(&self, manifest: &mut Manifest) {
         name_segment(manifest, &self.files, &self.gone);
     }
@@ -458,11 +461,11 @@ pub(crate) fn name_segment(manifest: &mut Manifest, files: &[FileEntry; 2], gone
     manifest.writer_features |= stratann_layout::manifest::COLUMNS;
 }
 
-/// The last bytes read of each segment, for reads nearby.
+/// The last bytes that were read of each segment, kept for reads nearby.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     each: Vec<RowWindows>,
-    /// The segments that the windows are of. Newer ones may have replaced them.
+    /// The segments to which the windows belong. Newer segments may have replaced them.
     of: Option<Arc<Vec<Arc<Segment>>>>,
 }
 

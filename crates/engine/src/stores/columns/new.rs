@@ -1,11 +1,11 @@
-//! Rows that no checkpoint has yet: in memory, and in the log.
+//! Rows that no checkpoint has yet. They are in memory and in the log.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{BESIDE_ROW, Found, RowBytes};
 
-/// New rows, by node. If an id has several nodes, the last one counts. A search that began before
-/// may still use the others.
+/// New rows, by node. If an id has several nodes, its last node counts. Searches that began earlier
+/// may still use its other nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NewRows {
     by_node: BTreeMap<u32, (u64, RowBytes)>,
@@ -31,7 +31,8 @@ impl NewRows {
         *newest = node.max(*newest);
     }
 
-    /// Removes the row of a node whose insert failed. The id's row on another node counts again.
+    /// Removes the row of a node whose insert failed. If another node has a row of the same id,
+    /// that row counts again.
     pub(super) fn take_back(&mut self, node: u32) {
         let Some((id, row)) = self.by_node.remove(&node) else {
             return;
@@ -58,18 +59,18 @@ impl NewRows {
         self.by_id.get(&id).copied()
     }
 
-    /// All rows, by node: node, id and row.
+    /// All rows in node order, each with its node and id.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u64, &RowBytes)> {
         let rows = self.by_node.iter();
         rows.map(|(&node, (id, row))| (node, *id, row))
     }
 
-    /// Their nodes, ascending.
+    /// The nodes of all rows, ascending.
     pub(super) fn nodes(&self) -> impl Iterator<Item = u32> {
         self.by_node.keys().copied()
     }
 
-    /// The newest row of each id, by node.
+    /// The newest row of each id, in node order.
     pub(super) fn newest(&self) -> Vec<Found> {
         let newest = |&(node, id, _): &(u32, u64, _)| self.by_id.get(&id) == Some(&node);
         let found = |(node, id, row): (u32, u64, &RowBytes)| Found {

@@ -12,26 +12,27 @@ use stratann_tier::Volume;
 use super::bytes::{StreamFile, Window};
 use crate::Error;
 
-/// Nodes in any order that are added to a set at a time: as many as one of its containers holds.
+/// The number of nodes in any order that are added to a set at a time. One container of a set has
+/// as many.
 const AT_ONCE: usize = 1 << 16;
 
-/// Moves nodes into a set. They are sorted first, since a set is fast to fill in order.
+/// Moves nodes into a set. They are sorted first, since filling a set in order is fast.
 fn add_all(nodes: &mut Vec<u32>, out: &mut RoaringBitmap) {
     nodes.sort_unstable();
-    // A node may have two values, or the part is damaged. Either way it counts once.
+    // A node may be here twice, since it has two values or the part is damaged. It counts once.
     nodes.dedup();
     if let Ok(set) = RoaringBitmap::from_sorted_iter(nodes.drain(..)) {
         *out |= set;
     }
 }
 
-/// About the bytes of groups of numbers in one read.
+/// The approximate bytes of one read of groups of numbers.
 const AHEAD: u64 = 256 << 10;
 
-/// Takes a key and the nodes that have it.
+/// A function that gets a key and the nodes that have it.
 pub(crate) type EachKey<'a> = dyn FnMut(&[u8], &mut dyn Iterator<Item = u32>) + 'a;
 
-/// An open index part. Its directory and the set of its nodes are in memory.
+/// An open index part. The directory and the set of nodes are in memory.
 #[derive(Debug)]
 pub(crate) struct PartReader {
     bytes: StreamFile,
@@ -44,7 +45,7 @@ impl PartReader {
     /// Opens an index part that a manifest names.
     ///
     /// # Errors
-    /// A file that is missing, damaged or of another index.
+    /// The file is missing, damaged or of another index.
     pub(crate) fn open(volume: &dyn Volume, entry: &FileEntry) -> Result<Self, Error> {
         let (bytes, file) = StreamFile::open(volume, entry, PartFile::open)?;
         let directory = bytes.read(file.directory.bytes())?;
@@ -64,7 +65,7 @@ impl PartReader {
         &self.bytes.file
     }
 
-    /// Its columns, sorted by name.
+    /// The columns of the segment, sorted by name.
     pub(crate) fn columns(&self) -> &[PartColumn] {
         &self.columns
     }
@@ -74,7 +75,7 @@ impl PartReader {
         &self.nodes
     }
 
-    /// About the bytes in memory.
+    /// The approximate bytes of memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let of_column = |column: &PartColumn| {
             let groups = column.groups.iter();
@@ -95,7 +96,7 @@ impl PartReader {
         found.ok().map(|at| &self.columns[at])
     }
 
-    /// The set at a place.
+    /// Reads the set of nodes at a place in the file.
     fn set(&self, span: Span) -> Result<RoaringBitmap, Error> {
         let bytes = self.bytes.read(span.bytes())?;
         let mut rest = &bytes[..];
@@ -117,7 +118,7 @@ impl PartReader {
     /// The nodes that have a value in a column.
     ///
     /// # Errors
-    /// The part cannot be read, or is damaged. The following methods have the same errors.
+    /// The part cannot be read, or is damaged. The methods below have the same errors.
     pub(crate) fn exists(&self, column: &PartColumn) -> Result<RoaringBitmap, Error> {
         self.set(column.exists)
     }
@@ -137,7 +138,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// Adds the nodes that have a key of a dictionary to `out`.
+    /// Adds the nodes that have this key, in a column with a dictionary, to `out`.
     pub(crate) fn with_key(
         &self,
         column: &PartColumn,
@@ -155,7 +156,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// Calls `found` with a key of a dictionary, if it exists.
+    /// Calls `found` with this key of a dictionary, if it exists.
     fn find(
         &self,
         column: &PartColumn,
@@ -164,8 +165,8 @@ impl PartReader {
     ) -> Result<(), Error> {
         let prefix = &key[..key.len().min(KEY_PREFIX)];
         let groups = &column.groups;
-        // The last group that may begin at the key or before it. Long keys with a common prefix may
-        // span several groups.
+        // The key may be in the last group that begins at the key or before it. If long keys have a
+        // common prefix, several groups may qualify.
         let end = groups.partition_point(|group| &group.first[..] <= prefix);
         let begin = groups.partition_point(|group| &group.first[..] < prefix);
         for group in &groups[begin.saturating_sub(1)..end] {
@@ -184,8 +185,8 @@ impl PartReader {
         Ok(())
     }
 
-    /// Adds the nodes with a number in a range to `out`. If most numbers are in the range, the
-    /// others are looked up instead.
+    /// Adds the nodes with a number in a range to `out`. If most numbers are in the range, this
+    /// looks up the numbers outside the range instead.
     pub(crate) fn in_range(
         &self,
         column: &PartColumn,
@@ -208,7 +209,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// As [`in_range`](Self::in_range), by a look-up of the numbers in the range.
+    /// As [`in_range`](Self::in_range), always with a look-up of the numbers in the range.
     fn of_range(
         &self,
         column: &PartColumn,
@@ -237,7 +238,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// The groups that may have a number of a range.
+    /// The groups that may have numbers in a range.
     fn groups_of<'a>(&self, column: &'a PartColumn, range: &RangeInclusive<u64>) -> &'a [Group] {
         let groups = &column.groups;
         let key = |group: &Group| {
@@ -246,7 +247,8 @@ impl PartReader {
             eight[..length].copy_from_slice(&group.first[..length]);
             u64::from_be_bytes(eight)
         };
-        // A number may be in several groups, and the first of them may begin with a smaller number.
+        // A number may be in several groups. The first of these groups may begin with a smaller
+        // number.
         let begin = groups.partition_point(|group| key(group) < *range.start());
         let end = groups.partition_point(|group| key(group) <= *range.end());
         match range.is_empty() || groups.is_empty() {
@@ -255,8 +257,8 @@ impl PartReader {
         }
     }
 
-    /// Calls `each` with all keys of a dictionary and their nodes, or with all numbers of another
-    /// column.
+    /// Calls `each` with all keys of a dictionary and their nodes, or, in a column of numbers, with
+    /// all numbers and their nodes.
     pub(crate) fn each_key(
         &self,
         column: &PartColumn,
@@ -305,12 +307,12 @@ impl PartReader {
     }
 }
 
-/// About the bytes of a set in memory.
+/// The approximate bytes of memory of a set.
 pub(crate) fn bitmap_bytes(set: &RoaringBitmap) -> usize {
     let statistics = set.statistics();
     let values = statistics.n_bytes_array_containers
         + statistics.n_bytes_run_containers
         + statistics.n_bytes_bitset_containers;
-    // Each container also has an entry with its place.
+    // The set also has an entry for each container.
     values as usize + statistics.n_containers as usize * 48
 }

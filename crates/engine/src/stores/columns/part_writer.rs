@@ -6,8 +6,8 @@
 //!            all with the most significant byte first
 //! ```
 //!
-//! Records with 0 say that a node has a value. They sort before the keys of their column, so that a
-//! column is written front to back.
+//! A record with 0 means that the node has a value in the column. Such records sort before the
+//! records with keys, so that a column is written front to back.
 
 use roaring::RoaringBitmap;
 use stratann_layout::PAYLOAD;
@@ -21,8 +21,8 @@ use super::write::Stream;
 use crate::Error;
 use crate::sorter::{Sorted, Sorter};
 
-/// About the number of groups of all columns of a segment, whose first keys are in memory while it
-/// is open; and the most and the least groups of one column.
+/// The approximate number of groups in all columns of a segment; and the most and the least groups
+/// of one column. The first key of each group is in memory while the segment is open.
 const GROUPS: usize = 16 << 10;
 const MOST_GROUPS: usize = 1 << 10;
 const LEAST_GROUPS: usize = 16;
@@ -49,7 +49,7 @@ impl<'a> Records<'a> {
         let Ok(at) = found else {
             return Ok(());
         };
-        // There are fewer than 2^16 columns.
+        // The cast is exact, since there are fewer than 2^16 columns.
         let (column, node) = ((at as u16).to_be_bytes(), node.to_be_bytes());
         let sorter = &mut self.sorter;
         sorter.push(&[&column, &[HAS_VALUE], &node])?;
@@ -63,10 +63,10 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The parts of a record.
+/// A decoded record.
 struct Record<'r> {
     column: usize,
-    /// `None` means that the node has a value.
+    /// The key; `None` in a record that means that the node has a value.
     key: Option<&'r [u8]>,
     node: u32,
 }
@@ -82,7 +82,7 @@ impl<'r> Record<'r> {
     }
 }
 
-/// Bytes of the keys of each column, including the data beside them.
+/// Bytes of the keys of each column, including the sets of nodes beside them.
 fn sizes(columns: &[(String, ColumnType)], records: &Sorted<'_>) -> Result<Vec<usize>, Error> {
     let mut sizes = vec![0; columns.len()];
     // The current column and key, and the number of its nodes.
@@ -118,8 +118,8 @@ pub(super) struct PartWriter<'a> {
     /// The least bytes of a group of each column.
     group_bytes: Vec<usize>,
     directory: Vec<PartColumn>,
-    /// For the current column: the nodes that have a value, until its first key. After that, the
-    /// place of their set.
+    /// For the current column, the nodes that have a value. After the first key of the column,
+    /// `exists_at` has the place of their set.
     exists: RoaringBitmap,
     values: u64,
     exists_at: Option<Span>,
@@ -137,7 +137,7 @@ struct GroupAtHand {
     nodes: u64,
 }
 
-/// The current key with its nodes: the first few, and all of them if there are more.
+/// The current key with its nodes: only the first few, or the set of all if there are more.
 #[derive(Default)]
 struct TermAtHand {
     key: Vec<u8>,
@@ -215,7 +215,7 @@ impl<'a> PartWriter<'a> {
         self.end_group_if_full()
     }
 
-    /// Writes the set of nodes with a value, which is complete.
+    /// Writes the set of nodes with a value, which is complete by now.
     fn end_exists(&mut self) -> Result<Span, Error> {
         if let Some(span) = self.exists_at {
             return Ok(span);
@@ -292,7 +292,7 @@ impl<'a> PartWriter<'a> {
 }
 
 impl TermAtHand {
-    /// Adds a node. Nodes ascend.
+    /// Adds a node with this key. Nodes must ascend.
     fn take(&mut self, key: &[u8], node: u32) {
         if self.beside.is_empty() {
             self.key.clear();

@@ -1,13 +1,13 @@
-//! A cache of the nodes of a segment that matched one condition of a filter, for the next query
-//! with that filter.
+//! A cache of filter matches. For a segment and one condition of a filter, it has the matching
+//! nodes, for the next query with that filter.
 //!
-//! A caller with one query a call, as in Python programs, gives the same filter again and again. If
-//! half of 100,000 rows match, 50,000 nodes come from 610 kB of an index part. Without the cache
-//! each call reads these again.
+//! A program that searches one query at a time, as many Python programs do, gives the same filter
+//! again and again. If half of 100,000 rows match, the 50,000 nodes come from 610 kB of an index
+//! part. Without the cache, each call would read these bytes again.
 //!
-//! Files of a segment never change, so a cached set never becomes wrong. Newer rows are counted
-//! elsewhere ([`View::matching`](super::View::matching)). The sets used last are kept, within a
-//! bound in the memory plan.
+//! The files of a segment never change, so a cached set never becomes wrong.
+//! [`View::matching`](super::View::matching) accounts for newer rows. The most recently used sets
+//! are kept, within a bound that the memory plan includes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,20 +18,21 @@ use roaring::RoaringBitmap;
 use super::view::Asked;
 use crate::Error;
 
-/// The most bytes for an index with a memory budget, and for one without.
+/// The most bytes of the cache in an index with a memory budget, and in an index without one.
 const CAPPED: u64 = 256 << 10;
 const FREE: u64 = 16 << 20;
-/// The most sets: to find the one used longest ago looks at all of them.
+/// The most sets. Their number is bounded because finding the least recently used set takes a pass
+/// over all sets.
 const MOST_SETS: usize = 256;
 
-/// A condition on a segment: its number, the column, and the look-up.
+/// A condition on a segment: the segment's number, the column, and the look-up.
 type Key = (u32, String, Asked);
 
 /// The cache of an index.
 #[derive(Debug)]
 pub(super) struct Remembered {
     most: u64,
-    /// Whether the memory plan reserves the most that it may take.
+    /// Whether the memory plan reserves `most` bytes.
     capped: bool,
     kept: Mutex<Kept>,
 }
@@ -40,7 +41,7 @@ pub(super) struct Remembered {
 struct Kept {
     sets: HashMap<Key, Set>,
     bytes: u64,
-    /// Counts uses.
+    /// Counts the uses of all sets.
     now: u64,
 }
 
@@ -52,7 +53,7 @@ struct Set {
 }
 
 impl Remembered {
-    /// For an index that is opened with this memory budget.
+    /// An empty cache for an index that is opened with this memory budget.
     pub(super) fn new(memory: Option<u64>) -> Self {
         Self {
             most: memory.map_or(FREE, |_| CAPPED),
@@ -61,7 +62,7 @@ impl Remembered {
         }
     }
 
-    /// Bytes in memory. With a budget, the most that it may take.
+    /// Bytes of memory of the cache. Under a budget, its largest size.
     pub(super) fn memory_bytes(&self) -> u64 {
         match self.capped {
             true => self.most,
@@ -69,10 +70,10 @@ impl Remembered {
         }
     }
 
-    /// The cached nodes of a condition, or those that `look` finds.
+    /// The cached nodes of a condition, or the nodes that `look` finds.
     ///
     /// # Errors
-    /// As `look`. Then nothing is cached.
+    /// The error of `look`. Nothing is then cached.
     pub(super) fn get(
         &self,
         key: Key,
@@ -110,7 +111,7 @@ impl Kept {
         let set = Set { nodes, bytes, used };
         self.bytes += bytes;
         if let Some(before) = self.sets.insert(key, set) {
-            // Two threads looked at the same time.
+            // Two threads looked up the same condition at the same time.
             self.bytes -= before.bytes;
         }
         while self.bytes > most || self.sets.len() > MOST_SETS {
@@ -140,7 +141,7 @@ mod tests {
             capped: true,
             kept: Mutex::default(),
         };
-        // Every second node takes one bit of two: some 250 bytes for each set, and its overhead.
+        // Every second node is in a set, which takes some 250 bytes and its overhead.
         let set = |at: u32| -> RoaringBitmap { (at..at + 100).step_by(2).collect() };
         let look = |at: u32, expected: bool| {
             let mut looked = false;

@@ -9,13 +9,14 @@ use crate::Error;
 
 /// Bytes of one read when all rows are read.
 const AHEAD: u64 = 256 << 10;
-/// Entries of a block, and ids of a block.
+/// The number of entries in a block, and the number of ids in a block.
 const ENTRIES: u64 = (PAYLOAD / ENTRY) as u64;
 const IDS: u64 = (PAYLOAD / ID_ENTRY) as u64;
-/// The number of first guesses that all interpolate. After them, every second guess is the middle.
+/// The number of guesses that all interpolate. After them, every second guess is the middle of the
+/// range.
 const BY_ENDS: u32 = 4;
 
-/// Takes a row, and returns whether to continue.
+/// A function that gets a row, and returns whether to continue.
 pub(crate) type EachRow<'a> = dyn FnMut(&RowEntry, &[u8]) -> Result<bool, Error> + 'a;
 
 /// An open file of rows.
@@ -23,13 +24,13 @@ pub(crate) type EachRow<'a> = dyn FnMut(&RowEntry, &[u8]) -> Result<bool, Error>
 pub(crate) struct RowsReader {
     bytes: StreamFile,
     rows: RowsFile,
-    /// The first and the last node, and the smallest and the largest id. Not meaningful without
-    /// rows.
+    /// The first and the last node, and the smallest and the largest id. If there are no rows, the
+    /// values have no meaning.
     nodes: (u32, u32),
     ids: (u64, u64),
 }
 
-/// The last bytes read of each part of a file, for reads nearby.
+/// The last bytes that were read of each part of a file, kept for reads nearby.
 #[derive(Debug, Default)]
 pub(crate) struct RowWindows {
     entries: Window,
@@ -41,7 +42,7 @@ impl RowsReader {
     /// Opens a file of rows that a manifest names.
     ///
     /// # Errors
-    /// A file that is missing, damaged or of another index.
+    /// The file is missing, damaged or of another index.
     pub(crate) fn open(volume: &dyn Volume, entry: &FileEntry) -> Result<Self, Error> {
         let (bytes, rows) = StreamFile::open(volume, entry, RowsFile::open)?;
         let mut reader = Self {
@@ -83,7 +84,7 @@ impl RowsReader {
     /// Entry `at`.
     ///
     /// # Errors
-    /// It cannot be read or is damaged.
+    /// The entry cannot be read or is damaged.
     pub(crate) fn entry(&self, at: u64, windows: &mut RowWindows) -> Result<RowEntry, Error> {
         self.entry_ahead(at, windows, 0)
     }
@@ -103,7 +104,7 @@ impl RowsReader {
         Ok(self.rows.entry(bytes, at, self.file())?)
     }
 
-    /// The `n`-th of the ids, and the number of its entry.
+    /// The `n`-th smallest id, and the number of its entry.
     ///
     /// # Errors
     /// As [`entry`](RowsReader::entry).
@@ -126,7 +127,7 @@ impl RowsReader {
         self.bytes.read_in(&mut windows.rows, entry.bytes(), 0)
     }
 
-    /// The entry of a node, if it has one here.
+    /// The entry of a node, if this file has one.
     ///
     /// # Errors
     /// As [`entry`](RowsReader::entry).
@@ -145,7 +146,7 @@ impl RowsReader {
         }
     }
 
-    /// The entry of an id, if it has one here.
+    /// The entry of an id, if this file has one.
     ///
     /// # Errors
     /// As [`entry`](RowsReader::entry).
@@ -169,9 +170,9 @@ impl RowsReader {
         }
     }
 
-    /// The position of a key among all keys, which ascend, or the position at which it would be
-    /// inserted. It reads block by block, and guesses by interpolation between the keys at both
-    /// ends.
+    /// The position of a key among all keys, or the position at which it would be inserted. Keys
+    /// ascend. The search reads one block at a time, and guesses the block by interpolation between
+    /// the keys at both ends.
     fn search(
         &self,
         key: u64,
@@ -186,7 +187,7 @@ impl RowsReader {
         if key > most {
             return Ok(Err(rows));
         }
-        // The positions whose keys are not known to be less or greater.
+        // The range of positions that may have the key.
         let (mut low, mut high) = (0, rows);
         let (mut least, mut most) = (least, most);
         let mut guesses = 0;
@@ -196,7 +197,7 @@ impl RowsReader {
                 true => low + between(key, least, most, high - low),
                 false => low + (high - low) / 2,
             };
-            // The ends of the block of the guess, which is one read.
+            // The first and the last position in the block of the guess, which is one read.
             let first = (middle / block * block).max(low);
             let last = (middle / block * block + block).min(high) - 1;
             let (first_key, last_key) = (key_at(first)?, key_at(last)?);
@@ -222,7 +223,7 @@ impl RowsReader {
         Ok(Err(low))
     }
 
-    /// Calls `each` with every row from entry `first` on, by ascending node, until it returns
+    /// Calls `each` with every row from entry `first` on, in node order, until `each` returns
     /// false.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Segments compared with a model of them, and the effect of damage to their files.
+//! Compares segments with a model, and tests damage to their files.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -30,7 +30,8 @@ impl Numbers {
     }
 }
 
-/// A row with values of all types: some missing, some in many rows and some in one.
+/// A row with values of all types. Some values are missing, some are in many rows, and some are in
+/// only one row.
 fn any_row(numbers: &mut Numbers) -> Row {
     let mut row = Row::default();
     let mut put = |name: &str, value| _ = row.attributes.insert(name.to_owned(), value);
@@ -50,7 +51,7 @@ fn any_row(numbers: &mut Numbers) -> Row {
             Value::Float(numbers.next(1_000) as f64 / 7.0 - 60.0),
         );
         let long = numbers.next(9) > 7;
-        // Keys with a common prefix, longer than the part that the directory keeps.
+        // These keys have a common prefix that is longer than the part in the directory.
         let name = format!(
             "{}{}",
             if long { "x".repeat(50) } else { String::new() },
@@ -92,10 +93,10 @@ const FILTERS: [&str; 20] = [
     "numbers contains -3 and not numbers contains 4",
 ];
 
-/// For each node, its id and its row.
+/// The model: for each node, its id and its row.
 type Model = BTreeMap<u32, (u64, Row)>;
 
-/// Asserts that columns equal the model, for nodes below a number.
+/// Asserts that columns equal the model, for nodes below `nodes`.
 fn is_the_model(columns: &Columns, model: &Model, nodes: u32) {
     let mut windows = Windows::default();
     for node in 0..nodes + 3 {
@@ -134,14 +135,15 @@ fn segments_are_what_the_model_is_however_little_memory_they_are_made_in() {
         let checkpoint = Checkpoint::begin(&volume, true).unwrap();
         let columns = Columns::default();
         let mut model = Model::new();
-        // The build, with all nodes except some; successive checkpoints; rows in memory.
+        // The first round is the build, which leaves nodes from 1,000 on without rows. Checkpoints
+        // follow, and the rows of the last round are only in memory.
         let nodes = 1_500;
         let mut made = 0;
         for (turn, count) in [(0, 1_000), (1, 3), (2, 60), (3, 40), (4, 200), (5, 30)] {
             for _ in 0..count {
                 let node = match turn {
                     0 => made,
-                    // Some nodes are new, and others have a row already.
+                    // Some nodes are new, and some have a row already.
                     _ if numbers.next(2) > 0 && made < nodes => made,
                     _ => numbers.next(made.into()) as u32,
                 };
@@ -161,7 +163,8 @@ fn segments_are_what_the_model_is_however_little_memory_they_are_made_in() {
                 columns.committed(written.unwrap().unwrap());
                 is_the_model(&columns, &model, nodes);
                 let held = columns.held.read();
-                // Small segments are merged into ones of about their size.
+                // Segments of similar size were merged, so each has more than twice the rows of the
+                // next one.
                 let rows: Vec<u64> = held.segments.iter().map(|s| s.rows.rows()).collect();
                 assert!(
                     rows[1..].windows(2).all(|two| two[0] > 2 * two[1]),
@@ -231,7 +234,7 @@ fn a_segment_is_the_same_however_little_memory_it_is_made_in() {
     };
     let (expected, few) = made(u64::MAX);
     let (found, many) = made(100_000);
-    // Some hundred KiB did not fit into memory.
+    // Some hundred KiB did not fit into memory, and were written to a temporary file.
     assert!(many > few + 10, "{many} operations, {few} with memory");
     assert!(found == expected);
 }
@@ -254,7 +257,7 @@ fn what_most_have_is_found_by_what_they_have_not() {
     let dead = |_, _| false;
     let written = columns.write_new(&volume, &checkpoint, Vec::new(), &dead, u64::MAX);
     columns.committed(written.unwrap().unwrap());
-    // Of 2^24 numbers.
+    // The values are below 2^24.
     let look = |text: &str| {
         let filter = Filter::parse(text).unwrap().check(&columns.schema());
         let (found, looked) = Looked::of(|| columns.matching(&filter.unwrap(), nodes).unwrap());
@@ -265,8 +268,8 @@ fn what_most_have_is_found_by_what_they_have_not() {
     let (few, of_few) = look("number >= 16000000");
     assert_eq!(most + few, u64::from(nodes));
     assert!(half > 14_000 && few < 1_600, "{half} {few}");
-    // Many matches are read together. If most nodes match, the others are read, and the set of all
-    // nodes with a value.
+    // Many matches are read together. If most nodes match, the nodes that do not match are read,
+    // and the set of all nodes with a value.
     assert!(of_half.bytes > 20_000 && of_half.reads <= 2, "{of_half:?}");
     assert!(of_most.bytes < of_half.bytes / 2, "{of_most:?} {of_half:?}");
     assert!(
@@ -353,7 +356,7 @@ fn a_row_that_came_to_nothing_leaves_what_its_id_had() {
 
 const ROWS: usize = 700;
 
-/// Builds an index with rows whose ids are no row numbers, and returns the rows.
+/// Builds an index with rows whose ids are not row numbers, and returns the rows.
 fn build(layout: Layout, path: &Path) -> Vec<Row> {
     let mut numbers = Numbers(9);
     let vectors = (0..ROWS * 8).map(|_| numbers.next(256) as u8).collect();
@@ -476,25 +479,25 @@ fn damage_is_found_in_every_block_and_costs_the_rows_that_are_there() {
         let found = read(&path);
         let lost = found.iter().zip(&rows).filter(|(found, row)| found != row);
         let lost: Vec<&Row> = lost.map(|(found, _)| found).collect();
-        // A row that is lost is empty, and never wrong.
+        // A lost row is empty. It never has wrong values.
         assert!(
             lost.iter().all(|row| row.is_empty()),
             "{kind}, block {block}"
         );
         lost.len()
     };
-    // An index part is rebuilt, and so is a header.
+    // If an index part or a header is damaged, it is rebuilt.
     let blocks = damage(&whole, "columns", u64::MAX);
     for block in [0, 1, blocks / 2, blocks - 1] {
         assert_eq!(repaired("columns", block), 0, "block {block}");
     }
     assert_eq!(repaired("rows", 0), 0);
-    // Ids are rebuilt from the entries.
+    // If the block of ids is damaged, it is rebuilt from the entries.
     let blocks = damage(&whole, "rows", u64::MAX);
     assert_eq!(repaired("rows", blocks - 1), 0);
     let lost = repaired("rows", 5);
     assert!((1..ROWS / 3).contains(&lost), "{lost} rows");
-    // A damaged block of entries loses its rows.
+    // If a block of entries is damaged, its rows are lost.
     let lost = repaired("rows", blocks - 4);
     assert!((1..=186).contains(&lost), "{lost} rows");
 }

@@ -1,5 +1,5 @@
-//! A view of columns at one time: segments, in which the newest row of a node counts, and newer
-//! rows in memory.
+//! A view of columns at one time. It has segments, and the rows in memory, which are newer. For
+//! each node, the newest row counts.
 
 use std::collections::HashMap;
 use std::ops::{Bound, RangeInclusive};
@@ -17,7 +17,7 @@ use super::{Found, PartReader, RowWindows, Segment, Windows, decoded};
 use crate::Error;
 use crate::filter::{Atom, Checked, NodeSet, Wanted};
 
-/// Columns at one time. Later changes do not affect it.
+/// The columns at one time. Later changes do not affect a view.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     segments: Arc<Vec<Arc<Segment>>>,
@@ -25,7 +25,7 @@ pub(crate) struct View {
     remembered: Arc<Remembered>,
 }
 
-/// Takes a node, its id and its row.
+/// A function that gets a node, its id and its row.
 type EachNewest<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 
 impl View {
@@ -44,7 +44,7 @@ impl View {
     /// The newest row of a node.
     ///
     /// # Errors
-    /// It cannot be read, or is damaged.
+    /// The row cannot be read, or is damaged.
     pub(crate) fn row_of(&self, node: u32, windows: &mut Windows) -> Result<Option<Found>, Error> {
         if let Some(found) = self.new.of_node(node) {
             return Ok(Some(found));
@@ -69,7 +69,7 @@ impl View {
         }
     }
 
-    /// The result of `read` for the newest entry of a node in segments.
+    /// The result of `read` for the newest entry that a node has in segments.
     fn in_segments<T>(
         &self,
         node: u32,
@@ -92,7 +92,7 @@ impl View {
         Ok(None)
     }
 
-    /// The newest node of an id, if a node of the id has a row.
+    /// The newest node of an id. `None` if no node of the id has a row.
     ///
     /// # Errors
     /// As [`row_of`](View::row_of).
@@ -109,8 +109,8 @@ impl View {
         Ok(None)
     }
 
-    /// Calls `each` with the nodes of ascending `ids` that have rows in segments, and with the
-    /// nodes of all new rows, whatever their ids.
+    /// Calls `each` with the nodes that have rows in segments and one of the ascending `ids`. It
+    /// also calls `each` with the nodes of all new rows, whatever their ids.
     ///
     /// # Errors
     /// A file of rows cannot be read, or is damaged.
@@ -131,8 +131,8 @@ impl View {
         Ok(())
     }
 
-    /// The nodes below `nodes` that match a filter, exactly, each by its newest row. A node without
-    /// a row has no values.
+    /// Exactly the nodes below `nodes` whose newest row matches a filter. A node without a row has
+    /// no values.
     ///
     /// # Errors
     /// An index part cannot be read, or is damaged; a row in memory does not decode.
@@ -155,8 +155,7 @@ impl View {
         stored
     }
 
-    /// The nodes in segments that match an atom, each by its newest row. Nodes with new rows are
-    /// left out.
+    /// The nodes whose newest row in segments matches an atom. Nodes with new rows are left out.
     fn atom(&self, atom: &Atom) -> Result<NodeSet, Error> {
         let asked = Asked::of(atom);
         let mut masked: RoaringBitmap = self.new.nodes().collect();
@@ -173,19 +172,19 @@ impl View {
     }
 }
 
-/// The look-up in an index part that an atom needs.
+/// The look-up in an index part by which an atom is evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
-    /// One of some keys, of strings, booleans or lists.
+    /// The column has one of these keys, of strings, booleans or lists.
     Keys(Vec<Vec<u8>>),
-    /// A number or time in one of some ranges, given by keys.
+    /// The column has a number or time in one of these ranges of keys.
     Ranges(Vec<RangeInclusive<u64>>),
-    /// Any value.
+    /// The column has any value.
     Any,
 }
 
 impl Asked {
-    /// The nodes of an index part that match, in a column.
+    /// The nodes of an index part that match in a column.
     ///
     /// # Errors
     /// The part cannot be read, or is damaged.
@@ -203,7 +202,7 @@ impl Asked {
         Ok(found)
     }
 
-    /// About the bytes of its keys and ranges.
+    /// The approximate bytes of the keys and ranges.
     pub(super) fn memory_bytes(&self) -> u64 {
         let bytes = match self {
             Self::Keys(keys) => keys
@@ -261,8 +260,8 @@ impl Asked {
     }
 }
 
-/// Calls `each` with the newest rows of some segments, oldest first, and of new rows, by ascending
-/// node. If an id has several nodes, only its last node counts.
+/// Calls `each` with the newest row of each node in node order, out of some segments (oldest first)
+/// and new rows. If an id has several nodes, only its last node counts.
 pub(super) fn each_newest(
     segments: &[Arc<Segment>],
     new: Vec<Found>,
@@ -273,8 +272,8 @@ pub(super) fn each_newest(
             .iter()
             .try_for_each(|found| each(found.node, found.id, &found.row));
     }
-    // The place of the newest row of each node: the number of its segment, or of the new rows
-    // behind them, and its index there.
+    // The places of rows: the node, the number of the segment, and the index in the segment. New
+    // rows count as one more segment after all others.
     let mut newest: HashMap<u64, u32> = HashMap::new();
     let mut nodes: Vec<(u32, usize, u64)> = Vec::new();
     let mut add = |node: u32, id: u64, source: usize, at: u64| {

@@ -1,12 +1,12 @@
-//! Writes a segment: its rows in node order, and then the index part, which is made from them.
+//! Writes a segment: its rows in node order, and then the index part, which is made from the rows.
 //!
 //! ```text
 //!   push ──> rows, as they come     finish ──> entries by node, ids by id     ┐ sorted in a
 //!       └──> entries, ids                 └──> columns by name, key and node  ┴ budget (`sorter`)
 //! ```
 //!
-//! Memory is bounded, whatever the number of rows, except for the sets of nodes of the current
-//! column. These take a bit to two bytes a row.
+//! Memory is bounded, whatever the number of rows, with one exception: the sets of nodes of the
+//! current column take between a bit and two bytes a row.
 
 use std::collections::BTreeMap;
 
@@ -28,20 +28,21 @@ use crate::durable::Checkpoint;
 use crate::filter::Schema;
 use crate::sorter::Sorter;
 
-/// The default memory for sorting a segment; and for a budget, the divisor and the least memory.
+/// The default memory for sorting a segment. Under a budget, the memory is the budget divided by
+/// `SHARE`, but at least `LEAST_MEMORY`.
 const MEMORY: u64 = 64 << 20;
 const SHARE: u64 = 16;
 const LEAST_MEMORY: u64 = 1 << 20;
 
-/// The memory for sorting a segment, given a budget for everything.
+/// The memory for sorting a segment, given the budget of the whole index.
 pub(crate) fn segment_memory(budget: Option<u64>) -> u64 {
     budget.map_or(MEMORY, |budget| {
         (budget / SHARE).clamp(LEAST_MEMORY, MEMORY)
     })
 }
 
-/// The temporary files of the sorters that a segment needs at the same time. Segments have lower
-/// numbers.
+/// The temporary files of the sorters that a segment needs at the same time. Real segments have
+/// lower numbers.
 const ENTRIES: (FileKind, u32) = (FileKind::Columns, u32::MAX);
 const IDS: (FileKind, u32) = (FileKind::Columns, u32::MAX - 1);
 const COLUMNS: (FileKind, u32) = (FileKind::Columns, u32::MAX - 2);
@@ -69,7 +70,7 @@ impl Stream {
         Ok(stream.push(bytes, &mut |blocks| file.write(blocks))?)
     }
 
-    /// Appends a part, and returns its place.
+    /// Appends a part of the payload, and returns its place.
     pub(super) fn part(&mut self, bytes: &[u8]) -> Result<Span, Error> {
         let length = u32::try_from(bytes.len()).map_err(|_| {
             let expected = "fewer than 4 GiB of a column's values together";
@@ -87,7 +88,7 @@ impl Stream {
     pub(super) fn set(&mut self, set: &mut RoaringBitmap) -> Result<Span, Error> {
         set.optimize();
         let mut bytes = Vec::with_capacity(set.serialized_size());
-        // Writing to memory does not fail.
+        // A write to memory cannot fail.
         let _ = set.serialize_into(&mut bytes);
         self.part(&bytes)
     }
@@ -111,7 +112,7 @@ pub(crate) struct SegmentWriter<'a> {
     number: u32,
     memory: u64,
     stream: Stream,
-    /// For each row its entry, by node, and its number by id.
+    /// For each row its entry, sorted by node, and the number of its entry, sorted by id.
     entries: Sorter<'a>,
     ids: Sorter<'a>,
     rows: u32,
@@ -119,8 +120,9 @@ pub(crate) struct SegmentWriter<'a> {
 }
 
 impl<'a> SegmentWriter<'a> {
-    /// Segment `number` of the index in `volume`, as files of a checkpoint, built in about `memory`
-    /// bytes. It has all columns of `schema`, whether or not its rows have values in them.
+    /// Begins segment `number` of the index in `volume`, as files of a checkpoint. Sorting takes
+    /// about `memory` bytes. The segment has all columns of `schema`, even if its rows have no
+    /// values in them.
     pub(crate) fn create(
         volume: &'a dyn Volume,
         checkpoint: &'a Checkpoint<'a>,
@@ -142,11 +144,11 @@ impl<'a> SegmentWriter<'a> {
         })
     }
 
-    /// Adds the row of a node. Nodes must ascend, and only the newest row of an id is given. An
-    /// empty row has no bytes.
+    /// Adds the row of a node. Nodes must ascend, and the caller gives only the newest row of an
+    /// id. `row` is empty if the row is.
     ///
     /// # Errors
-    /// The row cannot be written, or does not decode; more rows than nodes.
+    /// The row cannot be written, or does not decode. There are more rows than nodes.
     pub(crate) fn push(&mut self, node: u32, id: u64, row: &[u8]) -> Result<(), Error> {
         for (name, value) in decoded(row)?.attributes {
             let kind = value.column_type();
@@ -172,8 +174,8 @@ impl<'a> SegmentWriter<'a> {
         self.stream.push(row)
     }
 
-    /// Writes the tables behind the rows, and the index part. Then opens both, so that nothing can
-    /// fail once they count.
+    /// Writes the tables after the rows, and the index part. Then opens both files, so that opening
+    /// cannot fail after the checkpoint is committed.
     ///
     /// # Errors
     /// The files cannot be written or read again; more columns than an index may have.

@@ -1,17 +1,18 @@
 //! The number of lists that link to each node inserted after the build.
 //!
-//! A build ensures that every node can be reached. An insert asks full lists to drop a neighbour,
-//! which is usually the farthest. An outlier is the farthest neighbour in every list that has it,
+//! A build ensures that every node can be reached. If a list is full, an insert makes it drop a
+//! neighbour, usually the farthest. An outlier is the farthest neighbour in every list that has it,
 //! so all lists might drop it. Therefore the last list that links to a node keeps it.
 //!
-//! Under OdinANN's rules alone (§3.3), 9,000 rows of photo-sift were inserted into 2,000 with lists
-//! of 16. In the end, no list linked to three or four of them.
+//! For example, 9,000 rows of photo-sift were inserted into an index of 2,000 with lists of 16, by
+//! OdinANN's rules alone (§3.3). In the end, no list linked to three or four of these rows.
 
 use std::sync::atomic::Ordering;
 
 use super::placement::Words;
 
-/// Numbers of lists, a byte for each node: 0 means unknown, and 255 means that or more.
+/// The number of lists that link to each node, in one byte: 0 means unknown, and 255 means 255 or
+/// more.
 #[derive(Default)]
 pub(crate) struct ListCounts(Words);
 
@@ -37,7 +38,7 @@ impl ListCounts {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
     }
 
-    /// Counts another list that links to a node.
+    /// Counts one more list that links to a node.
     pub(crate) fn join(&self, node: u32) {
         let (word, shift) = place(node);
         let more = |word: u32| ((word >> shift) as u8 != u8::MAX).then(|| word + (1 << shift));
@@ -47,7 +48,8 @@ impl ListCounts {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// Counts a list that is about to drop a node. False if the list must keep it, as the last one.
+    /// Counts a list that is about to drop a node. False if this is the last such list, so that it
+    /// must keep the node.
     pub(crate) fn leave(&self, node: u32) -> bool {
         match self.get(node) {
             0 | u8::MAX => return true,
@@ -87,7 +89,7 @@ mod tests {
             [4, 5, 6, 7, 8].map(|node| counts.get(node)),
             [1, 1, 1, 1, 0]
         );
-        // More than a byte can count, so it is not counted any more.
+        // The number exceeds a byte, so it is no longer counted.
         counts.set(6, 254);
         counts.join(6);
         counts.join(6);

@@ -183,7 +183,7 @@ impl Composer for CoupledComposer {
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        // A page that names a node twice is damaged, so its records are not composed again.
+        // A page that names a node twice is damaged, so its records are not written again.
         if self.nodes.contains(&node) {
             return false;
         }
@@ -223,7 +223,7 @@ impl PageFormat for CoupledShape {
         Some(self)
     }
 
-    /// A word for the degree, and one for each possible link.
+    /// A list takes a word for the degree, and one for each possible link.
     fn list_bytes(&self, _: &[u8]) -> usize {
         4 * (1 + self.degree())
     }
@@ -264,7 +264,7 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     Ok((Box::new(shape), shape.nodes_per_page()))
 }
 
-/// Writes pages of nodes, as many on each as fit.
+/// Writes pages of nodes, with as many nodes on each page as fit.
 impl NodeWriter for CoupledShape {
     fn write(
         &self,
@@ -277,7 +277,7 @@ impl NodeWriter for CoupledShape {
         let (mut builder, mut page) = (PageBuilder::new(*self), 0);
         Sweep::with_codes(build, graph, codebook, |sweep| {
             write_raw(build, self, &header, sweep, |nodes, place, last, pages| {
-                // The neighbours stay in the order of the graph, since no code needs another.
+                // The neighbours stay in the order of the graph, since no code needs another order.
                 builder.push(nodes.id(place), nodes.vector(place), nodes.list(place));
                 if builder.is_full() || last {
                     pages.extend_from_slice(builder.finish(page));

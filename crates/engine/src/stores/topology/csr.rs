@@ -1,8 +1,8 @@
-//! Rows of a CSR graph: list and vector of a node are read together, to the byte, and rows have no
-//! padding between them (second-tier memory, §5).
+//! Rows of a CSR graph: the list and the vector of a node are one row, rows have no padding between
+//! them, and a read covers exactly the bytes of a row (second-tier memory, §5).
 //!
-//! A row takes the place of a page of other layouts. It has one node and the number of that node,
-//! and a search reads it alone. All code that reads, checks or merges pages uses rows here.
+//! A row is treated as a page of one node, whose number is the number of the node. A search reads
+//! each row alone. In this layout, all code that reads, checks or merges pages works on rows.
 
 use std::borrow::Cow;
 
@@ -110,7 +110,7 @@ impl NodePages for CsrPages {
     #[inline]
     fn view<'p>(&'p self, bytes: &'p [u8], page: u64, check: bool) -> Result<CsrView<'p>, Error> {
         let row = CsrRow::open(&self.shape, bytes, page, check, &self.file)?;
-        // An existing row belongs to a node.
+        // The cast is exact, since each existing row belongs to a node.
         let node = page as u32;
         Ok(CsrView { row, node })
     }
@@ -118,7 +118,7 @@ impl NodePages for CsrPages {
     fn file(&self, nodes: u64) -> PageFile {
         let row = self.shape.row_bytes();
         PageFile {
-            // A device that reads blocks transfers all blocks that a row touches.
+            // If a device reads blocks, it transfers all blocks that a row touches.
             several: row.next_multiple_of(BLOCK) + BLOCK,
             ..PageFile::new(nodes, row)
         }
@@ -155,7 +155,7 @@ impl PageFormat for CsrShape {
         CsrShape::padding(self)
     }
 
-    /// The degree, and each possible link.
+    /// A list takes space for the degree and each possible link.
     fn list_bytes(&self, _: &[u8]) -> usize {
         CsrShape::list_bytes(self)
     }
@@ -202,7 +202,7 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     Ok((Box::new(shape), in_a_block.max(1)))
 }
 
-/// Writes one row after the other.
+/// Writes the rows in node order.
 impl NodeWriter for CsrShape {
     fn write(
         &self,

@@ -1,7 +1,9 @@
-//! Inline pages: as coupled pages, with the codes of the neighbours beside each list (AiSAQ §3.1).
+//! Inline pages: like coupled pages, but with the codes of the neighbours beside each list (AiSAQ
+//! §3.1).
 //!
-//! No codes are in memory, and no other data that grows with the index. So a node's page follows
-//! from its number even if vectors are inserted, and pages are rewritten in place.
+//! Neither codes nor other data that grows with the index is in memory. So there is no table of
+//! pages: a node's page follows from its number even after inserts, and pages are rewritten in
+//! place.
 
 use stratann_layout::{
     EntryPoints, FileHeader, FileKind, Geometry, InlineBuilder, InlineShape,
@@ -121,7 +123,7 @@ impl NodePages for InlinePages {
         page: u64,
         check: bool,
     ) -> Result<InlineView<'p>, Error> {
-        // The last page of an index that takes vectors, here or in another process, may have any
+        // If this or another process inserts vectors, the last page of the index may have any
         // number of nodes.
         let view = LayoutView::open(&self.shape, bytes, page, None, check, &self.file)?;
         let first = self.shape.first_node(page) as u32;
@@ -194,7 +196,7 @@ impl PageFormat for InlineShape {
         Some(self)
     }
 
-    /// A word for the degree, and one for each possible link.
+    /// A list takes a word for the degree, and one for each possible link.
     fn list_bytes(&self, _: &[u8]) -> usize {
         4 * (1 + self.degree())
     }
@@ -225,7 +227,7 @@ impl PageFormat for InlineShape {
             records: records
                 .map(|slot| {
                     let node = first.saturating_add(slot as u64);
-                    // A record behind the largest node number belongs to no node.
+                    // A record beyond the largest node number belongs to no node.
                     let node = u32::try_from(node).map_err(|_| LayoutError::Field {
                         file: file.to_owned(),
                         offset: self.file_offset(page),
@@ -246,8 +248,8 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     Ok((Box::new(shape), shape.nodes_per_page()))
 }
 
-/// Writes pages of nodes, as many on each as fit, or as many blocks for each node as it needs. Also
-/// writes the entry points with their codes.
+/// Writes pages of nodes. Each page is a block with as many nodes as fit, or several blocks for one
+/// large node. Also writes the entry points with their codes.
 impl NodeWriter for InlineShape {
     fn write(
         &self,
@@ -256,7 +258,7 @@ impl NodeWriter for InlineShape {
         codebook: &Codebook,
         _: &PagePlan,
     ) -> Result<Written, Error> {
-        // A node may have any other node as a neighbour, so all codes are made first.
+        // A node may have any other node as a neighbour, so all codes are computed first.
         let rows = graph.rows.in_order(&graph.order, build.source);
         let codes = NodeCodes::encode(build, &rows, codebook)?;
         // The first entry point is the medoid.

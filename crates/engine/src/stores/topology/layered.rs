@@ -1,8 +1,8 @@
 //! Layered pages: a node's compressed list beside the leading part of its vector.
 //!
-//! The leading part is exact enough for ranking, and a page holds several times as many nodes as
-//! with whole vectors. The trailing part, which completes the exact vector, is in a segment. It is
-//! read only for the few nodes that are in doubt when a search ends.
+//! The leading part is exact enough for ranking, and a page has space for several times as many
+//! nodes as with whole vectors. The trailing part, which completes the exact vector, is in a
+//! segment. A search reads it only for the few nodes that are in doubt at its end.
 //!
 //! ```text
 //!   layered-…        slotted pages: | list, leading part, id | ..   in the order of nodes
@@ -71,14 +71,14 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
 pub(crate) struct LayeredPages {
     pub(crate) pages: SlottedPages,
     lists: ListModel,
-    /// One model for each `segment_vectors` nodes.
+    /// The models of vectors, one for each `segment_vectors` nodes.
     vectors: Vec<NestedModel>,
     segment_vectors: u32,
 }
 
 impl LayeredPages {
-    /// The model of a node's vector. Nodes inserted after the build use the model of its last
-    /// segment.
+    /// The model of a node's vector. Nodes inserted after the build use the model of the build's
+    /// last segment.
     #[inline]
     fn model(&self, node: u32) -> &NestedModel {
         let segment = (node / self.segment_vectors) as usize;
@@ -179,14 +179,14 @@ impl Composable for LayeredPages {
         self.pages.encode_list(&self.lists, node, list, out)
     }
 
-    /// Appends the leading part. The trailing part joins the last segment, whose model encodes all
-    /// nodes inserted after the build.
+    /// Appends the leading part. The trailing part is appended to the last segment, whose model
+    /// encodes all nodes inserted after the build.
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.leading_part(node, vector, out)
     }
 }
 
-/// The format of the layout, which decides the place of everything.
+/// The format of the layout, which decides where each part of a node is stored.
 struct LayeredFormat {
     pages: SlottedShape,
     segments: SegmentFormat,

@@ -107,7 +107,7 @@ impl Composable for ListPages {
     }
 }
 
-/// The format of the layout, which decides the place of everything.
+/// The format of the layout, which decides where each part of a node is stored.
 struct DecoupledFormat {
     lists: SlottedShape,
     segments: SegmentFormat,
@@ -128,8 +128,8 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 ///   vectors-…-0000   segments of vectors ([`crate::stores::vectors::write`])
 /// ```
 ///
-/// A merge may keep the files of some segments. These come first, and only their chunks are
-/// written.
+/// A merge may keep the files of some segments. These segments come first, and only their chunk
+/// files are written.
 impl NodeWriter for DecoupledFormat {
     fn write(
         &self,

@@ -1,14 +1,14 @@
-//! Topology: a node's neighbours, and the data beside them. Each layout of pages has a file, and
-//! this file lists them.
+//! Topology: a node's neighbours, and the data beside them. Each layout of pages has a file of its
+//! own, and this file lists the layouts.
 //!
-//! - [`coupled`], [`csr`], [`inline`], [`packed`], [`layered`], [`lists`]: the pages of a layout
-//!   each, with the code that opens them, and the code by which a build writes them
-//! - [`placement`], [`pending`], [`counts`]: for an index that takes direct inserts, the places of
-//!   nodes, the pending changes, and the number of links to each new node
+//! - [`coupled`], [`csr`], [`inline`], [`packed`], [`layered`], [`lists`]: the pages of one layout
+//!   each, with the code that opens them and the code that writes them in a build
+//! - [`placement`], [`pending`], [`counts`]: the places of nodes, the pending changes, and the
+//!   number of links to each new node, in an index that takes direct inserts
 //!
-//! A new layout of pages is a file here, with its name in the lists of this file: the enum for
-//! users, the enum of open pages, and [`on_pages`]. Its page format is a file of `stratann-layout`,
-//! and the kind of its file gives the layout's name.
+//! A new layout of pages needs a file in this folder, and an entry in each list of this file: the
+//! enum for users, the enum of open pages, and [`on_pages`]. Its page format is a file of
+//! `stratann-layout`, and its name is the name of its file kind.
 
 pub(crate) mod counts;
 pub(crate) mod coupled;
@@ -41,32 +41,36 @@ use super::{Composition, NodePages, clusters};
 use crate::Error;
 use crate::plan::PageFile;
 
-/// The layout of a node's list and vector as bytes.
+/// How the list and the vector of a node are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// The vector and the list side by side in records of one size, neither compressed: DiskANN's.
+    /// The vector and the list side by side in records of one size, neither of them compressed, as
+    /// in DiskANN.
     Coupled,
     /// The compressed vector and the compressed list side by side in slotted pages.
     Packed,
-    /// The lists in pages of their own, the vectors in segments of their own: DecoupleVS §3.3.
+    /// The lists in pages of their own, and the vectors in segments of their own, as in DecoupleVS
+    /// §3.3.
     Decoupled,
-    /// As coupled, with the codes of the neighbours beside each list, so that no codes stay in
-    /// memory: AiSAQ §3.1.
+    /// As coupled, with the codes of the neighbours beside each list, as in AiSAQ §3.1. So no codes
+    /// stay in memory.
     Inline,
-    /// As packed, but with only the leading part of the vector, by which nodes are ranked. The
-    /// trailing parts are in segments of their own.
+    /// As packed, but with only the leading part of the vector, which ranks the node. The trailing
+    /// parts are in segments of their own.
     Layered,
-    /// Id, vector and list of each node without padding, for memory that is read to the byte
-    /// (second-tier memory §5).
+    /// The id, vector and list of each node without padding, for memory that is read in units of
+    /// bytes (second-tier memory §5).
     Csr,
-    /// Clusters in place of a graph, each with all its members: SPANN's.
+    /// Clusters in place of a graph. Each posting list has the vectors of all its members, as in
+    /// SPANN.
     Replicated,
-    /// Clusters in place of a graph, each with the numbers of its members, and every vector once.
-    /// It is the decoupled layout of the second-tier paper, §6.1.
+    /// Clusters in place of a graph. Each posting list has only the numbers of its members, and
+    /// every vector is stored once. The second-tier memory paper calls this layout decoupled
+    /// (§6.1).
     Addressed,
-    /// As addressed, with each vector in the group of one of its clusters, which is read at once:
-    /// the second-tier paper, §6.2.
+    /// As addressed, but each vector is stored in the group of one of its clusters. A group is read
+    /// at once (second-tier memory paper, §6.2).
     Grouped,
 }
 
@@ -86,8 +90,8 @@ pub(crate) enum Pages {
     Csr(CsrPages),
 }
 
-/// Evaluates an expression on the pages of a graph, compiled once for each layout:
-/// `on_pages!(&graph.pages, pages => search(pages))`.
+/// Evaluates an expression on the pages of a graph. The expression is compiled once for each
+/// layout: `on_pages!(&graph.pages, pages => search(pages))`.
 macro_rules! on_pages {
     ($which:expr, $pages:ident => $done:expr) => {
         match $which {
@@ -141,7 +145,7 @@ impl Layout {
         self.composition().about
     }
 
-    /// Whether the layout has clusters, which a search probes, in place of a graph.
+    /// Whether the layout has clusters in place of a graph.
     pub fn has_clusters(self) -> bool {
         matches!(self.composition().made, Made::Clusters { .. })
     }
@@ -189,7 +193,7 @@ impl Pages {
         on_pages!(self, pages => pages.file(nodes))
     }
 
-    /// The tier for these pages. If pages are no whole blocks, it is read to the byte.
+    /// The tier for these pages. If pages are not whole blocks, the tier is read in units of bytes.
     pub(crate) fn tier(&self, tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
         match self.file(1).page_bytes.is_multiple_of(BLOCK) {
             true => tier,

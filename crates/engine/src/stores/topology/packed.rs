@@ -61,14 +61,14 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
 pub(crate) struct PackedPages {
     pub(crate) pages: SlottedPages,
     pub(crate) lists: ListModel,
-    /// One model for each `segment_vectors` nodes.
+    /// The models of vectors, one for each `segment_vectors` nodes.
     pub(crate) vectors: Vec<SegmentModel>,
     pub(crate) segment_vectors: u32,
 }
 
 impl PackedPages {
-    /// The model of a node's vector. Nodes inserted after the build use the model of its last
-    /// segment.
+    /// The model of a node's vector. Nodes inserted after the build use the model of the build's
+    /// last segment.
     #[inline]
     fn model(&self, node: u32) -> &SegmentModel {
         let segment = (node / self.segment_vectors) as usize;
@@ -157,17 +157,17 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     Ok((Box::new(PackedFormat::new(choices)?), nodes))
 }
 
-/// The format of the layout, which decides the place of everything.
+/// The format of the layout, which decides where each part of a node is stored.
 struct PackedFormat {
     shape: SlottedShape,
     coding: Coding,
-    /// Nodes whose vectors are coded with one model.
+    /// The number of nodes whose vectors are coded with one model.
     segment_nodes: u32,
 }
 
 impl PackedFormat {
-    /// Pages that hold the largest possible record. Segments have the bytes of vectors that the
-    /// options request, and at least one vector.
+    /// A format whose pages can hold the largest possible record. A segment has as many bytes of
+    /// vectors as the options request, but at least one vector.
     fn new(choices: &Choices<'_>) -> Result<Self, Error> {
         let coding = choices.coding()?;
         let largest = coding.largest_list() + coding.largest_vector();
@@ -180,8 +180,8 @@ impl PackedFormat {
     }
 }
 
-/// Writes slotted pages of all nodes, each with as many as fit, and the directory. It has the
-/// models of lists and vectors, and the nodes of each page.
+/// Writes slotted pages of all nodes, with as many nodes on each page as fit, and the directory.
+/// The directory has the models of lists and vectors, and the nodes of each page.
 impl NodeWriter for PackedFormat {
     fn write(
         &self,
@@ -219,8 +219,8 @@ fn encode(
     let mut vector_models = Vec::new();
     for segment in sweep.segments(format.segment_nodes) {
         let end = segment.end;
-        // There are no bases, since a base belongs to a chunk of vectors (DecoupleVS §3.3), and
-        // packed pages have no chunks.
+        // Vectors are coded without a base, since a base belongs to a chunk of vectors (DecoupleVS
+        // §3.3), and packed pages have no chunks.
         let vectors = format
             .coding
             .learn_vectors(build, &sweep.rows(), segment, None)?;

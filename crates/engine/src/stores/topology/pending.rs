@@ -1,5 +1,5 @@
-//! Pending changes, which wait for their page to be written: neighbours to add and to remove, and
-//! nodes that are on no page yet.
+//! Pending changes, which wait until their page is written. They are neighbours to add or remove,
+//! and nodes that are on no page yet.
 //!
 //! ```text
 //!   page 17    node 4: + 9001          a new node asked 4 to link back
@@ -8,21 +8,21 @@
 //! ```
 //!
 //! An insert adds a back link to tens of nodes, which are on about as many pages. OdinANN §3.2
-//! avoids writing each page, and writes the changed records together to other pages. Here records
-//! stay near their neighbours, and changes wait in memory until a page has enough of them. A change
-//! takes some ten bytes, and the record that it changes some hundred.
+//! avoids a write of each page, and writes the changed records together to other pages. Here
+//! records stay near their neighbours, and changes wait in memory until a page has enough of them.
+//! A change takes some ten bytes, while the changed record takes some hundred bytes.
 //!
-//! The log has the vectors from which changes follow, so a loss of pending changes costs only time.
-//! Searches see the changes at once, since a list that was read is updated.
+//! Pending changes can be computed again from the vectors in the log, so a loss of them costs only
+//! time. Searches see the changes at once, since each list that is read is updated in memory.
 //!
-//! If codes are beside lists (`inline`), a search that meets such a neighbour needs its code as
-//! well. So the codes of neighbours to add are kept here, and list and codes are updated together.
-//! This memory does not grow with the index: one bit stands for all pages whose numbers are equal
-//! modulo 65,536.
+//! If codes are beside lists (`inline`), a search that meets an added neighbour needs its code as
+//! well. So the codes of neighbours to add are kept here, and a list and its codes are updated
+//! together. A bit marks pages with pending changes. So that the bits do not grow with the index,
+//! all pages whose numbers are equal modulo 65,536 share one.
 //!
-//! Changes apply to sets, so order and repetition do no harm. A neighbour that is present is not
-//! added again, and a missing one is not removed. A node is added to a list only once, when it is
-//! new.
+//! Changes apply to lists as sets, so their order and repetition do no harm. If a neighbour is
+//! present, it is not added again. If it is missing, it is not removed. A node is added to a list
+//! only once, when it is new.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ use parking_lot::RwLock;
 
 use super::placement::Words;
 
-/// Parts of the map, each with a lock.
+/// The number of parts of the map, each with its own lock.
 const SHARDS: usize = 64;
 
-/// Bits of pages, if codes are beside lists.
+/// The number of bits for pages, if codes are beside lists.
 const PAGE_BITS: u32 = 1 << 16;
 const _: () = assert!(PAGE_BITS.is_multiple_of(SHARDS as u32));
 
-/// No node.
+/// Marks that there is no node.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A change of a list.
@@ -49,7 +49,7 @@ pub(crate) struct Change {
     pub(crate) node: u32,
     /// The neighbour to add.
     pub(crate) add: u32,
-    /// The neighbour to remove, or [`NONE`].
+    /// The neighbour to remove, or [`NONE`] if none is removed.
     pub(crate) remove: u32,
 }
 
@@ -59,9 +59,9 @@ pub(crate) struct NewRecord {
     pub(crate) node: u32,
     /// The id.
     pub(crate) id: u64,
-    /// The vector's bytes as inserted.
+    /// The bytes of the vector, as they were inserted.
     pub(crate) vector: Box<[u8]>,
-    /// Its neighbours.
+    /// The neighbours of the node.
     pub(crate) list: Box<[u32]>,
 }
 
@@ -74,8 +74,8 @@ pub(crate) struct Waiting {
     taken: bool,
 }
 
-/// The weight of a new record, in changes. A page with a new record is written sooner, since
-/// reading such a node takes two look-ups.
+/// The weight of a new record, in changes. Since reading a new record takes two look-ups, a page
+/// with such a record is written sooner.
 const RECORD_WEIGHT: usize = 2;
 
 impl Waiting {
@@ -96,8 +96,8 @@ impl Waiting {
 /// All pending changes, by page.
 pub(crate) struct Pending {
     /// A bit for each node with pending list changes, or for each page of such a node if codes are
-    /// beside lists. A search takes a lock only for these. A superfluous bit costs a look-up, and a
-    /// bit is cleared only when its change is on a page.
+    /// beside lists. A search takes a lock only if the bit is set. A superfluous bit costs a
+    /// look-up. A bit is cleared only when its change is on a page.
     bits: Words,
     /// Codes of nodes that lists will link to, if codes are beside lists.
     codes: Option<RwLock<HashMap<u32, Box<[u8]>>>>,
@@ -135,7 +135,7 @@ fn marked(bits: &Words, at: u32) -> bool {
 }
 
 impl Pending {
-    /// For layouts with codes beside lists.
+    /// Pending changes for a layout with codes beside lists.
     pub(crate) fn coded() -> Self {
         Self {
             codes: Some(RwLock::default()),
@@ -147,7 +147,7 @@ impl Pending {
     #[inline]
     fn bit(&self, page: u32, node: u32) -> u32 {
         match self.codes {
-            // The number of bits is fixed. All pages of a bit are in one shard.
+            // The number of bits is fixed. All pages with the same bit are in one shard.
             Some(_) => page % PAGE_BITS,
             None => node,
         }
@@ -162,14 +162,14 @@ impl Pending {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// About the bytes in memory.
+    /// The approximate bytes of memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let codes = self.codes.as_ref().map_or(0, |codes| {
             let codes = codes.read();
             let entry = size_of::<(u32, Box<[u8]>)>() + 16;
             codes.values().map(|code| code.len() + entry).sum()
         });
-        // The capacity of a vector exceeds its length by half on average.
+        // On average, the capacity of a `Vec` exceeds its length by half.
         let waits = self.bytes() * 3 / 2 + codes as u64;
         waits + self.bits.memory_bytes() + self.pages.memory_bytes()
     }
@@ -185,8 +185,8 @@ impl Pending {
         }
     }
 
-    /// Applies pending changes to a list that was read from `page`, and to its `codes`. The new
-    /// codes go to `amended`. False if there are no changes.
+    /// Applies pending changes to a list that was read from `page`, and to its `codes`. The updated
+    /// codes are written to `amended`. False if there are no changes.
     #[inline]
     pub(crate) fn amend_coded(
         &self,
@@ -226,8 +226,8 @@ impl Pending {
         self.shard(page).read().contains_key(&page)
     }
 
-    /// Removes the changes of a page that are now on it, in layouts with codes beside lists and
-    /// pages rewritten in place.
+    /// Removes the changes of a page after they were written to it, in layouts with codes beside
+    /// lists and pages rewritten in place.
     pub(crate) fn settled(&self, page: u32) {
         let mut shard = self.shard(page).write();
         if let Some(waiting) = shard.remove(&page) {
@@ -239,21 +239,21 @@ impl Pending {
         }
     }
 
-    /// Drops all codes, since no change is pending.
+    /// Drops all codes. No change may be pending.
     pub(crate) fn forget_codes(&self) {
         if let Some(codes) = &self.codes {
             *codes.write() = HashMap::new();
         }
     }
 
-    /// The pending record of a node that belongs to `page`, and is not on it yet.
+    /// The pending record of a node that belongs to `page`, but is not on it yet.
     pub(crate) fn record(&self, page: u32, node: u32) -> Option<Arc<NewRecord>> {
         let shard = self.shard(page).read();
         let records = &shard.get(&page)?.records;
         records.iter().find(|record| record.node == node).cloned()
     }
 
-    /// Appends the nodes that belong to a page and are not on it yet to `out`.
+    /// Appends to `out` the nodes that belong to a page, but are not on it yet.
     #[inline]
     pub(crate) fn records_of(&self, page: u32, out: &mut Vec<u32>) {
         if marked(&self.pages, page)
@@ -263,8 +263,8 @@ impl Pending {
         }
     }
 
-    /// Adds to the pending changes of `page`, if `still` confirms under the page's lock that it is
-    /// the right page. Returns the new weight.
+    /// Adds to the pending changes of `page`, if `still` confirms under the page's lock that `page`
+    /// is the right page. Returns the new weight.
     fn add(
         &self,
         page: u32,
@@ -276,10 +276,10 @@ impl Pending {
         if !still() {
             return None;
         }
-        // Bits are set under the lock, as they are cleared.
+        // Bits are set and cleared only under the lock.
         mark(bits, at);
         let waiting = shard.entry(page).or_default();
-        // An entry that was created when its page was taken is already counted.
+        // If the entry was created when its page was taken, its bytes are already counted.
         let known = waiting.taken || waiting.weight() > 0;
         let before = if known { waiting.bytes() } else { 0 };
         add(waiting);
@@ -288,8 +288,8 @@ impl Pending {
         Some(waiting.weight())
     }
 
-    /// Adds a change for `page`, if `still` confirms under the page's lock that its node is there.
-    /// Returns the new weight.
+    /// Adds a change for `page`, if `still` confirms under the page's lock that the node of the
+    /// change is on the page. Returns the new weight.
     pub(crate) fn change(
         &self,
         page: u32,
@@ -321,9 +321,9 @@ impl Pending {
         shard.get(&page).map_or(0, Waiting::weight)
     }
 
-    /// Takes the pending changes of a page to write them. They stay pending until
-    /// [`settle`](Pending::settle). `None` if there are none, or another thread is writing the
-    /// page.
+    /// Takes the pending changes of a page, to write them. They also stay pending until
+    /// [`settle`](Pending::settle). `None` if there are no changes, or if another thread is writing
+    /// the page.
     pub(crate) fn take(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         let waiting = shard.get_mut(&page)?;
@@ -335,7 +335,7 @@ impl Pending {
     }
 
     /// As [`take`](Pending::take), for a page that is written together with others and may have no
-    /// changes. `None` if another thread is writing it.
+    /// changes. `None` if another thread is writing the page.
     pub(crate) fn take_any(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         if let Some(waiting) = shard.get_mut(&page) {
@@ -354,9 +354,9 @@ impl Pending {
         Some(waiting)
     }
 
-    /// Ends the writing of a page whose taken changes are now on other pages. `leave` gets the
-    /// changes that were added meanwhile, and moves the nodes off the page, under the page's lock.
-    /// Returns those changes.
+    /// Ends the writing of a page whose taken changes are now on other pages. Under the page's
+    /// lock, `leave` gets the changes that were added meanwhile, and moves the nodes off the page.
+    /// Returns the changes that were added meanwhile.
     pub(crate) fn settle(
         &self,
         page: u32,
@@ -368,9 +368,9 @@ impl Pending {
         self.bytes.fetch_sub(rest.bytes(), Ordering::Relaxed);
         rest.changes.drain(..taken.changes.len());
         rest.records.drain(..taken.records.len());
-        // `leave` comes first: a search that finds a list without its mark then sees that the node
-        // has left the page. No thread marks the list until the node is on another page. Later
-        // changes are marked for that page.
+        // `leave` runs before the marks are cleared. So if a search finds a list without its mark,
+        // it also sees that the node has left the page. No thread marks the list until the node is
+        // on another page. Later changes are marked for that page.
         leave(&rest);
         for change in &taken.changes {
             clear(&self.bits, change.node);
@@ -379,7 +379,7 @@ impl Pending {
         rest
     }
 
-    /// Gives back the taken changes, because the page could not be written.
+    /// Gives back the taken changes, if the page could not be written.
     pub(crate) fn give_back(&self, page: u32) {
         if let Some(waiting) = self.shard(page).write().get_mut(&page) {
             waiting.taken = false;
@@ -413,7 +413,7 @@ pub(crate) fn apply(changes: &[Change], node: u32, list: &mut Vec<u32>) {
     }
 }
 
-/// Applies a change to a list and its codes. A new neighbour takes the place of a removed one.
+/// Applies a change to a list and its codes. A new neighbour gets the position of the removed one.
 fn apply_coded(change: &Change, code: &[u8], list: &mut Vec<u32>, codes: &mut Vec<u8>) {
     let place = |node: u32, list: &[u32]| list.iter().position(|&link| link == node);
     let leaves = match change.remove {
@@ -472,8 +472,8 @@ mod tests {
         let pending = Pending::default();
         pending.change(17, change(4, 9, NONE), || true);
         let taken = pending.take(17).unwrap();
-        // A search that reads the list on page 17 meanwhile waits for the lock. Then it sees that
-        // the node is elsewhere.
+        // A search that reads the list on page 17 meanwhile waits for the lock. After that it sees
+        // that the node is on another page.
         pending.settle(17, &taken, |_| assert!(marked(&pending.bits, 4)));
         assert!(!marked(&pending.bits, 4));
         // From here on the node is on page 18, and another thread adds a link to 11.
@@ -511,11 +511,11 @@ mod tests {
             Some((vec![1, 2, 3, 8], vec![10, 20, 30, 80]))
         );
         assert!(pending.has(page) && !pending.has(page + 1));
-        // A neighbour on the page is not added again.
+        // A neighbour that the list on the page has is not added again.
         let (mut list, mut codes) = (vec![9, 3, 8], Vec::new());
         assert!(pending.amend_coded(page, 4, &mut list, &[90, 30, 80], &mut codes));
         assert_eq!((list, codes), (vec![9, 3, 8], vec![90, 30, 80]));
-        // The other page with the same bit keeps it set.
+        // Another page with the same bit keeps the bit set.
         pending.settled(page);
         assert_eq!(amended(page, 4), None);
         assert!(amended(alike, 6).is_some());

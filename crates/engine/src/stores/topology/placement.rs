@@ -8,15 +8,16 @@
 //!   pins        running searches     a free page is not reused until older searches have ended
 //! ```
 //!
-//! **A page never changes.** A changed record is written to a free page: no node is on that page,
+//! **A page never changes.** A changed record is written to a free page: no node is on a free page,
 //! no search reads it and no checkpoint names it. So a search needs no lock. The page that the
-//! table names has the node's record, now and until the search ends. If the record is replaced
-//! meanwhile, the search merely sees an older version (OdinANN §3.3: a consistent snapshot of each
+//! table names has the node's record, and keeps it until the search ends. If the record is replaced
+//! meanwhile, the search just sees an older version (OdinANN §3.3: a consistent snapshot of each
 //! record, not of the graph).
 //!
-//! Layouts whose pages are rewritten in place have no table, which would take memory for each node
-//! (see [`inline`](super::inline)). There a rewritten page stays dirty until no search is left that
-//! began before. A read that completes meanwhile finds the page here.
+//! If pages are rewritten in place (see [`inline`](super::inline)), there is no table, since it
+//! would take memory for each node. In such a layout, a rewritten page stays dirty until all
+//! searches that began before have ended. If one of them completes a read of the page meanwhile, it
+//! uses the dirty version.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -30,17 +31,16 @@ use super::counts::ListCounts;
 use super::pending::{Change, NewRecord, Pending};
 use crate::cache::SlotCache;
 
-/// Bits of a word's position in its leaf, and of a leaf's position in its branch. The root has the
-/// remaining bits of a `u32`.
+/// The number of bits of a word's position in its leaf, and of a leaf's position in its branch. The
+/// remaining bits of a `u32` are the branch's position in the root.
 const LEAF_BITS: u32 = 12;
 const BRANCH_BITS: u32 = 10;
 
 type Leaf = Box<[AtomicU32]>;
 type Branch = Box<[OnceLock<Leaf>]>;
 
-/// An array of words that any number of threads read and write, with a place for every `u32`. Words
-/// that were never written are 0. Memory is taken only where words were written, in steps of 16
-/// KiB.
+/// An array with a word for every `u32`, which any number of threads may read and write. Words that
+/// were never written are 0. Memory is allocated only for leaves with written words, 16 KiB each.
 pub(crate) struct Words {
     root: Box<[OnceLock<Branch>]>,
 }
@@ -79,7 +79,7 @@ impl Words {
         leaf.map_or(0, |leaf| leaf[word].load(Ordering::Acquire))
     }
 
-    /// The word at a position, allocated if needed.
+    /// The word at a position. Its leaf is allocated if needed.
     #[inline]
     pub(crate) fn word(&self, at: u32) -> &AtomicU32 {
         let (branch, leaf, word) = places(at);
@@ -88,7 +88,8 @@ impl Words {
         &branch[leaf].get_or_init(zeros)[word]
     }
 
-    /// Writes a word. A thread that reads it sees all earlier writes of this thread.
+    /// Writes a word. A thread that reads the new value also sees all earlier writes of this
+    /// thread.
     #[inline]
     pub(crate) fn set(&self, at: u32, word: u32) {
         self.word(at).store(word, Ordering::Release);
@@ -108,26 +109,26 @@ impl Words {
 /// The bytes of a page, which searches read while the page is dirty.
 pub(crate) type PageBytes = Arc<[u8]>;
 
-/// Parts of the map of dirty pages, each with a lock.
+/// The number of parts of the map of dirty pages, each with its own lock.
 const SHARDS: usize = 16;
 
-/// Dirty pages: pages that are built and not on storage yet.
+/// Dirty pages, which are built but not on storage yet.
 #[derive(Default)]
 pub(crate) struct Unwritten {
     /// A bit for each page, so that a search takes a lock only for a dirty page.
     bits: Words,
-    /// Whether a bit stands for all pages whose numbers are equal modulo [`FEW_BITS`], so that the
-    /// bits do not grow with the file.
+    /// Whether pages share a bit if their numbers are equal modulo [`FEW_BITS`]. The bits then do
+    /// not grow with the file.
     few: bool,
     shards: [RwLock<HashMap<u32, PageBytes>>; SHARDS],
 }
 
-/// The number of bits, if one stands for several pages. All pages of a bit are in one shard.
+/// The number of bits, if pages share bits. All pages with the same bit are in one shard.
 const FEW_BITS: u32 = 1 << 16;
 const _: () = assert!(FEW_BITS.is_multiple_of(SHARDS as u32));
 
 impl Unwritten {
-    /// For a few pages of a file of any length.
+    /// A set for few dirty pages of a file of any length.
     fn of_few() -> Self {
         Self {
             few: true,
@@ -158,7 +159,7 @@ impl Unwritten {
     /// Adds a dirty page. This must happen before any node is placed on it.
     pub(crate) fn insert(&self, page: u32, bytes: PageBytes) {
         // Bit and entry change together under the lock. So the removal of a page cannot clear the
-        // bit of a newer one.
+        // bit of a newer version.
         let mut shard = self.shard(page).write();
         shard.insert(page, bytes);
         let bit = self.bit(page);
@@ -203,7 +204,7 @@ pub(crate) struct Pins {
     begun: Mutex<BTreeMap<u64, usize>>,
 }
 
-/// A running search. It may read every page that was in use when it began.
+/// A running search. The search may read every page that was in use when it began.
 pub(crate) struct Pin<'a> {
     pins: &'a Pins,
     since: u64,
@@ -219,9 +220,10 @@ impl Pins {
     }
 
     /// Ends an epoch and returns it. A search that begins later does not use pages that were
-    /// released in it.
+    /// released in the ended epoch.
     pub(crate) fn advance(&self) -> u64 {
-        // With the lock held, a search that read the old epoch is registered when this returns.
+        // The lock ensures that each search which read the old epoch is registered when this
+        // returns.
         let _begun = self.begun.lock();
         self.now.fetch_add(1, Ordering::AcqRel)
     }
@@ -246,29 +248,31 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// The page of a node that is moving to another page, or whose insert has no page yet.
+/// The page number of a node that is moving to another page, or whose insert has no page yet.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// The table's entry for a moving node. Its insert has finished, and the node may be an answer.
+/// The table's entry for a moving node. The insert of the node has finished, and the node may be a
+/// result.
 const ON_ITS_WAY: u32 = u32::MAX - 1;
 
 /// The current place of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// On a page, or waiting to be written to it.
+    /// The node is on this page, or waits to be written to it.
     On(u64),
-    /// Moving from one page to another.
+    /// The node is moving from one page to another.
     Moves,
-    /// On no page: its insert has not got so far, or was given up. The insert was not acknowledged.
+    /// The node has no page: its insert is not finished or was given up. The insert was not
+    /// acknowledged.
     NotYet,
 }
 
-/// How often a thread yields while it waits for a moving node.
+/// How many times a thread yields while it waits for a moving node.
 const YIELDS: u32 = 1_000;
-/// How often it sleeps then: 100 ms in all. A node that is still on no page belongs to an insert
-/// that was given up.
+/// How many times it then sleeps, for 100 ms in all. If the node still has no page, its insert was
+/// given up.
 const NAPS: u32 = 500;
-/// How often it sleeps for a node that was on a page before: 10 s in all.
+/// How many times it sleeps for a node that was on a page before, for 10 s in all.
 const NAPS_OF_MOVED: u32 = 50_000;
 const NAP: Duration = Duration::from_micros(200);
 
@@ -276,10 +280,11 @@ const NAP: Duration = Duration::from_micros(200);
 #[derive(Default)]
 pub(crate) struct Placement {
     nodes: AtomicU32,
-    /// Nodes of a page, if a node's page follows from its number. 0 if pages are in the table.
+    /// The number of nodes on a page, if a node's page follows from its number. 0 if the table has
+    /// the pages of nodes.
     a_page: u32,
     page_of: Words,
-    /// Pages of the file that were ever in use.
+    /// The number of pages of the file that were ever in use.
     pages: AtomicU32,
     pub(crate) unwritten: Unwritten,
     pub(crate) pending: Pending,
@@ -292,7 +297,7 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Nodes `0..n` on the given pages of a file of `pages` pages.
+    /// The placement of nodes `0..n` on the given pages, in a file of `pages` pages.
     pub(crate) fn new(page_of: impl Iterator<Item = u32>, pages: u32) -> Self {
         let placement = Self::default();
         let mut nodes = 0;
@@ -305,7 +310,8 @@ impl Placement {
         placement
     }
 
-    /// `nodes` nodes whose pages follow from their numbers, `a_page` on each page.
+    /// The placement of `nodes` nodes whose pages follow from their numbers, with `a_page` nodes on
+    /// each page.
     pub(crate) fn even(nodes: u32, a_page: u32) -> Self {
         Self {
             nodes: AtomicU32::new(nodes),
@@ -316,7 +322,7 @@ impl Placement {
         }
     }
 
-    /// Applies the numbers of links to nodes.
+    /// Sets the numbers of links to nodes.
     pub(crate) fn count(&self, file: &PlacementFile) {
         for (node, &count) in (file.built..).zip(&file.lists) {
             self.lists.set(node, count);
@@ -357,8 +363,8 @@ impl Placement {
         self.nodes.load(Ordering::Acquire)
     }
 
-    /// Adds the next node, on a page. All other data of the node, above all its code, must be in
-    /// place.
+    /// Adds the next node, on a page. All other data of the node, especially its code, must have
+    /// been stored before.
     pub(crate) fn push(&self, node: u32, page: u32) {
         if self.a_page == 0 {
             self.page_of.set(node, page);
@@ -370,7 +376,7 @@ impl Placement {
     #[inline]
     pub(crate) fn page_of(&self, node: u32) -> u32 {
         match self.a_page {
-            // No file has this many pages.
+            // No page has this number.
             0 => match self.page_of.get(node) {
                 ON_ITS_WAY => NOWHERE,
                 page => page,
@@ -408,10 +414,10 @@ impl Placement {
     }
 
     /// Records that a node's record is now on another page, which is in
-    /// [`unwritten`](Placement::unwritten), or on [`NOWHERE`] for a short time.
+    /// [`unwritten`](Placement::unwritten). `page` may be [`NOWHERE`] for a short time.
     pub(crate) fn relocate(&self, node: u32, page: u32) {
-        // This comes before the new page is stored, since the cache may have a record from an
-        // earlier stay on that page.
+        // The record is removed before the new page is stored, since the cache may have a record
+        // from an earlier stay on that page.
         if let Some(cache) = self.cache.get() {
             cache.remove(node);
         }
@@ -431,8 +437,9 @@ impl Placement {
         }
     }
 
-    /// Called after a search has cached a record from a page. If that page was rewritten in place
-    /// meanwhile, the record is removed again, here or by the thread that rewrote the page.
+    /// A search calls this after it has cached a record from a page. If that page was rewritten in
+    /// place meanwhile, either this call or the thread that rewrote the page removes the record
+    /// again.
     pub(crate) fn was_cached(&self, cache: &SlotCache, node: u32, page: u32) {
         if self.is_even() {
             fence(Ordering::SeqCst);
@@ -450,7 +457,7 @@ impl Placement {
         }
     }
 
-    /// For each page of the file, whether a node is on it.
+    /// For each page of the file, whether it has a node.
     pub(crate) fn pages_in_use(&self) -> Vec<bool> {
         let mut in_use = vec![self.is_even(); self.pages() as usize];
         let moves = !self.is_even();
@@ -467,7 +474,7 @@ impl Placement {
         self.pages.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// About the bytes in memory.
+    /// The approximate bytes of memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.page_of.memory_bytes()
             + self.unwritten.bits.memory_bytes()
@@ -524,7 +531,8 @@ mod tests {
                     for round in 0..20_000u32 {
                         let bytes = PageBytes::from(round.to_le_bytes());
                         unwritten.insert(page, bytes.clone());
-                        // A thread that sees the page gone may add the next one at once.
+                        // As soon as a thread sees that the page is gone, it may add the next
+                        // version.
                         unwritten.remove(page, &bytes);
                         let next = PageBytes::from([1]);
                         unwritten.insert(page, next.clone());

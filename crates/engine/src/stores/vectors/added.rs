@@ -10,14 +10,15 @@
 //! DecoupleVS appends raw vectors to a mutable segment, and compresses the segment when it is full.
 //! Here the unit is a page. A new vector is encoded at once with the model of the last segment, and
 //! joins the **open page**, which is only in memory. When the next vector does not fit, the page is
-//! sealed, and written once behind the others. So no raw vector is written and read again, and only
-//! a page is in memory. A checkpoint seals the open page early, since a page that a checkpoint
-//! names is not rewritten.
+//! sealed, and then written once after all earlier pages. So raw vectors are never written and read
+//! again, and only one page is in memory. A checkpoint seals the open page early, since a page that
+//! a checkpoint names is not rewritten.
 //!
 //! Nodes are numbered in insertion order, so an added page has consecutive nodes, as pages of the
-//! build have. Two facts are kept of each page: its first node, and whether its last vector
-//! continues on the next page. If it does, the next page is the open one. The first page then stays
-//! in memory until the next is on storage. So a vector is all in memory or all on storage.
+//! build have. Memory has two facts about each page: its first node, and whether its last vector
+//! continues on the next page. If the last vector of a sealed page continues on the open page, the
+//! sealed page stays in memory until the open one is on storage. So a vector is either all in
+//! memory or all on storage.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -35,16 +36,16 @@ pub(crate) struct Added {
     shape: SlottedShape,
     /// The first node inserted after the build.
     built: u32,
-    /// The number of pages of the build, which precede the added ones.
+    /// The number of pages of the build, which precede the added pages.
     behind: u32,
-    /// The first node of each added page. If no vector starts on a page, it is the first node of
-    /// the next one.
+    /// The first node of each added page. If no vector starts on a page, this is the first node of
+    /// the next page.
     firsts: Words,
-    /// A bit for each added page: whether its last vector continues on the next one.
+    /// A bit for each added page: whether its last vector continues on the next page.
     runs: Words,
-    /// The number of added pages, including the open one.
+    /// The number of added pages, including the open page.
     pages: AtomicU32,
-    /// Dirty pages: the open one, and sealed ones that are not on storage yet.
+    /// Dirty pages: the open page, and sealed pages that are not on storage yet.
     unwritten: Unwritten,
     open: Mutex<Open>,
 }
@@ -52,18 +53,18 @@ pub(crate) struct Added {
 /// The page that the next vector joins, and the pages to be written.
 struct Open {
     builder: SlottedBuilder,
-    /// The next node.
+    /// The number of the next node.
     next: u32,
     /// Numbers of the sealed pages, in the order of writing.
     sealed: VecDeque<u32>,
-    /// Pages that are written, and whose last vector continues on pages that are not all written.
+    /// Pages that are written, but whose last vector continues on pages that are not all written.
     kept: Vec<u32>,
 }
 
 impl Added {
-    /// For a segment with pages of this shape, whose build has `behind` pages and ends before node
-    /// `built`. `firsts` has the first nodes of pages added before, and `runs` marks those whose
-    /// last vector continues. `next` is the next node.
+    /// The added pages of a segment with pages of this shape. The build has `behind` pages and ends
+    /// before node `built`. `firsts` has the first nodes of pages that were added before, and
+    /// `runs` marks the pages whose last vector continues. `next` is the next node.
     pub(crate) fn new(
         shape: SlottedShape,
         built: u32,
@@ -101,12 +102,13 @@ impl Added {
         node >= self.built
     }
 
-    /// The page of the segment's file on which a node's vector starts, and the number of its pages.
+    /// The page of the segment's file on which a node's vector starts, and the number of pages that
+    /// the vector spans.
     #[inline]
     pub(crate) fn place_of(&self, node: u32) -> (u64, u32) {
         let all = self.pages.load(Ordering::Acquire);
         let (mut low, mut high) = (0, all);
-        // Finds the last page that begins with the node or before it.
+        // This finds the last page that begins with the node or a lower one.
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             if self.firsts.get(middle) <= node {
@@ -120,16 +122,17 @@ impl Added {
         (u64::from(self.behind) + u64::from(low), pages)
     }
 
-    /// The number of pages of the last vector that starts on a page of the segment's file.
+    /// The number of pages that the last vector spans which starts on this page of the segment's
+    /// file.
     pub(crate) fn pages_from(&self, page: u64) -> u32 {
         let at = page.saturating_sub(self.behind.into()) as u32;
         self.run(at, self.pages.load(Ordering::Acquire))
     }
 
-    /// As [`pages_from`](Self::pages_from), for an added page out of `all`.
+    /// As [`pages_from`](Self::pages_from), for added page `at` out of `all` added pages.
     fn run(&self, at: u32, all: u32) -> u32 {
         let mut last = at;
-        // A bit may be set before its next page exists.
+        // A bit may be set before the page exists on which the vector continues.
         while last + 1 < all && self.goes_on(last) {
             last += 1;
             if last + 1 < all && self.starts(last) {
@@ -139,8 +142,8 @@ impl Added {
         last + 1 - at
     }
 
-    /// The error of tables that give a vector more pages than allowed. A read of it would exceed
-    /// the planned memory.
+    /// The error of tables that give a vector more pages than allowed. A read of such a vector
+    /// would exceed the planned memory.
     pub(crate) fn too_long(&self) -> Option<String> {
         let all = self.pages.load(Ordering::Acquire);
         let run = |at| (u64::from(self.behind) + u64::from(at), self.run(at, all));
@@ -156,7 +159,8 @@ impl Added {
         self.runs.get(at / 32) >> (at % 32) & 1 != 0
     }
 
-    /// Pages that are not all on storage yet. The open page has the vectors inserted so far.
+    /// The bytes of these pages, if not all of them are on storage yet. The open page has the
+    /// vectors inserted so far.
     #[inline]
     pub(crate) fn unwritten(&self, page: u64, pages: u32) -> Option<PageBytes> {
         let first = u32::try_from(page).ok()?;
@@ -167,7 +171,7 @@ impl Added {
         }
     }
 
-    /// A page joined with the pages behind it, if these are not all on storage yet.
+    /// A page joined with the pages after it, if these are not all on storage yet.
     fn put_together(&self, first: PageBytes, behind: Range<u32>) -> Option<PageBytes> {
         let mut all = first.to_vec();
         for page in behind {
@@ -176,8 +180,8 @@ impl Added {
         Some(all.into())
     }
 
-    /// Appends the encoded vector of the next node. A thread that learns of the node afterwards
-    /// finds it.
+    /// Appends the encoded vector of the next node. A thread that sees the new number of nodes
+    /// afterwards also finds the vector.
     ///
     /// # Panics
     /// If the node is not the next one.
@@ -219,7 +223,7 @@ impl Added {
             .insert(number, Arc::from(builder.finish(number.into())));
     }
 
-    /// Seals the open page, so that it takes no more vectors.
+    /// Seals the open page, so that no more vectors join it.
     pub(crate) fn seal(&self) {
         let mut open = self.open.lock();
         if !open.builder.is_empty() {
@@ -231,10 +235,10 @@ impl Added {
     }
 
     /// Writes the sealed pages. The lock on `file` lets one thread write at a time, while inserts
-    /// go on.
+    /// continue.
     ///
     /// # Errors
-    /// A page that cannot be written. It stays in memory, and the next call tries again.
+    /// A page cannot be written. The page stays in memory, and the next call tries again.
     pub(crate) fn write(&self, file: &Mutex<Box<dyn VolumeFile>>) -> Result<u64, TierError> {
         let mut written = 0;
         if self.open.lock().sealed.is_empty() {
@@ -255,13 +259,13 @@ impl Added {
         }
     }
 
-    /// Called when a page, and all before it, are on storage. Releases the pages whose vectors are
-    /// complete there. `kept` has the others.
+    /// Called when a page and all pages before it are on storage. Releases the pages all of whose
+    /// vectors are now on storage. `kept` has the pages that must stay.
     fn let_go(&self, kept: &mut Vec<u32>, page: u32) {
         let at = page - self.behind;
         let goes_on = self.goes_on(at);
         kept.push(page);
-        // If no vector starts here, the page is in the middle of one.
+        // If no vector starts on the page, the page is in the middle of a vector.
         let starts = !goes_on || self.starts(at);
         let whole = match (starts, goes_on) {
             (true, true) => kept.len() - 1,
@@ -296,15 +300,15 @@ impl Added {
         behind..behind + u64::from(self.pages.load(Ordering::Acquire))
     }
 
-    /// About the bytes in memory.
+    /// The approximate bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         let words = self.firsts.memory_bytes() + self.runs.memory_bytes();
         words as usize + (1 + self.shape.pages_per_record()) * self.shape.page_bytes()
     }
 }
 
-/// The error of pages whose last vector spans more pages than the shape allows. `runs` has pages
-/// with those numbers.
+/// The error of pages whose last vector spans more pages than the shape allows. `runs` has pages,
+/// each with the number of pages that its last vector spans.
 pub(super) fn too_long(
     shape: &SlottedShape,
     mut runs: impl Iterator<Item = (u64, u32)>,
@@ -386,7 +390,7 @@ mod tests {
             let mut scratch = Vec::new();
             let vector = view.whole(slot, behind, true, &mut scratch).unwrap();
             assert_eq!(vector, Self::vector(node, length));
-            // No more pages than it needs.
+            // The vector spans no more pages than it needs.
             let end = view.vector_bytes(slot).unwrap() as usize;
             assert!(pages == 1 || end > 4064 * (pages as usize - 2), "{node}");
             unwritten.is_some()
@@ -415,7 +419,7 @@ mod tests {
         for node in 50..60 {
             assert!(!place.find(node, 1000), "{node}");
         }
-        // As after a reopening.
+        // This is the state after the index is opened again.
         let runs = added.runs();
         assert!(runs.is_empty());
         let again = Added::new(old, 50, 7, (&firsts, &runs), 60);
@@ -454,7 +458,8 @@ mod tests {
                     place.added.write(&place.file).unwrap();
                     assert!(place.added.unwritten.all().is_empty());
                     sealed = node + 1;
-                    // A later opening finds the same vectors, and takes new ones.
+                    // After the index is opened again, the same vectors are found, and new vectors
+                    // can be added.
                     let (firsts, runs) = (place.added.firsts(), place.added.runs());
                     assert!(!runs.is_empty());
                     let again = Added::new(shape, 50, 7, (&firsts, &runs), sealed);
@@ -483,7 +488,7 @@ mod tests {
         assert_eq!(again(long), None);
         let what = again(short).unwrap();
         assert!(what.starts_with("a vector spans "), "{what}");
-        // A file on whose pages no record continues.
+        // In this file, no record continues on another page.
         let text = again(200).unwrap();
         assert!(text.ends_with("each spans at most 1"), "{text}");
     }

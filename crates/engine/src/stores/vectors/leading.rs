@@ -1,5 +1,5 @@
-//! Leading parts of vectors whose trailing parts are in segments, for code that reads all vectors.
-//! Nodes are read in order, from the pages that have the parts beside lists.
+//! Reads the leading parts of vectors whose trailing parts are in segments, for code that reads all
+//! vectors. Nodes are read in order, from the pages that have leading parts beside lists.
 //!
 //! ```text
 //!   nodes ascend, and so do the pages of the build:  a window of them, read at once
@@ -14,17 +14,17 @@ use crate::Error;
 use crate::stores::topology::placement::Placement;
 use crate::stores::{NodePages, PageView, Pages, on_pages};
 
-/// About the bytes of pages that are read at a time.
+/// The approximate bytes of pages that are read at a time.
 const PIECE: usize = 1 << 20;
 
-/// The place of leading parts.
+/// The file that has the leading parts.
 #[derive(Clone, Copy)]
 pub(crate) struct LeadingFile<'f> {
     /// The volume of the file.
     pub(crate) volume: &'f dyn Volume,
-    /// Its name in the volume.
+    /// The name of the file in the volume.
     pub(crate) name: &'f str,
-    /// Its pages.
+    /// The pages of the file.
     pub(crate) pages: &'f Pages,
     /// The placement of nodes, if the file took direct inserts.
     pub(crate) placement: Option<&'f Placement>,
@@ -39,7 +39,8 @@ pub(crate) struct LeadingParts {
     count: u64,
     /// The page of the window that was verified last.
     verified: Option<u64>,
-    /// A single page; its number, if it is the version on storage; and whether it was verified.
+    /// A single page; the number of the page, if these bytes are the version on storage; and
+    /// whether it was verified.
     alone: Vec<u8>,
     alone_is: Option<u64>,
     alone_verified: bool,
@@ -48,10 +49,10 @@ pub(crate) struct LeadingParts {
 }
 
 impl LeadingParts {
-    /// The id of a node and the leading part of its vector. It is fast if nodes ascend.
+    /// The id of a node and the leading part of its vector. The call is fast if nodes ascend.
     ///
     /// # Errors
-    /// A page that cannot be read, is damaged, or does not have the node.
+    /// A page cannot be read, is damaged, or does not have the node.
     pub(crate) fn of<'s>(
         &'s mut self,
         file: &LeadingFile<'s>,
@@ -108,8 +109,8 @@ impl LeadingParts {
         Ok((record.id, record.vector))
     }
 
-    /// Reads a page from storage: as a single page if its node has moved there, and otherwise with
-    /// a window. Returns whether it must still be verified, and whether it is in the window.
+    /// Reads a page from storage: as a single page if the node has moved to it, and otherwise with
+    /// a window. Returns whether the page must still be verified, and whether it is in the window.
     fn read<N: NodePages>(
         &mut self,
         file: &LeadingFile<'_>,
@@ -132,7 +133,7 @@ impl LeadingParts {
         if !is_here {
             let all = file.volume.len(file.name)?.saturating_sub(BLOCK as u64);
             let step = (PIECE / page_bytes).max(1) as u64;
-            // A page behind the end is left to the read, which fails.
+            // If the page is beyond the end of the file, the read fails.
             let count = (all / page_bytes as u64)
                 .saturating_sub(page)
                 .clamp(1, step);

@@ -1,4 +1,4 @@
-//! Vectors that are apart from lists: segments of them, and vectors inserted after the build.
+//! Vectors that are apart from lists: segments of vectors, and vectors inserted after the build.
 
 pub(crate) mod added;
 pub(crate) mod leading;

@@ -8,14 +8,14 @@ use crate::stores::VectorsAt;
 
 /// The model of a file's vectors.
 pub(crate) enum VectorModel {
-    /// Each vector is decoded by itself.
+    /// Each record is a whole vector.
     Whole(SegmentModel),
     /// Each record is the trailing part of a vector, whose leading part is beside its list.
     Trailing(NestedModel),
 }
 
 impl VectorModel {
-    /// Parses the model of vectors that are stored in this way.
+    /// Parses the model. `vectors` is the place of the vectors.
     pub(crate) fn from_bytes(bytes: &[u8], vectors: VectorsAt) -> Result<Self, CodecError> {
         Ok(match vectors {
             VectorsAt::Records | VectorsAt::Segments => {
@@ -60,7 +60,8 @@ impl VectorModel {
         }
     }
 
-    /// Bytes of its tables in memory. The tables for whole vectors are small, and not counted.
+    /// Bytes of memory of the model's tables. The tables for whole vectors are small, and not
+    /// counted.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Self::Whole(_) => 0,
@@ -68,7 +69,7 @@ impl VectorModel {
         }
     }
 
-    /// Element type and dimension.
+    /// The element type and the dimension.
     fn shape(&self) -> Shape {
         match self {
             Self::Whole(model) => model.shape(),
@@ -76,8 +77,8 @@ impl VectorModel {
         }
     }
 
-    /// Decodes a vector into `out`. `bytes` are its bytes in the file. If the model is for trailing
-    /// parts, `leading` is its leading part.
+    /// Decodes a vector into `out`. `bytes` are the vector's bytes in the file. If the model is for
+    /// trailing parts, `leading` is the vector's leading part.
     #[inline]
     pub(crate) fn decode(
         &self,

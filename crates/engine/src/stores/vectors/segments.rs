@@ -1,17 +1,18 @@
 //! Segments of compressed vectors, which the decoupled layout reads for re-ranking (DecoupleVS
 //! §3.3).
 //!
-//! Divisions give a node's segment and chunk. The segment's directory, which is made from the
-//! boundaries in the chunk metadata, gives its page. The record of a vector has its id. Vectors
-//! inserted after the build are on pages behind the last segment.
+//! The segment and the chunk of a node follow from its number by division. The node's page is in
+//! the segment's directory, which is made from the boundaries in the chunk metadata. The record of
+//! a vector has its id. Vectors inserted after the build are on pages at the end of the last
+//! segment.
 //!
-//! A segment whose file a merge [kept](Kept) has fewer nodes than records, and other node numbers
-//! than its pages. Its nodes are then found by the first node of each segment. A node's slot is
-//! counted over the dead slots of its page.
+//! If a merge [kept](Kept) the file of a segment, the segment has fewer nodes than records, and its
+//! pages have older node numbers. The segment of a node is then found by the first node of each
+//! segment. A node's slot is found by counting the slots of its page that are not dead.
 //!
-//! A record that does not fit the rest of its page continues on the next one. So a node's vector
-//! lies on an [`Extent`]: the page on which it starts, and the pages over which it continues. They
-//! are read at once.
+//! A record that does not fit the remaining space of its page continues on the next page. So the
+//! place of a node's vector is an [`Extent`]: the page on which it starts, and the pages on which
+//! it continues. These pages are read at once.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -33,41 +34,42 @@ use crate::{Error, stored};
 pub(crate) struct Segment {
     pub(crate) tier: Arc<dyn Tier>,
     pub(crate) pages: SlottedPages,
-    /// The pages of its build whose last record continues on the next page.
+    /// The pages of the build whose last record continues on the next page.
     runs: RunsOn,
     pub(crate) model: VectorModel,
-    /// Vectors of a chunk.
+    /// The number of vectors in a chunk.
     pub(crate) chunk_vectors: u32,
     /// For each chunk that is stored as differences, its base vector.
     pub(crate) bases: Vec<Option<Vec<u8>>>,
-    /// Its first node.
+    /// The first node of the segment.
     pub(crate) first: u32,
-    /// The end of its nodes from the build.
+    /// The node after the segment's last node of the build.
     pub(crate) end: u32,
     /// The file's name in the volume.
     pub(crate) name: String,
     /// Pages that are in memory.
     pub(crate) resident: Resident,
-    /// The differences between nodes and file, if a merge kept the file.
+    /// The differences between the segment's nodes and its file, if a merge kept the file.
     pub(crate) kept: Option<Kept>,
 }
 
 /// The differences between the nodes of a segment and its file, which a merge kept.
 pub(crate) struct Kept {
-    /// Its first node in the numbering of the pages.
+    /// The segment's first node, in the numbering of the pages.
     pub(crate) first: u32,
-    /// The garbage records.
+    /// The slots of garbage records.
     pub(crate) dead: DeadSlots,
 }
 
 /// The segments of an index.
 pub(crate) struct Segments {
     segments: Vec<Segment>,
-    /// Vectors of every segment except the last. It is not used if `firsts` is not empty.
+    /// The number of vectors in every segment except the last. If `firsts` is not empty, it is not
+    /// used.
     capacity: u32,
     /// The first node of each segment, if segments have different sizes; otherwise empty.
     firsts: Vec<u32>,
-    /// The end of the last segment, once it takes vectors or has taken some.
+    /// The added pages of the last segment, once it takes vectors or has taken some.
     added: OnceLock<Added>,
 }
 
@@ -83,7 +85,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// The page behind the last one.
+    /// The page after the last one.
     #[inline]
     pub(crate) fn end(self) -> u64 {
         self.page + u64::from(self.pages)
@@ -95,7 +97,7 @@ impl Extent {
         self.segment == other.segment && self.page <= other.page && other.end() <= self.end()
     }
 
-    /// The bytes of `other`, out of the bytes of this range. It must contain `other`.
+    /// The bytes of `other`, out of the bytes of this range. This range must cover `other`.
     #[inline]
     pub(crate) fn part(self, bytes: &[u8], other: Extent) -> &[u8] {
         let size = bytes.len() / self.pages as usize;
@@ -104,7 +106,7 @@ impl Extent {
     }
 }
 
-/// A page of vectors, read in place, with the following pages that hold the end of its last record.
+/// A page of vectors, read in place, with the following pages that have the end of its last record.
 #[derive(Clone, Copy)]
 pub(crate) struct VectorPage<'p> {
     view: SlottedView<'p>,
@@ -112,11 +114,11 @@ pub(crate) struct VectorPage<'p> {
 }
 
 impl Segments {
-    /// Opens the segments that the manifest names. `vectors` says whether they have whole vectors.
-    /// It reads tables and models, but no pages.
+    /// Opens the segments that the manifest names. `vectors` tells whether segments have whole
+    /// vectors. The call reads tables and models, but no pages.
     ///
     /// # Errors
-    /// A file that is missing, damaged, of a later format or of another index.
+    /// A file is missing, damaged, of a later format or of another index.
     pub(crate) fn open(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -132,8 +134,8 @@ impl Segments {
         })
     }
 
-    /// Takes segments in node order. All except the last must have the same number of vectors,
-    /// unless they may be `uneven`. `None` if they do not.
+    /// Takes segments in node order. All segments except the last must have the same number of
+    /// vectors, unless they may be `uneven`. `None` if this does not hold.
     pub(crate) fn new(segments: Vec<Segment>, uneven: bool) -> Option<Self> {
         let capacity = segments.first().map_or(0, |first| first.end - first.first);
         let starts = |n: usize| n as u64 * u64::from(capacity);
@@ -158,15 +160,15 @@ impl Segments {
         &self.segments[self.segments.len() - 1]
     }
 
-    /// The end of the last segment, if it takes vectors or has taken some.
+    /// The added pages of the last segment, if it takes vectors or has taken some.
     #[inline]
     pub(crate) fn added(&self) -> Option<&Added> {
         self.added.get()
     }
 
-    /// Lets the last segment take vectors behind the vectors of a checkpoint. `firsts` has the
-    /// first nodes of the pages added before, `runs` marks those whose last record continues, and
-    /// `next` is the next node.
+    /// Lets the last segment take vectors after the vectors of a checkpoint. `firsts` has the first
+    /// nodes of the pages that were added before. `runs` marks the pages whose last record
+    /// continues. `next` is the next node.
     pub(crate) fn grow(&self, firsts: &[u32], runs: &RunsOn, next: u32) -> &Added {
         self.added.get_or_init(|| {
             let Segment { pages, end, .. } = self.last();
@@ -175,7 +177,7 @@ impl Segments {
         })
     }
 
-    /// Pages of a vector that are not all on storage yet.
+    /// The pages of a vector, if not all of them are on storage yet.
     #[inline]
     pub(crate) fn unwritten(&self, place: Extent) -> Option<PageBytes> {
         let added = self.added.get()?;
@@ -209,7 +211,7 @@ impl Segments {
         }
     }
 
-    /// A page of a segment, with the following pages that hold the end of its last record.
+    /// A page of a segment, with the following pages that have the end of its last record.
     pub(crate) fn extent_of(&self, segment: usize, page: u64) -> Extent {
         let added = self
             .added
@@ -226,8 +228,8 @@ impl Segments {
         }
     }
 
-    /// The nodes of a segment in an index of `all` nodes. Nodes of the last segment continue behind
-    /// its build.
+    /// The nodes of a segment in an index of `all` nodes. The last segment also has all nodes
+    /// inserted after the build.
     pub(crate) fn nodes_of(&self, segment: usize, all: u32) -> Range<u32> {
         let Segment { first, end, .. } = self.segments[segment];
         match segment + 1 == self.segments.len() {
@@ -259,8 +261,8 @@ impl Segments {
     }
 
     /// Loads the hottest `share` of all pages into memory, including pages added after the build.
-    /// Without `heat`, it loads the first ones. No other thread may use the segments yet, and no
-    /// vector is added meanwhile.
+    /// If `heat` is `None`, it loads the first pages. No other thread may use the segments yet, and
+    /// no vector may be added during the call.
     pub(crate) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -276,7 +278,8 @@ impl Segments {
         let all = vec![true; (built.sum::<u64>() + added) as usize];
         let mut hot = hottest(heat, &all, share);
         let last = self.segments.len() - 1;
-        // Pages are numbered through all segments, and the added ones follow the last.
+        // Pages are numbered through all segments. The added pages come after the last segment of
+        // the build.
         let mut before = 0;
         for (n, segment) in self.segments.iter_mut().enumerate() {
             let more = if n == last { added } else { 0 };
@@ -332,7 +335,7 @@ impl Segment {
             model: model(&file, VectorModel::from_bytes(&chunks.model, vectors))?,
             chunk_vectors: chunks.chunk_vectors,
             first: span.first,
-            // Both are from the manifest, whose nodes are `u32`.
+            // Both numbers are from the manifest, which was checked to have nodes of `u32`.
             end: span.first + span.nodes as u32,
             name: entry.name.clone(),
             resident: Resident::default(),
@@ -350,8 +353,8 @@ impl Segment {
         }
     }
 
-    /// About the bytes of a read of a vector: its page and the mean length of a vector, but at most
-    /// the pages that a vector may span.
+    /// The approximate bytes of a read of a vector: its page and the mean length of a vector, but
+    /// at most the pages that a vector may span.
     pub(crate) fn read_bytes(&self) -> usize {
         let shape = &self.pages.shape;
         let all = self.pages.directory.pages() * shape.page_bytes() as u64;
@@ -359,7 +362,7 @@ impl Segment {
         (shape.page_bytes() + vector).min(shape.page_bytes() * shape.pages_per_record())
     }
 
-    /// The page on which a node of the build starts, and the number of its pages.
+    /// The page on which a node of the build starts, and the number of pages that its vector spans.
     #[inline]
     fn place_of(&self, node: u32) -> (u64, u32) {
         let page = self.pages.page_of(node);
@@ -369,7 +372,7 @@ impl Segment {
         (page, 1)
     }
 
-    /// The number of pages of the last record that starts on a page of the build.
+    /// The number of pages that the last record spans which starts on this page of the build.
     fn pages_from(&self, page: u64) -> u32 {
         let dead = |kept: &Kept, page| !kept.dead.of_page(page).is_empty();
         self.runs.pages(page, |page| {
@@ -378,7 +381,7 @@ impl Segment {
         })
     }
 
-    /// Whether a node's record is the last that starts on its page.
+    /// Whether a node's record is the last one that starts on its page.
     fn is_last(&self, node: u32, page: u64) -> bool {
         let directory = &self.pages.directory;
         let dead_behind = |kept: &Kept| {
@@ -397,8 +400,8 @@ impl Segment {
         (offset, place.pages as usize * size)
     }
 
-    /// Reads a page in place. `bytes` may continue with following pages that hold the end of its
-    /// last record.
+    /// Reads a page in place. `bytes` may continue with the following pages, which have the end of
+    /// its last record.
     #[inline]
     pub(crate) fn view<'p>(
         &'p self,
@@ -429,8 +432,8 @@ impl Segment {
     }
 
     /// Decodes into `out` the vector of `node`, which starts on page `number` of the segment, and
-    /// returns its id. `leading` is its leading part, if the segment has only trailing parts.
-    /// `scratch` is for a record that spans several pages.
+    /// returns the id. If the segment has only trailing parts, `leading` is the leading part of the
+    /// vector. `scratch` is for a record that spans several pages.
     #[inline]
     pub(crate) fn vector(
         &self,
@@ -444,7 +447,7 @@ impl Segment {
         let slot = self.slot_of(node, number, page);
         let id = page.view.id(slot)?;
         let vector = page.view.whole(slot, page.behind, false, scratch)?;
-        // Chunks count records, including garbage.
+        // The size of a chunk counts all records, including garbage.
         let at = match &self.kept {
             None => node.saturating_sub(self.first),
             Some(kept) => page
@@ -454,7 +457,7 @@ impl Segment {
                 .wrapping_sub(kept.first),
         };
         let chunk = (at / self.chunk_vectors) as usize;
-        // Vectors inserted later are coded without a base.
+        // Vectors inserted after the build are coded without a base.
         let base = self.bases.get(chunk).filter(|_| node < self.end);
         let base = base.and_then(Option::as_deref);
         match self.model.decode(leading, vector, base, out) {
@@ -472,7 +475,7 @@ impl Segment {
                 (first, kept.dead.of_page(number).len())
             }
         };
-        // If a file has other records than its tables say, reading them fails.
+        // If the records of a file differ from its tables, reading them fails.
         first..first.saturating_add(page.view.len().saturating_sub(garbage) as u32)
     }
 
@@ -488,7 +491,7 @@ impl Segment {
         Ok((slot as u16, view.id(slot)?, view.vector_bytes(slot)?))
     }
 
-    /// The number of records in its file, including garbage.
+    /// The number of records in the segment's file, including garbage.
     pub(crate) fn records(&self) -> u32 {
         let garbage = self.kept.as_ref().map_or(0, |kept| kept.dead.count());
         self.end - self.first + garbage as u32

@@ -20,17 +20,17 @@ use crate::build::{Build, BuildOptions, Choices};
 use crate::data::VectorSource;
 use crate::{Compression, Error};
 
-/// The format of segments, which decides the place of everything.
+/// The format of segments, which decides where each vector is stored.
 pub(crate) struct SegmentFormat {
     vectors: SlottedShape,
     pub(crate) coding: Coding,
     chunk_nodes: u32,
-    /// A multiple of `chunk_nodes`.
+    /// The number of nodes in a segment, which is a multiple of `chunk_nodes`.
     segment_nodes: u32,
 }
 
-/// The nodes of a chunk and of a segment, from their bytes of vectors. They are rounded down to
-/// whole vectors and chunks, but are at least one.
+/// The number of nodes in a chunk and in a segment, given the bytes of vectors that each should
+/// have. The numbers are rounded down to whole vectors and whole chunks, but are at least one.
 fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32) {
     let nodes = |bytes: u64| bytes / vector_bytes as u64;
     let chunk_nodes = nodes(chunk_bytes).clamp(1, u64::from(u32::MAX));
@@ -38,8 +38,8 @@ fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32
     (chunk_nodes as u32, (segment_chunks * chunk_nodes) as u32)
 }
 
-/// The vectors of each segment that a build with these options writes, except the last, which may
-/// have fewer. A vector has `vector_bytes` bytes.
+/// The number of vectors in each segment that a build with these options writes. Only the last
+/// segment may have fewer. A vector has `vector_bytes` bytes.
 pub(crate) fn segment_vectors(options: &BuildOptions, vector_bytes: usize) -> u32 {
     sizes(vector_bytes, options.chunk_bytes, options.segment_bytes).1
 }
@@ -47,7 +47,7 @@ pub(crate) fn segment_vectors(options: &BuildOptions, vector_bytes: usize) -> u3
 /// A segment whose file the next checkpoint keeps unchanged.
 #[derive(Debug)]
 pub(crate) struct KeptSegment {
-    /// Its file.
+    /// The entry of its file.
     pub(crate) vectors: FileEntry,
     /// Its facts in the next manifest.
     pub(crate) facts: SegmentFacts,
@@ -58,14 +58,14 @@ pub(crate) struct KeptSegment {
 }
 
 impl SegmentFormat {
-    /// Pages over which the largest possible vector may continue. With the paper's compression,
-    /// pages hold whole vectors. Chunks and segments have the bytes of vectors that the options
-    /// request.
+    /// A format in which the largest possible vector may span several pages. With the paper's
+    /// compression, a page has only whole vectors. The options give the bytes of vectors in chunks
+    /// and segments.
     pub(crate) fn new(choices: &Choices<'_>) -> Result<Self, Error> {
         let (options, coding) = (choices.options, choices.coding()?);
         let vectors = match choices.compression {
-            // A block of the paper holds whole vectors, and its metadata names the last one of each
-            // block.
+            // In the paper, a block has whole vectors, and the metadata names the last vector of
+            // each block.
             Compression::Paper => {
                 check_memory(options, choices.source)?;
                 choices.slotted(FileKind::Vectors, coding.largest_vector())?
@@ -93,14 +93,14 @@ impl SegmentFormat {
         })
     }
 
-    /// Vectors of a segment, except the last, which may have fewer.
+    /// The number of vectors in a segment. Only the last segment may have fewer.
     pub(crate) fn segment_nodes(&self) -> u32 {
         self.segment_nodes
     }
 }
 
-/// Refuses chunks that do not fit into memory. A build holds a chunk to find the base of its
-/// vectors.
+/// Refuses chunks that do not fit into memory. A build keeps a chunk in memory to find the base of
+/// its vectors.
 fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(), Error> {
     let vectors = (source.rows() as u64).saturating_mul(source.row_bytes() as u64);
     let needs = options.chunk_bytes.min(vectors).saturating_mul(4);
@@ -117,7 +117,7 @@ fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(),
     }
 }
 
-/// Names of the codecs of segments, in order of first use.
+/// The names of the codecs of segments, in the order of their first use.
 pub(crate) fn codecs(segments: &[SegmentFacts]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for segment in segments {
@@ -129,7 +129,8 @@ pub(crate) fn codecs(segments: &[SegmentFacts]) -> String {
 }
 
 impl KeptSegment {
-    /// Its files under the number `n`: the existing file, and a new file of its chunks.
+    /// The files of the segment as number `n`: the existing file of vectors, and a new file of its
+    /// chunks.
     pub(crate) fn files(&self, build: &Build<'_>, n: u32) -> Result<[FileEntry; 2], Error> {
         let vectors = FileEntry {
             role: FileEntry::role_of(FileKind::Vectors, Some(n)),
@@ -186,7 +187,7 @@ impl SegmentWriter {
         })
     }
 
-    /// The node behind its last one.
+    /// The node after the segment's last node.
     pub(crate) fn end(&self) -> u32 {
         self.range.end
     }
@@ -226,7 +227,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Its facts for the manifest.
+    /// The segment's facts for the manifest.
     pub(crate) fn facts(&self) -> SegmentFacts {
         SegmentFacts {
             first: self.range.start,
@@ -236,7 +237,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Completes its files.
+    /// Completes the segment's files.
     pub(crate) fn finish(self, build: &Build<'_>) -> Result<[FileEntry; 2], Error> {
         let chunks = ChunksFile {
             model: self.code.model.to_bytes(),
