@@ -264,8 +264,8 @@ impl Navigation {
     }
 
     /// As [`walk`](Self::walk). If all found nodes are equally far, the walk had no direction. If
-    /// the graph has at most 65,536 nodes, all of them are then compared. An example are vectors
-    /// with a single element that is not 0.
+    /// the graph has at most 65,536 nodes, all of them are then compared. Vectors with a single
+    /// element that is not 0 are an example.
     pub(crate) fn look(
         &self,
         kernel: &Kernel,
