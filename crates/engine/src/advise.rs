@@ -449,8 +449,8 @@ impl Tried<'_> {
             recall,
             reads,
             bytes: counters.bytes_read as f64 / queries,
-            // All posting lists are read in one round, and members outside their groups in a second
-            // one. A graph search waits for its whole beam in each round.
+            // All posting lists are read in one round, and members in other groups in a second one.
+            // A graph search waits for its whole beam in each round.
             rounds: match trial.replicas {
                 Some(_) => 1.0 + f64::from(u8::from(counters.stray_reads > 0)),
                 // A pipeline has a width of 4 while it approaches its results, whatever its beam.

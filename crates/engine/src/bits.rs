@@ -1,6 +1,6 @@
 //! A set of small numbers, with one bit for each possible number.
 
-/// The numbers in a word.
+/// The number of bits in a word.
 const WORD: u64 = 64;
 
 /// A set of numbers from 0 on. Words that were never touched take no memory.

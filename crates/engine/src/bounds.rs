@@ -17,7 +17,7 @@
 //!
 //! The bounds of an index itself (its degree, its dimension, the bytes of its codes) come from its
 //! format, and are checked at the start of a build (`build/facts.rs`). A size in bytes has no bound
-//! here: it is a limit, and memory is not allocated up to it.
+//! here. It is only a limit, and no memory is allocated because of it.
 //!
 //! A number within its bound may still exceed the collection. For example, a list size of a billion
 //! is accepted. Its cost is bounded by the number of vectors in the collection.

@@ -519,9 +519,9 @@ impl Catalog {
 
 /// The result of [`Catalog::begin`].
 enum Begin<'a> {
-    /// Another thread has just opened the index, or failed to open it. The caller must look again.
+    /// The index is open.
     Open(Arc<Index>),
-    /// Another thread has just opened it, or failed to. The caller must look again.
+    /// Another thread has just opened the index, or failed to open it. The caller must look again.
     Look,
     /// The caller must open it.
     Mine(Opening<'a>),

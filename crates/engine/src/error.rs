@@ -431,7 +431,7 @@ impl Error {
         }
     }
 
-    /// The same error, about a part of an argument: puts `whole` before its name.
+    /// The same error for an argument that is a part of `whole`: `whole` is put before its name.
     pub(crate) fn within(self, whole: &str) -> Self {
         match self {
             Self::Call {

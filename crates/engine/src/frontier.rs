@@ -77,7 +77,7 @@ impl Bounds {
         } else {
             self.estimated
         };
-        // A bound of NaN, or a distance of NaN, counts as within the bounds.
+        // If the bound is NaN, all candidates are within it.
         let beyond = distance_of(key) > bound;
         !beyond
     }
@@ -145,7 +145,7 @@ impl Frontier {
         self.size = size;
         self.room = size.saturating_mul(shares);
         self.most = most.max(self.room);
-        // A longer list grows as candidates are met, since there may be few.
+        // A longer list grows with its candidates, since there may be few.
         let reserved = self.room.min(RESERVED) + 1;
         self.keys.reserve(reserved);
         self.entries.reserve(reserved);

@@ -276,7 +276,7 @@ impl Index {
         shared: Arc<Shared>,
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
-        // An index that is only searched uses this memory for pages.
+        // An index that is only searched needs no memory for inserts, and has more pages in memory.
         let divide = |needs: &Needs| {
             let inserting = 0;
             plan::divide(

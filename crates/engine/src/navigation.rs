@@ -21,7 +21,7 @@ use crate::visited::Visited;
 const LIST: usize = 10;
 /// The largest absolute value of a rounded element, in steps.
 const STEPS: f32 = 127.0;
-/// The most nodes of a graph whose nodes are all compared, if a walk found no direction.
+/// If a walk found no direction and a graph has at most this many nodes, all of them are compared.
 const LOOKED_AT: usize = 1 << 16;
 /// The number of nodes whose distances are then computed at once.
 const AT_ONCE: usize = 1 << 10;
@@ -264,8 +264,8 @@ impl Navigation {
     }
 
     /// As [`walk`](Self::walk). If all found nodes are equally far, the walk had no direction. If
-    /// the graph has at most 65,536 nodes, all of them are then compared. An example are vectors
-    /// with a single element that is not 0.
+    /// the graph has at most 65,536 nodes, all of them are then compared. Vectors with a single
+    /// element that is not 0 are an example.
     pub(crate) fn look(
         &self,
         kernel: &Kernel,

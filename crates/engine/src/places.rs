@@ -30,11 +30,11 @@
 //! (`tier/src/copies/folder.rs`). So copies of another checkpoint or index are never read, and are
 //! removed when no process uses them.
 //!
-//! Each copy of an index folder has the same random number. So machines with the same checkpoint of
-//! an index share its copies on a memory server. An existing copy is compared with the original by
-//! its hash (`tier/src/remote/volume.rs`). A new copy is compared with the original byte by byte.
-//! Pages have checksums that are verified on every read. An index that is opened for changes has
-//! copies of its own, which are written after the originals.
+//! If an index folder is copied to another machine, the random number stays the same. So machines
+//! with the same checkpoint of an index share its copies on a memory server. An existing copy is
+//! compared with the original by its hash (`tier/src/remote/volume.rs`). A new copy is compared
+//! with the original byte by byte. Pages have checksums that are verified on every read. An index
+//! that is opened for changes has copies of its own, which are written after the originals.
 //!
 //! **Roles.** Searches read pages with lists (`topology`) and pages with vectors only (`vectors`)
 //! from storage. Searches do not read codes and ids from storage, and the log belongs to the
@@ -463,8 +463,8 @@ impl Places {
     /// opened.
     ///
     /// # Errors
-    /// `home` has no index. The index has no files of a role on storage. The copies do not fit into
-    /// the memory `budget`. Other users can access a folder.
+    /// `home` has no index. A place is for a role that the index does not have on storage. The
+    /// copies do not fit into the memory `budget`. Other users can access a folder of copies.
     pub(crate) fn over(
         &self,
         home: &Arc<dyn Volume>,

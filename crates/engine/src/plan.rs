@@ -206,7 +206,7 @@ pub struct MemoryPlan {
     /// [`OpenOptions::places`](crate::OpenOptions::places) says.
     pub places: u64,
     /// Memory of inserts beside searches, if the index is opened for changes. It is as much as
-    /// inserts want, at most half of the available memory, or some megabytes if that is more.
+    /// inserts want, but at most about half of the available memory, or 2 MiB if that is more.
     pub inserting: u64,
     /// The navigation graph, if searches use it.
     pub navigation: u64,
@@ -622,7 +622,8 @@ pub(crate) mod refusal {
         static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// Makes one budget of the calling thread be refused, after `times` others.
+    /// Refuses one budget of the calling thread, after `times` checks that succeed. `None` refuses
+    /// none.
     pub(crate) fn after(times: Option<u64>) {
         LEFT.set(times);
     }

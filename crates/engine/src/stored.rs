@@ -77,8 +77,8 @@ pub(crate) fn check_file(
     kind: FileKind,
 ) -> Result<(), Error> {
     let length = volume.len(&entry.name)?;
-    // Direct inserts add pages. If there are segments, they add them to the last one. Pages after
-    // those of the checkpoint are ignored, since a crash may have left them there.
+    // Direct inserts append pages to the file, or to the last segment if there are segments. Pages
+    // after those of the checkpoint are ignored, since a crash may have left them there.
     if kind.has_pages() && length >= entry.length {
         return Ok(());
     }

@@ -94,8 +94,8 @@ impl Plan {
             .min(rows)
             .min((parts * 512).max(20_000))
             .max(parts * 4);
-        // The saved sample took a third of the memory then, which was perhaps slightly larger. So
-        // it fits half of the present memory.
+        // The saved sample took at most a third of the memory of its own run, which may have been
+        // slightly larger. So it is kept if it fits half of the present memory.
         let kept = again.map(|(_, sample)| sample).filter(|&sample| {
             (parts * 4..=rows.max(parts * 4)).contains(&sample)
                 && (sample as u64 <= during_deal / 2 / sampled || sample == parts * 4)

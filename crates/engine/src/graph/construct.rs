@@ -116,8 +116,8 @@ pub(super) struct Renamed {
     row_of: Vec<u32>,
 }
 
-/// Lists in a scratch file. A record is the number of neighbours, then `degree` words. Only that
-/// many of the words are valid.
+/// Lists in a scratch file. A record is the number of neighbours, then `degree` words. Only the
+/// first words are valid, as many as there are neighbours.
 #[derive(Debug)]
 pub(super) struct ScratchLists {
     pub(super) file: ScratchFile,
@@ -411,7 +411,8 @@ const MEASURE: usize = 1 << 20;
 pub(super) const OVERHEAD: u64 = 6 << 20;
 
 /// Whether rows are in memory beside the points, in the order of the nodes, until they are written.
-/// Otherwise, the source has that order or random access, and rows are read from it again.
+/// They need not be if the points are the rows. They also need not be if the source has that order
+/// or random access, since rows are then read from it again.
 fn holds_rows(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> bool {
     let reads_again = task.order == Order::Input || source.has_random_access();
     !space.is_identity() && !reads_again

@@ -38,8 +38,8 @@ type Entry = u64;
 /// The number of rows that are hashed between two checks for an interruption.
 const BATCH: usize = 1024;
 
-/// If at most this many lists lead to a row, all of them keep it, since searches would hardly reach
-/// it by fewer edges.
+/// If at most this many lists lead to a row, a list replaces another row first, since searches
+/// would hardly reach this one by fewer edges.
 const FEW: u8 = 8;
 
 /// The shortest lists that get rings of equal rows. In shorter lists, two links that lead only to

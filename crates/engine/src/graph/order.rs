@@ -8,7 +8,8 @@
 //!   pages           [ . . . ][ . . . ]    [ . . . ]  [ . . . ]    final position = new node id
 //! ```
 //!
-//! At the end, neighbouring pages exchange rows if this makes both pages more compact.
+//! At the end, pages near each other exchange rows if this makes the two pages together more
+//! compact.
 //!
 //! The two halves could follow each other in either order. The chosen order puts each half beside
 //! the outer neighbour that is nearer to it. So consecutive pages are near each other too, and the
@@ -18,8 +19,8 @@ use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The most rows of a segment from which the direction of a cut is found. A segment with fewer rows
-/// is copied as f32 once, and the copy is divided down to pages.
+/// The most rows of a segment from which the direction of a cut is found. A segment with at most so
+/// many rows is copied as f32 once, and the copy is divided down to pages.
 const SAMPLE: usize = 1024;
 
 /// Rounds of balanced 2-means for each cut.
@@ -47,8 +48,8 @@ pub(super) fn order_rows(
 }
 
 /// Finds `parts` centres for the rows in `floats`, by the same bisection as for the locality order.
-/// All centres are for about equally many rows, and consecutive centres are near each other. The
-/// result has `dim` numbers for each centre.
+/// Each centre stands for about the same number of rows, and consecutive centres are near each
+/// other. The result has `dim` numbers for each centre.
 pub(super) fn centres(floats: &[f32], dim: usize, parts: usize, seed: u64) -> Vec<f32> {
     let mut rows: Vec<u32> = (0..(floats.len() / dim) as u32).collect();
     let mut centres = Vec::with_capacity(parts * dim);
@@ -222,8 +223,9 @@ impl Cutter<'_> {
         rows.copy_from_slice(&ordered);
     }
 
-    /// Exchanges rows between consecutive pages, if this brings both rows nearer to the means of
-    /// their pages. The balanced cuts alone leave rows on the wrong side of a boundary.
+    /// Exchanges rows between pages near each other, if this reduces the sum of the squared
+    /// distances of the two rows from the means of their pages. The balanced cuts alone leave rows
+    /// on the wrong side of a boundary.
     fn exchange(&self, floats: &[f32], local: &mut [u32], offset: usize) {
         // Only whole pages take part.
         let start = offset.next_multiple_of(self.page) - offset;
@@ -446,7 +448,7 @@ fn mean(floats: &[f32], dim: usize, keyed: &[(f32, u32)]) -> Vec<f32> {
     sums
 }
 
-/// The function computes sixteen sums side by side, which the compiler turns into vector
+/// The inner product, as sixteen sums side by side, which the compiler turns into vector
 /// instructions.
 #[inline]
 fn dot(a: &[f32], b: &[f32]) -> f32 {

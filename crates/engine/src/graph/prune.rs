@@ -138,7 +138,8 @@ impl Pruner {
     }
 }
 
-/// A pseudo-random number for a pair of nodes, independent of their order by number.
+/// A pseudo-random number for a node and another node. Sorted by it, the other nodes are in an
+/// order that differs from node to node.
 fn mixed(node: u32, other: u32) -> u64 {
     let pair = u64::from(node) << 32 | u64::from(other);
     let spread = pair.wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -12,8 +12,8 @@ pub enum Rows {
     Source,
     /// In memory.
     Memory(Matrix),
-    /// In a scratch file. The file is removed when both this value and [`Lists`](super::Lists) are
-    /// dropped.
+    /// In a scratch file. When [`Lists`](super::Lists) is dropped, the file is unlinked. When this
+    /// value is dropped too, its space is free.
     Scratch(ScratchRows),
 }
 

@@ -79,7 +79,7 @@ fn stretches(memory: Option<u64>, threads: usize) -> (usize, usize) {
 /// Plans pages whose nodes are near each other in the graph.
 ///
 /// # Errors
-/// Lists cannot be read, or an interruption.
+/// The lists cannot be read, or `progress` reports an interruption.
 pub(crate) fn shuffle(
     lists: &mut Lists,
     filling: Filling<'_>,

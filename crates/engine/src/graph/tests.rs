@@ -228,7 +228,7 @@ fn extreme_parameters_are_sound() {
 
 #[test]
 fn equal_rows_do_not_break_the_graph() {
-    // First all rows are equal. Then a thousand other rows are added.
+    // First all rows are equal. Then a thousand other rows replace some of them.
     let mut rows = vec![9u8; 1500 * 8];
     for others in [0, 1000] {
         rows[..others * 8].copy_from_slice(&clustered(others, 8, 20, 4));
@@ -627,8 +627,8 @@ fn a_graph_grows_from_whichever_node_searches_begin_at() {
 
 #[test]
 fn new_nodes_find_known_ones_that_the_entry_has_lost() {
-    // There is a dense cluster, and rows around it. All edges between the cluster and the other
-    // rows were pruned.
+    // There is a dense cluster, and rows around it. No edge connects the cluster with the other
+    // rows.
     let (dim, around, known, all) = (8, 200, 800, 950);
     let mut random = Random::new(11);
     let rows: Vec<u8> = (0..all * dim)

@@ -167,7 +167,7 @@ pub(super) fn build_in(
     Ok(())
 }
 
-/// The most nodes in the sample of nodes that searches must find after a graph was extended.
+/// The most nodes in the sample of nodes for which searches are tried when a graph is extended.
 const TRIED: u64 = 512;
 
 /// A graph that the passes build.
@@ -306,8 +306,8 @@ pub(super) fn grow(
         let nodes = (0..points.rows() as u32).filter(|node| !alone(node));
         link_from(points, &slots, from, nodes, &pass, parameters);
     };
-    // A neighbour that was pruned may have been the only link to a dense cluster. New vectors would
-    // then not find this cluster, and would form a separate one beside it.
+    // A neighbour that was pruned or dropped may have been the only link to a dense cluster. New
+    // vectors would then not find this cluster, and would form a separate one beside it.
     let known = (0..points.rows() as u32).find(|node| !alone(node));
     if let Some(known) = known.filter(|_| alone(&entry)) {
         // All searches start at a new node, so it must get neighbours first.

@@ -10,8 +10,8 @@
 //! different checkpoints are in different places. So probes need more and more reads, although the
 //! files stay as small as after a build.
 //!
-//! A sample of the clusters shows the factor. The files of the build stay until the index is
-//! rebuilt, so the reads of the clusters as built can be counted too.
+//! A sample of the clusters shows by which factor the reads have grown. The files of the build stay
+//! until the index is rebuilt, so the reads of the clusters as built can be counted too.
 
 use stratann_layout::ExtentKind;
 use stratann_tier::Volume;
@@ -23,7 +23,7 @@ use crate::Error;
 /// The most clusters of a sample.
 const SAMPLE: u32 = 64;
 
-/// A sample of `clusters` clusters, evenly spread.
+/// An evenly spread sample of the clusters below number `clusters`.
 fn even(clusters: u32) -> impl Iterator<Item = u32> {
     let count = SAMPLE.min(clusters);
     (0..count).map(move |n| (u64::from(n) * u64::from(clusters) / u64::from(count)) as u32)

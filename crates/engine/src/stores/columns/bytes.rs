@@ -94,7 +94,7 @@ impl StreamFile {
         Ok((StreamFile { reader, file }, found))
     }
 
-    /// Reads a part of the payload. According to the header, the part must exist.
+    /// Reads a part of the payload. The part must exist, according to the header.
     ///
     /// # Errors
     /// The part cannot be read, or is damaged.

@@ -65,7 +65,7 @@ pub(crate) fn row_charge(row: &[u8]) -> u64 {
     row.len() as u64 + BESIDE_ROW
 }
 
-/// Decodes a row. No bytes are an empty row.
+/// Decodes a row. An empty byte string is an empty row.
 ///
 /// # Errors
 /// The bytes are not a row.
@@ -76,10 +76,10 @@ pub(crate) fn decoded(bytes: &[u8]) -> Result<Row, Error> {
     }
 }
 
-/// Encodes a row. An empty row becomes no bytes.
+/// Encodes a row. An empty row becomes an empty byte string.
 ///
 /// # Errors
-/// The row exceeds the limits of its size.
+/// The row exceeds a limit of its size.
 pub(crate) fn encoded(row: &Row) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     if !row.attributes.is_empty() || row.payload.is_some() {

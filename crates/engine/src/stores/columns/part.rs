@@ -13,7 +13,7 @@ use super::bytes::{StreamFile, Window};
 use crate::Error;
 
 /// The number of nodes in any order that are added to a set at a time. One container of a set has
-/// as many.
+/// at most as many.
 const AT_ONCE: usize = 1 << 16;
 
 /// Moves nodes into a set. They are sorted first, since filling a set in order is fast.

@@ -82,7 +82,7 @@ impl<'r> Record<'r> {
     }
 }
 
-/// Bytes of the keys of each column, including the sets of nodes beside them.
+/// Bytes of the keys of each column, including the first few nodes beside each key.
 fn sizes(columns: &[(String, ColumnType)], records: &Sorted<'_>) -> Result<Vec<usize>, Error> {
     let mut sizes = vec![0; columns.len()];
     // The current column and key, and the number of its nodes.

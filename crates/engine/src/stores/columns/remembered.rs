@@ -141,7 +141,8 @@ mod tests {
             capped: true,
             kept: Mutex::default(),
         };
-        // Every second node is in a set, which takes some 250 bytes and its overhead.
+        // A set has every second one of a hundred nodes, and takes some 250 bytes with its
+        // overhead.
         let set = |at: u32| -> RoaringBitmap { (at..at + 100).step_by(2).collect() };
         let look = |at: u32, expected: bool| {
             let mut looked = false;

@@ -29,7 +29,7 @@ use crate::filter::Schema;
 use crate::sorter::Sorter;
 
 /// The default memory for sorting a segment. Under a budget, the memory is the budget divided by
-/// `SHARE`, but at least `LEAST_MEMORY`.
+/// `SHARE`, but at least `LEAST_MEMORY` and at most the default.
 const MEMORY: u64 = 64 << 20;
 const SHARE: u64 = 16;
 const LEAST_MEMORY: u64 = 1 << 20;
@@ -145,7 +145,7 @@ impl<'a> SegmentWriter<'a> {
     }
 
     /// Adds the row of a node. Nodes must ascend, and the caller gives only the newest row of an
-    /// id. `row` is empty if the row is.
+    /// id. For an empty row, `row` has no bytes.
     ///
     /// # Errors
     /// The row cannot be written, or does not decode. There are more rows than nodes.

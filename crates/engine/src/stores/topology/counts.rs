@@ -48,8 +48,8 @@ impl ListCounts {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// Counts a list that is about to drop a node. False if this is the last such list, so that it
-    /// must keep the node.
+    /// Counts a list that is about to drop a node. False if it is the last list that links to the
+    /// node, so that it must keep the node.
     pub(crate) fn leave(&self, node: u32) -> bool {
         match self.get(node) {
             0 | u8::MAX => return true,

@@ -186,7 +186,7 @@ impl Pending {
     }
 
     /// Applies pending changes to a list that was read from `page`, and to its `codes`. The updated
-    /// codes are written to `amended`. False if there are no changes.
+    /// codes are written to `amended`. False if the page has no changes.
     #[inline]
     pub(crate) fn amend_coded(
         &self,

@@ -376,7 +376,7 @@ impl Placement {
     #[inline]
     pub(crate) fn page_of(&self, node: u32) -> u32 {
         match self.a_page {
-            // No page has this number.
+            // No page has the number `NOWHERE`.
             0 => match self.page_of.get(node) {
                 ON_ITS_WAY => NOWHERE,
                 page => page,

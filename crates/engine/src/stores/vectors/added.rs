@@ -122,8 +122,8 @@ impl Added {
         (u64::from(self.behind) + u64::from(low), pages)
     }
 
-    /// The number of pages that the last vector spans which starts on this page of the segment's
-    /// file.
+    /// The number of pages that a vector spans: the last one that starts on this page of the
+    /// segment's file.
     pub(crate) fn pages_from(&self, page: u64) -> u32 {
         let at = page.saturating_sub(self.behind.into()) as u32;
         self.run(at, self.pages.load(Ordering::Acquire))
@@ -259,8 +259,8 @@ impl Added {
         }
     }
 
-    /// Called when a page and all pages before it are on storage. Releases the pages all of whose
-    /// vectors are now on storage. `kept` has the pages that must stay.
+    /// Called when a page and all pages before it are on storage. If all vectors of a page are now
+    /// on storage, the page is released. `kept` has the pages that must stay in memory.
     fn let_go(&self, kept: &mut Vec<u32>, page: u32) {
         let at = page - self.behind;
         let goes_on = self.goes_on(at);

@@ -372,7 +372,7 @@ impl Segment {
         (page, 1)
     }
 
-    /// The number of pages that the last record spans which starts on this page of the build.
+    /// The number of pages that a record spans: the last one that starts on this page of the build.
     fn pages_from(&self, page: u64) -> u32 {
         let dead = |kept: &Kept, page| !kept.dead.of_page(page).is_empty();
         self.runs.pages(page, |page| {
