@@ -26,6 +26,8 @@ fn rest_after(took: Duration) -> Duration {
 /// thread.
 pub(crate) struct Measurer {
     watch: RecallWatch,
+    /// The number of its thread among all threads that have measured by the watch.
+    turn: u64,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
     home: Home,
@@ -107,6 +109,7 @@ impl Measurer {
         })?;
         Ok(Self {
             watch,
+            turn,
             stop,
             thread: Some(thread),
             home: Home::here(),
@@ -116,6 +119,11 @@ impl Measurer {
     /// Whether it measures by this watch.
     pub(super) fn is_of(&self, watch: &RecallWatch) -> bool {
         self.watch == *watch
+    }
+
+    /// Whether its thread still measures: none was started since by the same watch.
+    pub(super) fn measures(&self) -> bool {
+        self.watch.0.turn.load(Ordering::Acquire) == self.turn
     }
 
     /// The thread.

@@ -91,7 +91,8 @@ fn is_short(filter: &Filter) -> bool {
 
 impl RecallWatch {
     /// Offers answered queries: an atomic add, unless one of them is kept. An index offers its
-    /// queries to the watch that it was opened with. This is for another watch, as for
+    /// queries to the watch that it was opened with. This is for a watch that is
+    /// [told](RecallWatch::told), or another one, as for
     /// [`measure_recall_by`](crate::LiveIndex::measure_recall_by).
     pub fn has_served(
         &self,
