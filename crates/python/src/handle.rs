@@ -16,7 +16,7 @@ use crate::arguments::shown;
 use crate::errors::{StratannError, changing, to_python};
 use crate::process::{Opened, detached, forked};
 use crate::progress::{Listener, run, waited};
-use crate::writer::{self, Changes, Held, Standing, UnderWay, User, Writer, reads_alike, watched};
+use crate::writer::{self, Changes, Held, Standing, UnderWay, User, Writer, reads_alike};
 
 /// The checkpoint that searches start from and, if the index is open for changes, its later
 /// changes. Both are of the same time.
@@ -35,8 +35,8 @@ pub struct Handle {
     opener: Opener,
     changes: Changes,
     seen: RwLock<Seen>,
-    /// The index that another object opened for changes without this object's sample of live
-    /// recall, and that measures the sample all the same.
+    /// The index open for changes that measures this object's sample of live recall. Other objects
+    /// may use it longer than this one.
     measuring: Mutex<Weak<LiveIndex>>,
 }
 
@@ -85,12 +85,18 @@ impl Seen {
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.is_home()
-            && let Some(watch) = self.watch()
-            && let Some(live) = self.measuring.lock().upgrade()
+            && let Some(watch) = self.watch().cloned()
         {
-            detached(|| {
-                live.end_measurements_by(watch);
-                drop(live);
+            let live = self.measuring.get_mut().upgrade();
+            let index = self.seen.get_mut().index.clone();
+            // This waits for threads.
+            detached(move || {
+                if let Some(live) = live {
+                    live.end_measurements_by(&watch);
+                }
+                if let Some(index) = index {
+                    index.end_measurements();
+                }
             });
         }
         let writer = &self.seen.get_mut().writer;
@@ -135,7 +141,7 @@ impl Handle {
             home: index.path().to_owned(),
             opener: index.opener(),
             changes,
-            seen: RwLock::new(Seen::new(py, watched(index), None, before)),
+            seen: RwLock::new(Seen::new(py, Arc::new(Opened::new(index)), None, before)),
             measuring: Mutex::default(),
         }
     }
@@ -145,21 +151,15 @@ impl Handle {
         self.opener.options().watch_recall.as_ref()
     }
 
-    /// The sample, if an index was opened without it.
-    fn watch_beside(&self, index: &stratann::Index) -> Option<&RecallWatch> {
-        let own = self.watch()?;
-        (index.options().watch_recall.as_ref() != Some(own)).then_some(own)
-    }
-
-    /// Counts a search of this object. The index counts it itself, if it has this object's sample.
+    /// Counts a search of this object. The index itself offers no query to a sample, since other
+    /// objects search it, too.
     pub fn has_served(
         &self,
-        index: &stratann::Index,
         queries: &dyn VectorSource,
         options: &SearchOptions,
         filter: Option<&Filter>,
     ) {
-        if let Some(watch) = self.watch_beside(index) {
+        if let Some(watch) = self.watch() {
             watch.has_served(queries, options, filter);
         }
     }
@@ -183,17 +183,32 @@ impl Handle {
         }
     }
 
-    /// Has the index open for changes measure this object's sample, if another object opened it.
-    fn go_on_measuring(&self, live: &Opened<LiveIndex>) {
-        let live = live.value();
-        let Some(watch) = self.watch_beside(&live.index()) else {
+    /// Has the index that this object searches now measure its sample. `index`: the index open for
+    /// reading; `live`: the index open for changes, if it is. The caller is in this object's
+    /// process.
+    fn go_on_measuring(
+        &self,
+        py: Python<'_>,
+        index: &Arc<stratann::Index>,
+        live: Option<&Opened<LiveIndex>>,
+    ) {
+        let Some(watch) = self.watch() else {
             return;
         };
-        let mut measuring = self.measuring.lock();
-        if !std::ptr::eq(measuring.as_ptr(), Arc::as_ptr(live)) {
-            // If no thread can be started, `stats` shows that the measurement is missing.
-            live.measure_recall_in_background_by(watch).ok();
-            *measuring = Arc::downgrade(live);
+        // If no thread can be started, `stats` shows that the measurement is missing, and the next
+        // search tries again. A start may wait for the end of another thread.
+        match live.map(Opened::value) {
+            Some(live) if live.is_measured_by(watch) => {}
+            Some(live) => {
+                let started = py.detach(|| live.measure_recall_in_background_by(watch));
+                if started.is_ok() {
+                    *self.measuring.lock() = Arc::downgrade(live);
+                }
+            }
+            None if index.is_measured() => {}
+            None => {
+                py.detach(|| index.measure_recall_in_background()).ok();
+            }
         }
     }
 
@@ -258,16 +273,19 @@ impl Handle {
             let seen = self.seen()?;
             match seen.writer.standing() {
                 Some(Standing::Open(live, held)) => {
-                    if let Some(live) = &*held {
-                        self.go_on_measuring(live);
-                    }
+                    self.go_on_measuring(py, live.value(), held.as_deref());
                     if seen.index.is_some() {
-                        self.let_go(&seen);
+                        self.let_go(py, seen);
                     }
                     return Ok((live, held));
                 }
                 Some(Standing::Closed { closes, left }) => match seen.index {
-                    Some(index) if seen.closes == closes => return Ok((index, Held::nothing())),
+                    Some(index) if seen.closes == closes => {
+                        if self.is_home() {
+                            self.go_on_measuring(py, index.value(), None);
+                        }
+                        return Ok((index, Held::nothing()));
+                    }
                     _ if self.is_home() => self.catch_up(py, closes, left)?,
                     _ => return Err(self.forked()),
                 },
@@ -277,10 +295,14 @@ impl Handle {
     }
 
     /// Drops the index that was opened for searching, once the writer has one in its place.
-    fn let_go(&self, seen: &Seen) {
+    fn let_go(&self, py: Python<'_>, seen: Seen) {
         let mut now = self.seen.write();
-        if Arc::ptr_eq(&now.writer, &seen.writer) {
-            now.index = None;
+        let same = Arc::ptr_eq(&now.writer, &seen.writer);
+        let index = now.index.take_if(|_| same);
+        drop(now);
+        if index.is_some() {
+            // Without any lock, since this may close an index.
+            py.detach(|| drop((index, seen)));
         }
     }
 
@@ -308,12 +330,19 @@ impl Handle {
             None => {
                 let open = || self.opener_after(seen.index.as_ref()).open(&self.home);
                 let index = py.detach(open).map_err(to_python)?;
-                watched(Arc::new(index))
+                Arc::new(Opened::new(Arc::new(index)))
             }
         };
         let same = Arc::ptr_eq(&seen.writer, &Writer::of(py, &index));
-        *self.seen.write() = Seen::new(py, index, same.then_some(closes), before);
+        self.see(py, Seen::new(py, index, same.then_some(closes), before));
         Ok(())
+    }
+
+    /// Replaces the state that the object has seen.
+    fn see(&self, py: Python<'_>, seen: Seen) {
+        let before = std::mem::replace(&mut *self.seen.write(), seen);
+        // Without any lock, since this may close an index.
+        py.detach(|| drop(before));
     }
 
     /// Opens the folder for reading again, wherever the process has changed its directory since.
@@ -325,7 +354,8 @@ impl Handle {
         let opener = self.opener_after(Some(&self.index()?));
         let open = || opener.open(&self.home);
         let index = py.detach(open).map_err(to_python)?;
-        *self.seen.write() = Seen::new(py, watched(Arc::new(index)), None, before);
+        let index = Arc::new(Opened::new(Arc::new(index)));
+        self.see(py, Seen::new(py, index, None, before));
         Ok(())
     }
 
@@ -373,7 +403,8 @@ impl Handle {
             let opened = waited(py, open)?;
             // The lock is released first, since creating an error waits for the interpreter.
             let opened = opened.map_err(|refused| changing(py, refused.into_python(&self.path)))?;
-            self.let_go(&seen);
+            self.let_go(py, seen);
+            self.go_on_measuring(py, index.value(), Some(&*opened));
             return Ok(opened);
         }
     }

@@ -295,7 +295,7 @@ impl Index {
                 })?
             };
             let handle = &self.handle;
-            handle.has_served(index, &source, &options, filter.as_ref());
+            handle.has_served(&source, &options, filter.as_ref());
             found
         };
         // For clusters this is the number of probes, which trades recall for speed.
@@ -358,7 +358,7 @@ impl Index {
         } else {
             let queries = Matrix::read(&rows.source()?).map_err(to_python)?;
             let handle = &self.handle;
-            handle.has_served(index, &queries, &options, filter.as_ref());
+            handle.has_served(&queries, &options, filter.as_ref());
             let submitted = py.detach(|| match (&*live, &filter) {
                 (Some(live), None) => live.submit(queries, &options, deadline),
                 (None, None) => inner.value().submit(queries, &options, deadline),

@@ -60,7 +60,7 @@ impl<'a, 'py> Opening<'a, 'py> {
 
     /// The sample of queries for live recall. An object that is unpickled has none.
     fn watch(&self) -> PyResult<Option<RecallWatch>> {
-        let watch = self.watch_recall.map(RecallWatch::new);
+        let watch = self.watch_recall.map(RecallWatch::told);
         watch.transpose().map_err(to_python)
     }
 

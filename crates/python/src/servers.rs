@@ -26,7 +26,7 @@ use stratann_node::{Certificate, NodeError, Options, Secret};
 use crate::arguments::{existing, named, size};
 use crate::client::{place_of, secret_of, tls_of};
 use crate::errors::{ServerError, StratannError};
-use crate::process::Opened;
+use crate::process::{Opened, detached};
 use crate::progress::{Listener, run};
 
 /// The exception for a server that does not start.
@@ -160,6 +160,15 @@ impl Server {
         report.ok_or_else(|| {
             PyValueError::new_err(format!("{} is closed: start another one", self.name()))
         })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.is_home() {
+            // This waits for the server's threads.
+            detached(|| close(&self.slot));
+        }
     }
 }
 

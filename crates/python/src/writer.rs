@@ -266,7 +266,12 @@ impl Drop for Writer {
     fn drop(&mut self) {
         // The merger ends before the index that it merges. No lock is taken, since this is the last
         // reference, and in a forked process a thread of the parent may have held it.
-        self.state.get_mut().merger.take();
+        let merger = self.state.get_mut().merger.take();
+        match self.is_home() {
+            // It may wait for a merge.
+            true => detached(move || drop(merger)),
+            false => drop(merger),
+        }
     }
 }
 
@@ -299,16 +304,6 @@ fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 7] {
         ("durability", durability),
         ("merges", boolean(changes.merges).into()),
     ]
-}
-
-/// An index that is open for searching. If it samples queries for live recall, a thread measures
-/// that.
-pub fn watched(index: Arc<stratann::Index>) -> Arc<Opened<stratann::Index>> {
-    if index.options().watch_recall.is_some() {
-        // If no thread can be started, `stats` shows that the measurement is missing.
-        index.measure_recall_in_background().ok();
-    }
-    Arc::new(Opened::new(index))
 }
 
 /// Whether an index that was opened with one of these serves an object with the other: they are
@@ -470,10 +465,6 @@ impl Writer {
                 (live, _) => Arc::new(Opened::new(Arc::new(live?))),
             },
         };
-        if live.index().options().watch_recall.is_some() {
-            // If no thread can be started, `stats` shows that the measurement is missing.
-            live.value().measure_recall_in_background().ok();
-        }
         let merger = merge_when_due(&live, changes)?;
         let mut state = self.state.lock();
         state.merger = merger;
@@ -567,7 +558,7 @@ impl Writer {
             }
         };
         let index = match opened {
-            Some(Ok(index)) => watched(Arc::new(index)),
+            Some(Ok(index)) => Arc::new(Opened::new(Arc::new(index))),
             // The index stays open for changes, since searches would otherwise miss them.
             not => {
                 self.merge_again(&live, changes);
@@ -590,7 +581,7 @@ impl Writer {
         {
             let mut state = self.state.lock();
             state.closes += 1;
-            state.left = Some(watched(Arc::new(last)));
+            state.left = Some(Arc::new(Opened::new(Arc::new(last))));
         }
         flushed
     }
@@ -651,7 +642,7 @@ impl Writer {
         let flushed = live.flush();
         let open = || live.index().opener().open(live.path());
         match flushed.and_then(|()| open()) {
-            Ok(index) => self.put_away(&live, &watched(Arc::new(index))),
+            Ok(index) => self.put_away(&live, &Arc::new(Opened::new(Arc::new(index)))),
             // No caller gets this error. Other objects find the index unchanged, and the one that
             // closes it gets the error.
             Err(_) => self.merge_again(&live, changes),

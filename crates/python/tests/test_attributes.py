@@ -4,6 +4,7 @@ import datetime
 import json
 import pickle
 import re
+import warnings
 
 import numpy
 import pytest
@@ -498,6 +499,32 @@ def test_a_new_column_whose_name_is_nearly_that_of_another_is_warned_of(small, t
         # It is there now, and these are names of other things.
         index.update_attributes([4], [{"color": "blue", "stock2": 1, "size": 3}])
         assert index.attributes([4])[0]["color"] == "blue"
+
+
+def test_an_insert_or_upsert_warns_once_of_such_a_column(small, tmp_path):
+    rows = [{"colour": "red", "stock": n} for n in range(50)]
+    with stratann.build(small[:50], tmp_path / "a.idx", attributes=rows) as index:
+
+        def warned(call, *arguments, **named):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                call(*arguments, **named)
+            return [re.match(r'column "(\w+)" is new; did you mean "(\w+)"', str(one.message)).groups() for one in caught]
+
+        new = [{"color": "blue"}] * 3
+        assert warned(index.insert, small[50:53], [50, 51, 52], attributes=new) == [("color", "colour")]
+        assert warned(index.insert, small[53:56], attributes=new) == []
+        assert warned(index.upsert, small[:2], [0, 1], attributes={"stok": [1, 2]}) == [("stok", "stock")]
+        assert warned(index.upsert, small[:2], [0, 1], attributes={"stok": [1, 2]}) == []
+        assert warned(index.insert, small[60:62], [60, 61], attributes={"stocks": [1, 2]}, resume=True) == [("stocks", "stock")]
+        assert warned(index.insert, small[60:62], [60, 61], attributes={"stocks": [1, 2]}, resume=True) == []
+        # A refused row makes no column.
+        with pytest.raises(ValueError, match="50"):
+            warned(index.insert, small[50:51], [50], attributes=[{"colours": "red"}])
+        assert "colours" not in index.columns
+        # Automatic ids, recorded.
+        many = {"colours": ["red"] * 1000}
+        assert warned(index.insert, small[100:1100], attributes=many) == [("colours", "colour")]
 
 
 def test_an_update_keeps_what_it_is_not_given(small, tmp_path):

@@ -185,6 +185,13 @@ def test_an_id_may_be_a_uuid(documents):
         stratann.build(numpy.zeros((1, 4), numpy.float32), "unused.idx", ids=[first])
 
 
+def test_a_key_that_is_nearly_another_is_warned_of(documents):
+    documents.put([document(1, colour="red")])
+    with pytest.warns(RuntimeWarning, match='column "color" is new; did you mean "colour"') as caught:
+        documents.put([document(2, color="red"), document(3, color="blue")])
+    assert len(caught) == 1 and caught[0].filename == __file__
+
+
 def test_what_is_there_is_replaced_skipped_or_refused(documents):
     documents.put([document(1, x=1), document(2, x=1)])
     assert documents.put([document(2, x=2), document(3, x=2)], existing="skip") == ["id 3"]

@@ -138,6 +138,50 @@ def test_a_sample_goes_on_while_another_object_changes_the_folder(two_thousand, 
     assert told["error"] is None and told["thrown_away"] == 0
 
 
+def test_searches_of_another_object_are_in_no_sample_of_this_one(two_thousand, base, queries):
+    watching = stratann.open(two_thousand, watch_recall=500)
+    other = stratann.open(two_thousand)
+    with watching:
+        # The index that both search now was opened by the first one, with its sample.
+        watching.insert(base[2000:2001], [5000])
+        other.search(queries[:40])
+
+        async def search():
+            await other.search_async(queries[:10])
+
+        asyncio.run(search())
+        assert watching.stats()["live_recall"]["waiting"] == 0
+        watching.search(queries[:5])
+        assert watching.stats()["live_recall"]["waiting"] == 5
+    other.search(queries[:40])
+    assert watching.stats()["live_recall"]["waiting"] == 5
+
+
+def test_a_sample_goes_on_in_an_index_that_is_taken_up_again(two_thousand, base, queries, tmp_path):
+    watching = stratann.open(two_thousand, watch_recall=20)
+    other = stratann.open(two_thousand)
+    other.insert(base[2000:2001], [5000])
+    watching.search(queries[:3])
+    done = []
+
+    def close_and_change(*_):
+        if done:
+            return
+        # The export still reads the index that is closed here, so the insert takes it up again.
+        other.close()
+        # Meanwhile the folder is open for reading, and measured there.
+        watching.search(queries[:3])
+        other.insert(base[2001:2002], [5001])
+        watching.search(queries[:14])
+        until_measured(watching, 1)
+        done.append(True)
+
+    other.export(tmp_path / "all.npy", progress=close_and_change)
+    assert done
+    assert watching.stats()["live_recall"]["all"]["queries"] == 20
+    other.close()
+
+
 def test_an_object_that_goes_ends_its_measuring_in_an_index_that_stays_open(two_thousand, base, queries):
     def threads():
         names = []

@@ -56,6 +56,30 @@ fn matching(ids: impl Iterator<Item = usize>) -> Vec<u64> {
 const FILTER: &str = "price < 100 and tags contains 't3'";
 
 #[test]
+fn an_insert_warns_of_a_new_column_that_is_nearly_another() {
+    let place = place();
+    place.write("two.u8bin", &u8s(2, DIM, 3));
+    place.write(
+        "two.jsonl",
+        b"{\"prize\": 3}\n{\"prize\": 4, \"size\": 1}\n",
+    );
+    let insert = ["insert", "index", "two.u8bin", "--attributes", "two.jsonl"];
+    let warning = "column \"prize\" is new; did you mean \"price\"";
+    let warned = |more: &[&str]| {
+        let done = place.run(&[&insert[..], more].concat()).done();
+        done.stderr.matches(warning).count()
+    };
+    assert_eq!(warned(&[]), 1);
+    // The second time the column is there.
+    assert_eq!(warned(&["--no-resume"]), 0);
+    place.write("two.ids", &lines([1, 2]));
+    place.write("two.jsonl", b"{\"pricey\": 3}\n{}\n");
+    let done = place.run(&[&insert[..], &["--ids", "two.ids", "--upsert"]].concat());
+    let warning = "column \"pricey\" is new; did you mean \"price\"";
+    assert_eq!(done.done().stderr.matches(warning).count(), 1);
+}
+
+#[test]
 fn answers_match_a_filter_and_are_the_nearest_that_do() {
     let place = place();
     let base = u8s(ROWS, DIM, 1);

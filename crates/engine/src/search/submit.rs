@@ -170,7 +170,7 @@ pub(crate) fn submitted(
     let overlay = searched.seen().map(|seen| seen.overlay);
     let fitting = filter.map(|filter| filter.check(&index.columns().schema()));
     let fitting = fitting.transpose()?;
-    let is_watched = index.options().watch_recall.is_some();
+    let is_watched = index.offers_to().is_some();
     let filter = filter.filter(|_| is_watched).cloned();
     let checked = SearchOptions {
         // `way` applies to the matches of the filter, which are not known yet.

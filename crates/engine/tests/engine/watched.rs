@@ -13,6 +13,7 @@ use stratann::{
     SearchOptions, SearchResults, Silent, Strategy, Update, Value, VectorSource, Way, WriteOptions,
     brute_force, build, build_with_rows,
 };
+use stratann_tier::testing::refuse_threads_after;
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows, slow};
 
@@ -537,6 +538,60 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
         // The measuring thread may have dropped the index last.
         wait_until("no thread", || measuring() == 0);
     }
+}
+
+#[test]
+fn a_watch_that_is_told_of_searches_has_no_other_ones() {
+    let root = tempfile::tempdir().unwrap();
+    let path = built(root.path(), Preset::STRATANN, 300);
+    let queries = head(SIFT_QUERIES, QUERIES);
+    let watch = RecallWatch::told(QUERIES).unwrap();
+    let options = OpenOptions {
+        watch_recall: Some(watch.clone()),
+        ..OpenOptions::default()
+    };
+    let index = Index::open(&path, &options).unwrap();
+    let search = narrow(&index);
+    index.search(&queries, &search).unwrap();
+    drop(index);
+    let live = Arc::new(LiveIndex::open(&path, &options, &WriteOptions::default()).unwrap());
+    live.search(&queries, &search).unwrap();
+    let submitted = live.submit(Matrix::read(&queries).unwrap(), &search, None);
+    submitted.unwrap().wait().unwrap();
+    assert_eq!(watch.found().waiting, 0);
+    watch.has_served(&queries, &search, None);
+    assert_eq!(watch.found().waiting, QUERIES as u64);
+    let known = live.measure_recall(&Silent).unwrap();
+    assert_eq!(known.all.unwrap().queries, QUERIES as u64);
+}
+
+#[test]
+fn the_last_started_thread_measures_and_a_refused_one_can_be_started_again() {
+    let _alone = THREADS.lock();
+    let root = tempfile::tempdir().unwrap();
+    let path = built(root.path(), Preset::STRATANN, 300);
+    let options = watched(QUERIES);
+    let watch = options.watch_recall.clone().unwrap();
+    let index = Arc::new(Index::open(&path, &options).unwrap());
+    let live = LiveIndex::open(&path, &options, &WriteOptions::default()).unwrap();
+    let live = Arc::new(live);
+    let measures = || (index.is_measured(), live.is_measured_by(&watch));
+    assert_eq!(measures(), (false, false));
+    index.measure_recall_in_background().unwrap();
+    assert_eq!(measures(), (true, false));
+    live.measure_recall_in_background_by(&watch).unwrap();
+    assert_eq!(measures(), (false, true));
+    refuse_threads_after(Some(0));
+    let refused = index.measure_recall_in_background();
+    refuse_threads_after(None);
+    assert!(refused.is_err() && watch.found().error.is_some());
+    assert_eq!(measures(), (false, false));
+    index.measure_recall_in_background().unwrap();
+    assert_eq!(measures(), (true, false));
+    live.measure_recall_in_background_by(&watch).unwrap();
+    live.end_measurements_by(&watch);
+    index.end_measurements();
+    assert_eq!((measures(), measuring()), ((false, false), 0));
 }
 
 /// Asks for a stop at once.

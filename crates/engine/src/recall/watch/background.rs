@@ -27,6 +27,8 @@ fn rest_after(took: Duration) -> Duration {
 /// from that one has no such thread.
 pub(crate) struct Measurer {
     watch: RecallWatch,
+    /// The number of its thread among all threads that have measured by the watch.
+    turn: u64,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
     home: Home,
@@ -108,6 +110,7 @@ impl Measurer {
         })?;
         Ok(Self {
             watch,
+            turn,
             stop,
             thread: Some(thread),
             home: Home::here(),
@@ -117,6 +120,11 @@ impl Measurer {
     /// Whether the thread measures the sample of this watch.
     pub(super) fn is_of(&self, watch: &RecallWatch) -> bool {
         self.watch == *watch
+    }
+
+    /// Whether its thread still measures: none was started since by the same watch.
+    pub(super) fn measures(&self) -> bool {
+        self.watch.0.turn.load(Ordering::Acquire) == self.turn
     }
 
     /// The id of the thread.

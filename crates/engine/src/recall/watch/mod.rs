@@ -79,6 +79,8 @@ impl Eq for RecallWatch {}
 struct Watch {
     /// The size of the sample.
     most: usize,
+    /// Whether only its owner offers queries to it.
+    told: bool,
     /// The count of served queries, and the position in it of the next query that the sample keeps.
     served: AtomicU64,
     next: AtomicU64,
@@ -217,9 +219,24 @@ impl RecallWatch {
     /// # Errors
     /// 0 queries, or more than [`MOST_WATCHED`](bounds::MOST_WATCHED).
     pub fn new(queries: usize) -> Result<Self, Error> {
+        Self::begin(queries, false)
+    }
+
+    /// The same, for one of several owners of an index. The index that was opened with it offers no
+    /// queries to it. Its owner does ([`has_served`](RecallWatch::has_served)), so that the sample
+    /// has only the owner's queries.
+    ///
+    /// # Errors
+    /// As for [`new`](RecallWatch::new).
+    pub fn told(queries: usize) -> Result<Self, Error> {
+        Self::begin(queries, true)
+    }
+
+    fn begin(queries: usize, told: bool) -> Result<Self, Error> {
         bounds::watched(queries)?;
         Ok(Self(Arc::new(Watch {
             most: queries,
+            told,
             served: AtomicU64::new(0),
             next: AtomicU64::new(0),
             sample: Mutex::new(Sample::begin(queries)),
@@ -426,6 +443,12 @@ impl Index {
         watch.ok_or_else(RecallWatch::missing)
     }
 
+    /// The watch to which this index offers its queries.
+    pub(crate) fn offers_to(&self) -> Option<&RecallWatch> {
+        let watch = self.options().watch_recall.as_ref();
+        watch.filter(|watch| !watch.0.told)
+    }
+
     /// Offers served queries to the sample.
     pub(crate) fn has_served(
         &self,
@@ -433,7 +456,7 @@ impl Index {
         options: &SearchOptions,
         filter: Option<&Filter>,
     ) {
-        if let Some(watch) = &self.options().watch_recall {
+        if let Some(watch) = self.offers_to() {
             watch.has_served(queries, options, filter);
         }
     }
@@ -482,14 +505,33 @@ impl Index {
     /// An index that was opened without a watch; no thread could be started.
     pub fn measure_recall_in_background(self: &Arc<Self>) -> Result<(), Error> {
         let (watch, index) = (self.watch()?.clone(), Arc::downgrade(self));
+        // Held during the start, so that the last started thread is the one that stays.
+        let mut place = self.measurer().lock();
         let measurer = Measurer::start(watch, move |stop| {
             let index = index.upgrade()?;
             // If only this thread still has the index, no caller needs the result.
             let alone = || Arc::strong_count(&index) == 1;
             Some(index.measure_recall(&stop.or(&alone)).map(drop))
         })?;
-        *self.measurer().lock() = Some(measurer);
+        let before = place.replace(measurer);
+        drop(place);
+        // Dropped without the lock, since this waits for the thread.
+        drop(before);
         Ok(())
+    }
+
+    /// Whether a thread of this index measures. A thread that measures by the same watch in another
+    /// index, and was started later, has ended this one.
+    pub fn is_measured(&self) -> bool {
+        let place = self.measurer().lock();
+        place.as_ref().is_some_and(Measurer::measures)
+    }
+
+    /// Ends the measurements in the background, and waits for their thread.
+    pub fn end_measurements(&self) {
+        let ended = self.measurer().lock().take();
+        // Dropped without the lock, which searches may take.
+        drop(ended);
     }
 }
 
@@ -501,7 +543,7 @@ impl LiveIndex {
         options: &SearchOptions,
         filter: Option<&Filter>,
     ) {
-        if let Some(watch) = self.watch_recall() {
+        if let Some(watch) = self.watch_recall().filter(|watch| !watch.0.told) {
             watch.has_served(queries, options, filter);
         }
     }
@@ -555,6 +597,8 @@ impl LiveIndex {
     ) -> Result<(), Error> {
         self.is_watched_by(watch)?;
         let (of_thread, live) = (watch.clone(), Arc::downgrade(self));
+        // Held during the start, so that the last started thread is the one that stays.
+        let mut measurers = self.measurers().lock();
         let measurer = Measurer::start(watch.clone(), move |stop| {
             let gone = || live.strong_count() == 0;
             // This thread has only a weak reference between measurements, so closing the index does
@@ -562,16 +606,28 @@ impl LiveIndex {
             let hold = || live.upgrade().map(|live| live.held());
             Some(of_thread.measure_held(hold, &stop.or(&gone)))
         })?;
-        let mut measurers = self.measurers().lock();
-        measurers.retain(|measurer| !measurer.is_of(watch));
+        let before = taken(&mut measurers, watch);
         measurers.push(measurer);
+        drop(measurers);
+        // Dropped without the lock, since this waits for the thread.
+        drop(before);
         Ok(())
     }
 
-    /// Ends measurements in the background for this watch.
+    /// Whether a thread of this index measures by this watch. A thread that measures by it in
+    /// another index, and was started later, has ended this one.
+    pub fn is_measured_by(&self, watch: &RecallWatch) -> bool {
+        let measurers = self.measurers().lock();
+        measurers
+            .iter()
+            .any(|one| one.is_of(watch) && one.measures())
+    }
+
+    /// Ends measurements in the background for this watch, and waits for their threads.
     pub fn end_measurements_by(&self, watch: &RecallWatch) {
-        let mut measurers = self.measurers().lock();
-        measurers.retain(|measurer| !measurer.is_of(watch));
+        let ended = taken(&mut self.measurers().lock(), watch);
+        // Dropped without the lock, which searches may take.
+        drop(ended);
     }
 
     /// Binds a watch to this index.
@@ -580,4 +636,9 @@ impl LiveIndex {
         let vectors = (index.dim(), index.element(), index.metric());
         watch.watch(self.path(), index.folder(), vectors)
     }
+}
+
+/// Takes the measurements by a watch out.
+fn taken(measurers: &mut Vec<Measurer>, watch: &RecallWatch) -> Vec<Measurer> {
+    measurers.extract_if(.., |one| one.is_of(watch)).collect()
 }

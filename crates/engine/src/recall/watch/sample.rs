@@ -92,8 +92,9 @@ fn is_short(filter: &Filter) -> bool {
 
 impl RecallWatch {
     /// Offers served queries to the sample. The cost is one atomic add, unless a query is kept. An
-    /// index does this itself for the watch with which it was opened. This call is for another
-    /// watch, as for [`measure_recall_by`](crate::LiveIndex::measure_recall_by).
+    /// index does this itself for the watch with which it was opened. This call is for a watch that
+    /// is [told](RecallWatch::told), or for another watch, as for
+    /// [`measure_recall_by`](crate::LiveIndex::measure_recall_by).
     pub fn has_served(
         &self,
         queries: &dyn VectorSource,

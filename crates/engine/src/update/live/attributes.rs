@@ -115,6 +115,28 @@ impl State {
     }
 }
 
+/// New columns of a call, each with an older column that may have been meant.
+#[derive(Default)]
+pub(super) struct Misspelt(Vec<(String, String)>);
+
+impl Misspelt {
+    /// Warns of each column.
+    fn warn(&self, progress: &dyn Progress) {
+        for (name, meant) in &self.0 {
+            progress.warn(&format!(
+                "column {name:?} is new; did you mean {meant:?}, which was there before? If so, set these values under that name, and {name:?} to none"
+            ));
+        }
+    }
+
+    /// Warns if the call has written rows.
+    pub(super) fn warn_after<T>(&self, written: &Result<T, Error>, progress: &dyn Progress) {
+        if matches!(written, Ok(_) | Err(Error::Partly { .. })) {
+            self.warn(progress);
+        }
+    }
+}
+
 impl LiveIndex {
     /// The columns of the index: their names and types.
     pub fn schema(&self) -> Schema {
@@ -313,17 +335,18 @@ impl LiveIndex {
         Ok(gone.len() as u64)
     }
 
-    /// Checks all rows before the first of them is inserted. Returns the columns of the index,
-    /// and the columns that the rows add.
+    /// Checks all rows before the first of them is inserted. Returns the columns that the rows add
+    /// and that may be misspelt.
     pub(super) fn check_attributes(
         &self,
         attributes: Option<&dyn RowSource>,
         rows: usize,
-    ) -> Result<Schema, Error> {
-        let mut schema = self.schema();
+    ) -> Result<Misspelt, Error> {
         let Some(attributes) = attributes else {
-            return Ok(schema);
+            return Ok(Misspelt::default());
         };
+        let mut schema = self.schema();
+        let columns = schema.len();
         let name = attributes.name();
         if attributes.rows() != rows {
             let expected = format!("{rows}, one for each");
@@ -338,7 +361,13 @@ impl LiveIndex {
             let taken = schema.take(&mut row).and_then(|()| encoded(&row));
             taken.map_err(|error| error.within(&format!("row {at} of {name}")))?;
         }
-        Ok(schema)
+        if schema.len() == columns {
+            return Ok(Misspelt::default());
+        }
+        let before = self.schema();
+        let misspelt = schema.misspelt(&before);
+        let misspelt = misspelt.map(|(name, meant)| (name.to_owned(), meant.to_owned()));
+        Ok(Misspelt(misspelt.collect()))
     }
 
     /// Replaces the rows of vectors that are in the index; the vectors stay. As durable as an
@@ -388,7 +417,7 @@ impl LiveIndex {
     ) -> Result<(), Error> {
         self.health.check()?;
         check_ids(ids, rows.rows())?;
-        let (before, columns) = (self.schema(), self.check_attributes(Some(rows), ids.len())?);
+        let misspelt = self.check_attributes(Some(rows), ids.len())?;
         let _reservation = self.reserved.all(ids, progress)?;
         let there = self.by_id(ids, |reading, id, windows| {
             Ok(reading.contains(id, windows)?.then_some(()))
@@ -427,11 +456,7 @@ impl LiveIndex {
             progress.advance(set as u64);
             first += set;
         }
-        for (name, meant) in columns.misspelt(&before) {
-            progress.warn(&format!(
-                "column {name:?} is new; did you mean {meant:?}, which was there before? If so, set these values under that name, and {name:?} to none"
-            ));
-        }
+        misspelt.warn(progress);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use stratann_layout::LogRecord;
 
-use super::attributes::{declared, read_rows};
+use super::attributes::{Misspelt, declared, read_rows};
 use super::directly::place_directly;
 use super::reserved::Reservation;
 use super::{LiveIndex, State};
@@ -58,7 +58,8 @@ impl LiveIndex {
     }
 
     /// Inserts vectors as [`insert`](LiveIndex::insert) does, with attributes: one row for each
-    /// vector, as durable as the vector.
+    /// vector, as durable as the vector. If the name of a new column differs from that of an older
+    /// one by one edit, `progress` gets a warning.
     ///
     /// # Errors
     /// As for [`insert`](LiveIndex::insert); more or fewer rows than vectors; a row that cannot be
@@ -80,22 +81,25 @@ impl LiveIndex {
         ids: Option<&[u64]>,
         progress: &dyn Progress,
     ) -> Result<Vec<u64>, Error> {
-        self.check_all(vectors, attributes)?;
+        let misspelt = self.check_all(vectors, attributes)?;
         let rest_of = self.check_unclaimed(ids.unwrap_or(&[]), vectors, attributes.is_some())?;
-        let ids = self.insert_checked(vectors, attributes, ids, progress)?;
+        let inserted = self.insert_checked(vectors, attributes, ids, progress);
+        misspelt.warn_after(&inserted, progress);
+        let ids = inserted?;
         rest_of.map_or(Ok(()), |insert| self.end(&insert))?;
         Ok(ids)
     }
 
-    /// Refuses rows that the index does not take.
+    /// Refuses rows that the index does not take. Returns the columns that the rows add and that
+    /// may be misspelt.
     pub(super) fn check_all(
         &self,
         vectors: &dyn VectorSource,
         attributes: Option<&dyn RowSource>,
-    ) -> Result<(), Error> {
+    ) -> Result<Misspelt, Error> {
         self.health.check()?;
         self.check(vectors)?;
-        self.check_attributes(attributes, vectors.rows()).map(drop)
+        self.check_attributes(attributes, vectors.rows())
     }
 
     /// Inserts rows that were [checked](Self::check_all).
@@ -161,7 +165,7 @@ impl LiveIndex {
     }
 
     /// Inserts or replaces vectors as [`upsert`](LiveIndex::upsert) does, with attributes: one row
-    /// for each vector, in place of the old row.
+    /// for each vector, in place of the old row. It warns as `insert_rows` does.
     ///
     /// # Errors
     /// As for [`upsert`](LiveIndex::upsert), and for the rows as for
@@ -186,10 +190,12 @@ impl LiveIndex {
         self.health.check()?;
         self.check(vectors)?;
         check_ids(ids, vectors.rows())?;
-        self.check_attributes(attributes, vectors.rows())?;
+        let misspelt = self.check_attributes(attributes, vectors.rows())?;
         let rest_of = self.check_unclaimed(ids, vectors, attributes.is_some())?;
         let reservation = self.reserved.all(ids, progress)?;
-        self.put(vectors, attributes, ids, progress)?;
+        let put = self.put(vectors, attributes, ids, progress);
+        misspelt.warn_after(&put, progress);
+        put?;
         drop(reservation);
         rest_of.map_or(Ok(()), |insert| self.end(&insert))
     }

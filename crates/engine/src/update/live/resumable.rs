@@ -145,8 +145,21 @@ impl LiveIndex {
         cut_off: CutOff,
         progress: &dyn Progress,
     ) -> Result<Resumed, Error> {
-        self.check_all(vectors, attributes)?;
-        let source = (vectors, attributes);
+        let misspelt = self.check_all(vectors, attributes)?;
+        let put = self.insert_or_resume((vectors, attributes), ids, cut_off, progress);
+        misspelt.warn_after(&put, progress);
+        put
+    }
+
+    /// Inserts or resumes rows that were checked.
+    fn insert_or_resume(
+        &self,
+        source: (&dyn VectorSource, Option<&dyn RowSource>),
+        ids: Option<&[u64]>,
+        cut_off: CutOff,
+        progress: &dyn Progress,
+    ) -> Result<Resumed, Error> {
+        let (vectors, attributes) = source;
         let Some(ids) = ids else {
             return self.insert_counted(source, cut_off, progress);
         };
