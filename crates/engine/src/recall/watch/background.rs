@@ -217,7 +217,12 @@ mod tests {
             // Full again before the rest begins.
             serve(&of_thread);
             match count.fetch_add(1, Ordering::AcqRel) {
-                1 => Some(Err(Error::call("a query", "lost", "another"))),
+                1 => Some(Err(Error::call(
+                    "a query",
+                    "lost",
+                    "of a test",
+                    "Ask again",
+                ))),
                 _ => Some(Ok(())),
             }
         };
