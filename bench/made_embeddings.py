@@ -14,9 +14,9 @@ the difference of a near pair from elsewhere. Each query begins at another real 
 begins at such a row or moves towards one, and queries move towards such rows alone. They are a
 quarter of all, so their nearest rows are farther. The moves are scaled by that.
 
-Two statistics say how near made rows are to real ones, at the same number of rows: the local
-intrinsic dimension (by 100 nearest rows, maximum likelihood), and the distance of the 10th nearest
-row by the median distance. Each is the median over 2,000 rows. Both are printed for all made rows
+Two statistics compare made rows with real ones, at the same number of rows. One is the local
+intrinsic dimension (by 100 nearest rows, maximum likelihood). The other is the distance of the 10th
+nearest row by the median distance. Each is the median over 2,000 rows. Both are printed for all made rows
 too. Rows that stand in clouds around the real rows would show there: both would fall. --compare
 builds the preset `diskann` of both, and prints recall and reads by list size. Needs numpy.
 """
