@@ -39,7 +39,7 @@ pub enum LayoutError {
     /// The file is not a file of StratANN.
     #[error(
         "{file}: wrong magic {found:?} at offset {offset}; expected {expected:?}, so this is not \
-         a StratANN file"
+         a StratANN file. Give the path of an index, or restore the file from a copy"
     )]
     Magic {
         /// The file.
