@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """Checks texts for the rules of words in CONTRIBUTING.md, as far as a program can check them.
 
-    python3 .ci/prose.py              checks the documents and crates/.
+    python3 .ci/prose.py              checks the documents, crates/, and Python in bench/ and integrations/.
     python3 .ci/prose.py crates/tier  checks files or folders.
     python3 .ci/prose.py --self-test  tests the check itself.
 
-In sources, doc comments, string literals of five words and more (errors, help) and docstrings of
-Python are read, but not the strings of tests. Code, headings and the targets of links never count.
+In sources, doc comments, string literals of five words and more (errors, help), and docstrings and
+errors of Python are read, but not the strings of tests. Code, headings and the targets of links
+never count. No string may have ": expected ", since an error says the reason and the remedy.
 """
 
+import ast
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "bench/README.md", "docs/**/*.md"]
+SOURCES = ["crates", "bench/*.py", "integrations/**/*.py"]
 LONGEST, MEAN, COLUMNS, WHATS = 35, 25, 100, 2  # words, words, characters of a line, "what" in a thousand words
 SUFFIXES = (".rs", ".py", ".pyi", ".md")
 
@@ -29,6 +32,7 @@ WORD = re.compile(r"\w")
 COMMENT = re.compile(r"\s*//([/!]?) ?(.*)")
 STRING = re.compile(r"(?P<raw>\bb?r(?P<hash>#*)\".*?\"(?P=hash))|\"((?:\\.|[^\"\\])*)\"|'(?:\\.|[^'\\])'|//[^\n]*", re.DOTALL)
 DOCSTRING = re.compile(r"(\"\"\"|''')(.*?)\1", re.DOTALL)
+EXPECTED = re.compile(r": expected (?!to\b)")
 TESTS = re.compile(r"^#\[cfg\(test\)\]\n(?:pub(?:\(crate\))? )?mod \w+ \{", re.MULTILINE)
 
 
@@ -108,13 +112,31 @@ def document(text):
 
 
 def strings(text):
-    """The texts of a Rust file that a user may read, as (line, text)."""
+    """The strings of a Rust file outside its tests, as (line, text)."""
     tests = TESTS.search(text)
     for match in STRING.finditer(text, 0, tests.start() if tests else len(text)):
-        if match.group(3) and match.group(3).count(" ") > 3:
+        if match.group(3):
             said = re.sub(r"\\\n\s*|\\n", " ", match.group(3))
-            if len(words(re.sub(r"\{[^}]*\}", "`", said))) > 4:
-                yield text.count("\n", 0, match.start()) + 1, re.sub(r"\{[^}]*\}", "`", said).replace("|", "/")
+            yield text.count("\n", 0, match.start()) + 1, re.sub(r"\{[^}]*\}", "`", said).replace("|", "/")
+
+
+def errors(text):
+    """The texts of the errors that a Python file raises, as (line, text)."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            for argument in node.exc.args[:1]:
+                parts = argument.values if isinstance(argument, ast.JoinedStr) else [argument]
+                said = [part.value if isinstance(part, ast.Constant) else "`" for part in parts]
+                yield node.lineno, "".join(map(str, said)).replace("|", "/")
+
+
+def in_form(found):
+    """The faults of strings that are errors, as (line, text). The form is "argument and value;
+    reason. Remedy".
+    """
+    for number, said in found:
+        if EXPECTED.search(said):
+            yield number, f"name the reason and the remedy in place of ': expected': {said[:70]}.."
 
 
 def source(path, text):
@@ -124,7 +146,10 @@ def source(path, text):
         for match in DOCSTRING.finditer(text):
             first = text.count("\n", 0, match.start()) + 1
             found += sentences(enumerate(match.group(2).split("\n"), first))
-        return [fault[1:] for fault in judged(found)]
+        said = list(errors(text)) if path.suffix == ".py" else []
+        for one in said:
+            found += sentences([one])
+        return list(in_form(said)) + [fault[1:] for fault in judged(found)]
     faults = []
     for number, line in enumerate(text.split("\n"), 1):
         comment = COMMENT.match(line) if "//" in line else None
@@ -137,8 +162,11 @@ def source(path, text):
             faults.append((number, f"{len(line)} columns, at most {COLUMNS}"))
     found += sentences(run)
     if not any(part in ("tests", "testing", "benches") for part in path.with_suffix("").parts):
-        for said in strings(text):
-            found += sentences([said])
+        said = list(strings(text))
+        faults += in_form(said)
+        for one in said:
+            if len(words(one[1])) > 4:
+                found += sentences([one])
     return faults + [fault[1:] for fault in judged(found)]
 
 
@@ -174,8 +202,13 @@ def self_test():
     assert faults(rust, "/// ```\n/// what\n/// ```\n/// Fine.\n" + "//" + "x" * 99) == "101 columns, at most 100"
     assert not faults(rust, "#[cfg(test)]\nmod tests {\n \"what is it that is here\"")
     assert not faults(pathlib.Path("crates/a/tests/a.rs"), "\"what is it that is here\"")
-    assert faults(pathlib.Path("a.py"), 'def f():\n    """Nobody reads."""\n').startswith("name the thing")
-    print(f"prose.py: {len(wrong)} faults found in documents and 4 kinds in sources, none in right texts")
+    python = pathlib.Path("a.py")
+    assert faults(python, 'def f():\n    """Nobody reads."""\n').startswith("name the thing")
+    assert faults(python, 'raise ValueError(f"{n} is read by nobody at all")\n').startswith("name the thing")
+    for path, raised in (rust, 'call("k is {k}: expected 1");'), (python, 'raise ValueError(f"k is {k}: expected 1")\n'):
+        assert faults(path, raised).startswith("name the reason"), raised
+        assert not faults(path, raised.replace(": expected 1", "; it is too small. Pass 1"))
+    print(f"prose.py: {len(wrong)} faults found in documents and 5 kinds in sources, none in right texts")
 
 
 def main():
@@ -189,7 +222,7 @@ def main():
         if not path.exists():
             sys.exit(f"error: {path}: no such file or folder")
     if not arguments:
-        paths = [path for pattern in DOCUMENTS for path in sorted(ROOT.glob(pattern))] + [ROOT / "crates"]
+        paths = [path for pattern in DOCUMENTS + SOURCES for path in sorted(ROOT.glob(pattern))]
     lines = []
     for path in (file.resolve() for folder in paths for file in files(folder)):
         name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

@@ -971,7 +971,7 @@ fn durability(text: &str) -> Result<stratann::Durability, String> {
             Ok(milliseconds) => Ok(Durability::Every(std::time::Duration::from_millis(
                 milliseconds,
             ))),
-            Err(_) => Err("expected always, end, or milliseconds, for example 100ms".into()),
+            Err(_) => Err("give always, end, or milliseconds, such as 100ms".into()),
         },
     }
 }

@@ -180,7 +180,9 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
                 return wrong("an option cannot be a table. Write it without a [head] or dots");
             }
             Some(toml::Value::Boolean(_)) if takes_value => {
-                return wrong("a text or a number is expected, not true or false");
+                return wrong(
+                    "the option takes a value, and has true or false. Write a text or a number",
+                );
             }
             // clap reports an unknown option, since it can suggest a similar one.
             Some(toml::Value::Boolean(false)) if known.is_some() => continue,
@@ -188,7 +190,7 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
             Some(toml::Value::String(text)) => format!("--{name}={text}"),
             Some(toml::Value::Integer(number)) => format!("--{name}={number}"),
             Some(toml::Value::Float(number)) => format!("--{name}={number}"),
-            _ => return wrong("a text, a number, true or false is expected"),
+            _ => return wrong("an option has one value. Write a text, a number, true or false"),
         };
         let short = known.and_then(clap::Arg::get_short);
         options.push(FileOption {
@@ -243,7 +245,7 @@ mod tests {
             // It would take the next word for its value.
             (
                 "listen = true",
-                ", line 1: listen: a text or a number is expected",
+                ", line 1: listen: the option takes a value, and has true or false",
             ),
             ("listen", " is no valid TOML: "),
             (

@@ -65,7 +65,7 @@ pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>,
 /// Parses an argument that is one id.
 pub fn one(word: &str) -> Result<u64, String> {
     let id = word.parse().ok().filter(|&id| id != u64::MAX);
-    id.ok_or_else(|| "expected a whole number from 0 to 18446744073709551614".to_owned())
+    id.ok_or_else(|| "give a whole number from 0 to 18446744073709551614".to_owned())
 }
 
 /// Parses the ids in a text. An error is the first word that is no id, with its line.

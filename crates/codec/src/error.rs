@@ -7,7 +7,7 @@
 pub enum CodecError {
     /// The bytes end before the code does.
     #[error(
-        "{what}: the code continues after its {found} bytes; the bytes are truncated or damaged"
+        "{what}: the code continues after its {found} bytes; the bytes are truncated or damaged. Restore them from a copy"
     )]
     Truncated {
         /// The item that was being decoded.
@@ -17,7 +17,7 @@ pub enum CodecError {
     },
     /// A field has a value that no encoder writes.
     #[error(
-        "{what}: {found} found, {expected} expected; the bytes are damaged, or were coded with another model"
+        "{what}: {found} found, {expected} expected; the bytes are damaged, or were coded with another model. Restore them from a copy"
     )]
     Malformed {
         /// The field.
@@ -29,7 +29,7 @@ pub enum CodecError {
     },
     /// A slice does not have the length that the model requires.
     #[error(
-        "{what}: {found} bytes found, {expected} expected; the model belongs to another collection"
+        "{what}: {found} bytes found, {expected} expected; the model belongs to another collection. Use the model of this one"
     )]
     Length {
         /// The contents of the slice.
@@ -51,7 +51,7 @@ pub enum CodecError {
     },
     /// The ids to be coded are not strictly ascending.
     #[error(
-        "adjacency list: the id at position {position} is not above the id before it. Sort the ids, and drop duplicates"
+        "adjacency list: the id at position {position} is not above the id before it; a list ascends. Sort the ids, and drop duplicates"
     )]
     NotAscending {
         /// The position of the first wrong id.

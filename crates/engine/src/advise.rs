@@ -267,16 +267,26 @@ fn sample(
     options: &AdviseOptions,
 ) -> Result<(Matrix, Matrix), Error> {
     if !(options.recall > 0.0 && options.recall < 1.0) {
-        let expected = "above 0 and below 1, such as 0.95";
-        return Err(Error::call("recall", options.recall, expected));
+        return Err(Error::call(
+            "recall",
+            options.recall,
+            "it is a share, and no search is sure of all true neighbours",
+            "Pass a number above 0 and below 1, such as 0.95",
+        ));
     }
     if options.rows == Some(0) {
-        return Err(Error::call("rows", 0, "1 or more"));
+        let reason = "advice is for at least one vector";
+        return Err(Error::call("number of rows", 0, reason, "Pass at least 1"));
     }
     let rows = source.rows();
     let taken = rows.min(options.sample);
     if asked.is_some_and(|asked| asked.rows() == 0) {
-        return Err(Error::call("queries", 0, "1 or more"));
+        return Err(Error::call(
+            "number of queries",
+            0,
+            "each candidate is measured with queries",
+            "Give at least one, or leave the queries out, so that rows serve as queries",
+        ));
     }
     let queries = match asked {
         Some(queries) => QUERIES.min(queries.rows()),
@@ -289,12 +299,14 @@ fn sample(
         taken - queries
     };
     if queries == 0 || indexed < options.k.max(100) {
-        let expected = format!("{} or more", options.k.max(100) + QUERIES);
+        let least = options.k.max(100) + QUERIES;
         let what = match rows < options.sample {
-            true => "vectors",
-            false => "sample",
+            true => "number of vectors",
+            false => "size of the sample",
         };
-        return Err(Error::call(what, taken, expected));
+        let reason = "with so few, a measurement tells nothing";
+        let remedy = format!("Give {least} or more");
+        return Err(Error::call(what, taken, reason, remedy));
     }
     let Some(asked) = asked else {
         let [base, queries] = spread(source, taken, queries)?;
@@ -302,12 +314,13 @@ fn sample(
     };
     if (asked.dim(), asked.element()) != (source.dim(), source.element()) {
         let found = format!("{} of {} elements", asked.element(), asked.dim());
-        let expected = format!(
-            "{} of {} elements, as the vectors are",
+        let reason = format!(
+            "a vector is {} of {} elements",
             source.element(),
             source.dim()
         );
-        return Err(Error::call("queries", found, expected));
+        let remedy = "Give queries of the same element type and dimension";
+        return Err(Error::call("a query", found, reason, remedy));
     }
     let [base, _] = spread(source, taken, 0)?;
     let [queries, _] = spread(asked, queries, 0)?;
@@ -419,7 +432,14 @@ impl Tried<'_> {
                 break;
             }
         }
-        let last = last.ok_or_else(|| Error::call("lists", 0, "one or more"))?;
+        let last = last.ok_or_else(|| {
+            Error::call(
+                "number of list sizes",
+                0,
+                "a trial searches with at least one",
+                "Give one or more",
+            )
+        })?;
         Ok(last.at(self.options.recall, shorter.as_ref()))
     }
 

@@ -56,31 +56,46 @@ pub const MOST_WATCHED_FILTER: usize = 256;
 /// A number from 1 to `most`.
 pub(crate) fn number(what: &str, value: usize, most: usize) -> Result<usize, Error> {
     match value {
-        0 => Err(Error::call(
-            what,
-            0,
-            format!("at least 1 (and at most {most})"),
-        )),
-        value if value > most => Err(Error::call(what, value, format!("1 to {most}"))),
+        0 => {
+            let reason = "it must be at least 1";
+            Err(Error::call(what, 0, reason, format!("Pass 1 to {most}")))
+        }
+        value if value > most => {
+            let reason = format!("it must be at most {most}");
+            Err(Error::call(
+                what,
+                value,
+                reason,
+                format!("Pass 1 to {most}"),
+            ))
+        }
         value => Ok(value),
     }
 }
 
 /// OS threads.
 pub(crate) fn threads(value: usize) -> Result<usize, Error> {
-    number("threads", value, MOST_THREADS)
+    number("number of threads", value, MOST_THREADS)
 }
 
 /// The number of queries in a sample.
 pub(crate) fn watched(value: usize) -> Result<usize, Error> {
-    number("queries of watch_recall", value, MOST_WATCHED)
+    number("number of queries of watch_recall", value, MOST_WATCHED)
 }
 
 /// A share, from 0 to 1.
 pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
     match (0.0..=1.0).contains(&value) {
         true => Ok(value),
-        false => Err(Error::call(what, value, "a share, 0 to 1")),
+        false => {
+            let reason = "it is a share";
+            Err(Error::call(
+                what,
+                value,
+                reason,
+                "Pass a number from 0 to 1",
+            ))
+        }
     }
 }
 
@@ -93,7 +108,7 @@ pub const MOST_PADDED: usize = 1 << 16;
 /// the number of vectors.
 pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
     match vectors < MOST_PADDED {
-        true => (MOST_PADDED, "the most where fewer are left"),
+        true => (MOST_PADDED, "even if fewer vectors are left"),
         false => (vectors, what),
     }
 }
@@ -103,40 +118,51 @@ pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
 /// this function first.
 ///
 /// # Errors
-/// [`Error::Call`] that names the number, its value and the bound.
+/// [`Error::Argument`] that names the number, its value and the bound.
 pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Error> {
     let k = match options.k {
-        0 => return Err(Error::call("k", 0, "at least 1")),
+        0 => return Err(no_results()),
         k if k > most => {
-            let expected = format!("at most {most}, {what}");
-            return Err(Error::call("k", k, expected));
+            let reason = format!("it can be at most {most}, {what}");
+            return Err(Error::call("k", k, reason, format!("Pass 1 to {most}")));
         }
         k => k,
     };
     if options.recall.is_none() && options.list < k {
-        let expected = format!(
-            "at least k = {k} (in a cluster index `probes` sets the number of clusters, and may be smaller)"
+        let reason = format!("the k = {k} results are chosen from the list");
+        let remedy = format!(
+            "Pass at least {k}, or a smaller k (in a cluster index `probes` sets the number of clusters, and may be smaller)"
         );
-        return Err(Error::call("list size", options.list, expected));
+        return Err(Error::call("list size", options.list, reason, remedy));
     }
     number("list size", options.list, MOST_LIST)?;
     if let Some(probes) = options.probes {
-        number("probes", probes, MOST_LIST)?;
+        number("number of probes", probes, MOST_LIST)?;
     }
     threads(options.threads)?;
     if let Some(in_flight) = options.in_flight {
-        number("queries in flight", in_flight, MOST_IN_FLIGHT)?;
+        number("number of queries in flight", in_flight, MOST_IN_FLIGHT)?;
     }
     if let Some(beam) = options.beam {
         number("beam width", beam, MOST_BEAM)?;
     }
     if let Some(rerank) = options.rerank {
-        number("candidates ranked at once", rerank.batch, MOST_LIST)?;
+        number(
+            "number of candidates ranked at once",
+            rerank.batch,
+            MOST_LIST,
+        )?;
         share("benefit", rerank.benefit)?;
         share("re-ranking ratio", rerank.ratio)?;
     }
-    number("seeds", options.seeds.max(1), MOST_SEEDS)?;
+    number("number of seeds", options.seeds.max(1), MOST_SEEDS)?;
     press(options.press)
+}
+
+/// The error of a `k` of 0.
+pub(crate) fn no_results() -> Error {
+    let reason = "a search returns at least one result";
+    Error::call("k", 0, reason, "Pass at least 1")
 }
 
 /// The target recall of a search.
@@ -145,7 +171,8 @@ pub(crate) fn recall(recall: Option<f64>) -> Result<(), Error> {
         Some(recall) if !(recall > 0.0 && recall <= 1.0) => Err(Error::call(
             "recall",
             recall,
-            "a share above 0 and up to 1, for example 0.95",
+            "it is a share of the true neighbours",
+            "Pass a number above 0 and up to 1, such as 0.95",
         )),
         _ => Ok(()),
     }
@@ -155,10 +182,11 @@ pub(crate) fn recall(recall: Option<f64>) -> Result<(), Error> {
 pub(crate) fn press(press: Press) -> Result<(), Error> {
     let Press { low, ratio, seeds } = press;
     // The entry node is a seed, too.
-    number("seeds", seeds.max(1), MOST_SEEDS)?;
+    number("number of seeds", seeds.max(1), MOST_SEEDS)?;
     if !(1.0..=MOST_LOW).contains(&low) {
-        let expected = format!("1 to {MOST_LOW} times the list by high codes (2 is usual)");
-        return Err(Error::call("list by low codes", low, expected));
+        let reason = "it is a multiple of the list by high codes";
+        let remedy = format!("Pass 1 to {MOST_LOW} (2 is usual)");
+        return Err(Error::call("list by low codes", low, reason, remedy));
     }
     // With a ratio of 0 nothing would be found.
     match ratio > 0.0 && ratio <= 1.0 {
@@ -166,7 +194,8 @@ pub(crate) fn press(press: Press) -> Result<(), Error> {
         false => Err(Error::call(
             "refinement ratio",
             ratio,
-            "a share, more than 0 and at most 1 (0.3 is usual)",
+            "it is a share, and with 0 nothing would be found",
+            "Pass a number above 0 and up to 1 (0.3 is usual)",
         )),
     }
 }
@@ -175,12 +204,21 @@ pub(crate) fn press(press: Press) -> Result<(), Error> {
 pub(crate) fn writing(options: &WriteOptions) -> Result<(), Error> {
     threads(options.threads)?;
     let direct = &options.direct;
-    number("inserts in flight", direct.in_flight, MOST_IN_FLIGHT)?;
+    number(
+        "number of inserts in flight",
+        direct.in_flight,
+        MOST_IN_FLIGHT,
+    )?;
     if let Some(list) = direct.list {
         number("list size of an insert", list, MOST_LIST)?;
     }
     if direct.checkpoint == Some(0) {
-        return Err(Error::call("changes between checkpoints", 0, "at least 1"));
+        return Err(Error::call(
+            "number of changes between checkpoints",
+            0,
+            "a checkpoint follows at least one change",
+            "Pass at least 1",
+        ));
     }
     Ok(())
 }
@@ -189,7 +227,15 @@ pub(crate) fn writing(options: &WriteOptions) -> Result<(), Error> {
 /// not help.
 pub(crate) fn path(path: &Path) -> Result<(), Error> {
     match path.as_os_str().is_empty() {
-        true => Err(Error::call("the path", "empty", "the path of a directory")),
+        true => {
+            let reason = "an index is in a directory";
+            Err(Error::call(
+                "the path",
+                "empty",
+                reason,
+                "Pass the path of a directory",
+            ))
+        }
         false => Ok(()),
     }
 }
@@ -201,7 +247,8 @@ pub(crate) fn answers(k: usize, queries: usize) -> Result<usize, Error> {
         _ => Err(Error::call(
             "k times queries",
             format!("{k} times {queries}"),
-            format!("at most {MOST_ANSWERS} answers. Search in smaller batches"),
+            format!("one call returns at most {MOST_ANSWERS} answers"),
+            "Search in smaller batches",
         )),
     }
 }
@@ -215,9 +262,10 @@ pub(crate) fn room<T: Clone>(count: usize, empty: T) -> Result<Vec<T>, Error> {
             Ok(room)
         }
         Err(_) => Err(Error::call(
-            "answers",
+            "number of answers",
             count,
-            "as many as the memory can hold. Search in smaller batches",
+            "the memory cannot hold so many",
+            "Search in smaller batches",
         )),
     }
 }
@@ -231,7 +279,10 @@ mod tests {
     fn numbers_end_at_their_bounds() {
         assert_eq!(number("n", 7, 7).unwrap(), 7);
         let error = number("n", 8, 7).unwrap_err();
-        assert_eq!(error.to_string(), "n is 8: expected 1 to 7");
+        assert_eq!(
+            error.to_string(),
+            "n is 8; it must be at most 7. Pass 1 to 7"
+        );
         assert!(error.is_call_wrong());
         assert!(
             number("n", 0, 7)

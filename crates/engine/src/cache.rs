@@ -150,7 +150,8 @@ impl SlotCache {
             Error::call(
                 "cache",
                 format!("{capacity_entries} entries of {slot_bytes} bytes"),
-                "a cache that the memory can hold",
+                "the system refuses so much memory",
+                "Give a smaller cache",
             )
         })
     }

@@ -269,14 +269,16 @@ impl Catalog {
             return Err(Error::call(
                 "memory of each index",
                 memory,
-                "none, since the catalog's own `memory` is the budget of all of its indexes",
+                "the catalog's own `memory` is the budget of all of its indexes",
+                "Set that one in its place",
             ));
         }
         if options.open.watch_recall.is_some() {
             return Err(Error::call(
                 "watch_recall of each index",
                 "given",
-                "none, since a watch is of one index. Open an index by itself to watch it",
+                "a watch is of one index",
+                "Open an index by itself to watch it",
             ));
         }
         // The page size is known only when an index is opened. A search with larger pages keeps

@@ -142,7 +142,12 @@ impl Codebook {
     ) -> Result<Self, Error> {
         let (rows, dim) = (source.rows(), source.dim());
         if rows == 0 {
-            return Err(Error::call(source.name(), "empty", "at least one vector"));
+            return Err(Error::call(
+                source.name(),
+                "empty",
+                "a codebook is trained with at least one vector",
+                "Give vectors",
+            ));
         }
         check_dimension(source)?;
         bounds::threads(options.threads)?;
@@ -294,8 +299,12 @@ impl Codebook {
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-            let (found, expected) = (path.display(), "the name of a file, in UTF-8");
-            return Err(Error::call("the codebook's file", found, expected));
+            return Err(Error::call(
+                "the codebook's file",
+                path.display(),
+                "this path does not end with the name of a file in UTF-8",
+                "Give one that does",
+            ));
         };
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -478,18 +487,26 @@ pub(crate) fn training(dim: usize, threads: usize, seed: u64) -> Training {
 pub(crate) fn check_dimension(source: &dyn VectorSource) -> Result<(), Error> {
     match source.dim() {
         1..=MAX_DIMENSION => Ok(()),
-        dim => {
-            let what = format!("dimension of {}", source.name());
-            Err(Error::call(what, dim, format!("1 to {MAX_DIMENSION}")))
-        }
+        dim => Err(wrong_dimension(
+            format!("dimension of {}", source.name()),
+            dim,
+        )),
     }
+}
+
+/// The error of a dimension that no index has.
+pub(crate) fn wrong_dimension(what: impl Into<String>, dim: usize) -> Error {
+    let reason = format!("an index has 1 to {MAX_DIMENSION} dimensions");
+    Error::call(what, dim, reason, "Give vectors of such a dimension")
 }
 
 /// Refuses codes of no bytes, or of more bytes than dimensions.
 pub(crate) fn check_code_bytes(code_bytes: usize, dim: usize) -> Result<(), Error> {
     if code_bytes == 0 || code_bytes > dim {
-        let expected = format!("1 to {dim}, the dimensions");
-        return Err(Error::call("code bytes", code_bytes, expected));
+        let reason = "each byte stands for one dimension or more";
+        let remedy = format!("Pass 1 to {dim}, the dimensions");
+        let what = "number of code bytes";
+        return Err(Error::call(what, code_bytes, reason, remedy));
     }
     Ok(())
 }

@@ -16,27 +16,17 @@ use crate::graph::GraphError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument whose value is not possible.
-    #[error("{what} is {found}: expected {expected}")]
-    Call {
-        /// The argument's name.
-        what: String,
-        /// The value that was given.
-        found: String,
-        /// The values that are possible.
-        expected: String,
-    },
-    /// An argument that contradicts another one.
+    /// An argument whose value is not possible, or that contradicts another one.
     #[error("{what} is {found}; {reason}. {remedy}")]
-    Unfit {
+    Argument {
         /// The argument's name.
         what: String,
         /// The value that was given.
         found: String,
-        /// Why they contradict each other.
+        /// Why the value is not possible.
         reason: String,
         /// How the caller can repair the call.
-        remedy: &'static str,
+        remedy: String,
     },
     /// A filter that cannot be parsed, or that the columns of the index cannot evaluate.
     #[error("filter{}: {reason}", position.map(|at| format!(", at character {at}")).unwrap_or_default())]
@@ -378,7 +368,7 @@ impl Error {
     /// The cause of this error.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Call { .. } | Self::Unfit { .. } | Self::Filter { .. } => ErrorKind::Call,
+            Self::Argument { .. } | Self::Filter { .. } => ErrorKind::Call,
             Self::NotAnIndex { .. } | Self::NoSuchIndex { .. } => ErrorKind::NotFound,
             Self::Exists { .. } | Self::CutOff { .. } => ErrorKind::Exists,
             Self::Memory { .. } => ErrorKind::Memory,
@@ -419,29 +409,34 @@ impl Error {
         None
     }
 
+    /// The error of an argument: its name, its value, the reason and the remedy.
     pub(crate) fn call(
         what: impl Into<String>,
         found: impl ToString,
-        expected: impl Into<String>,
+        reason: impl Into<String>,
+        remedy: impl Into<String>,
     ) -> Self {
-        Self::Call {
+        Self::Argument {
             what: what.into(),
             found: found.to_string(),
-            expected: expected.into(),
+            reason: reason.into(),
+            remedy: remedy.into(),
         }
     }
 
     /// The same error for an argument that is a part of `whole`: `whole` is put before its name.
     pub(crate) fn within(self, whole: &str) -> Self {
         match self {
-            Self::Call {
+            Self::Argument {
                 what,
                 found,
-                expected,
-            } => Self::Call {
+                reason,
+                remedy,
+            } => Self::Argument {
                 what: format!("{whole}: {what}"),
                 found,
-                expected,
+                reason,
+                remedy,
             },
             other => other,
         }
@@ -465,8 +460,7 @@ impl Error {
     /// Whether the call was wrong (such as a bad argument). False if correct work failed.
     pub fn is_call_wrong(&self) -> bool {
         match self {
-            Self::Call { .. }
-            | Self::Unfit { .. }
+            Self::Argument { .. }
             | Self::Filter { .. }
             | Self::Memory { .. }
             | Self::Exists { .. }
@@ -498,11 +492,13 @@ impl From<LayoutError> for Error {
             LayoutError::Attribute {
                 what,
                 found,
-                expected,
-            } => Self::Call {
+                reason,
+                remedy,
+            } => Self::Argument {
                 what,
                 found,
-                expected,
+                reason,
+                remedy,
             },
             error => Self::Layout(error),
         }
@@ -651,6 +647,16 @@ mod tests {
         assert_eq!(Error::Interrupted.kind(), ErrorKind::Interrupted);
         let late = Error::DeadlineExceeded;
         assert_eq!(late.kind(), ErrorKind::DeadlineExceeded);
-        assert_eq!(Error::call("k", 0, "1").kind(), ErrorKind::Call);
+        let argument = Error::call(
+            "k",
+            0,
+            "a search returns at least one result",
+            "Pass 1 or more",
+        );
+        assert_eq!(argument.kind(), ErrorKind::Call);
+        let said = "k is 0; a search returns at least one result. Pass 1 or more";
+        assert_eq!(argument.to_string(), said);
+        let said = format!("row 3: {said}");
+        assert_eq!(argument.within("row 3").to_string(), said);
     }
 }

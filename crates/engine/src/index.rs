@@ -310,8 +310,8 @@ impl Index {
             carried = CarriedIds::of(file, &manifest);
         }
         if matches!(kind, Kind::Clusters(_)) && options.cache != CacheSize::None {
-            let expected = "nothing, since an index of clusters has no records of nodes to cache";
-            return Err(Error::call("cache", "given", expected));
+            let reason = "an index of clusters has no records of nodes to cache";
+            return Err(Error::call("cache", "given", reason, "Leave it out"));
         }
         let columns = Columns::open(&*volume, &manifest, options.memory)?;
         let slot_bytes = kind.cached_bytes();
@@ -774,7 +774,8 @@ impl Index {
             Kind::Clusters(_) => Err(Error::call(
                 "navigation",
                 "on",
-                "off, since a search of clusters starts from the graph over their heads",
+                "a search of clusters starts from the graph over their heads",
+                "Turn it off",
             )),
         }
     }

@@ -368,9 +368,9 @@ impl Places {
     }
 
     /// The error of a place that is refused.
-    fn refuse(&self, place: &Place, expected: impl Into<String>) -> Error {
+    fn refuse(&self, place: &Place, reason: String, remedy: impl Into<String>) -> Error {
         let found = format!("{}={}", place.role.name(), place.tier);
-        Error::call("place", found, expected)
+        Error::call("place", found, reason, remedy)
     }
 
     fn no_such_role(&self, place: &Place, layout: &str) -> Error {
@@ -381,10 +381,8 @@ impl Places {
                 "vectors",
             ),
         };
-        let why = format!(
-            "a role that the index has on storage. In the layout {layout} {what}, so place {role}"
-        );
-        self.refuse(place, why)
+        let reason = format!("in the layout {layout} {what}");
+        self.refuse(place, reason, format!("Place {role} in its place"))
     }
 
     /// Refuses a place that searches of this index would never read.
@@ -414,7 +412,8 @@ impl Places {
             None => Ok(()),
             Some(place) => Err(self.refuse(
                 place,
-                "a folder, such as mapped:/dev/shm/x, since a catalog would copy the index before it reserves the memory",
+                "a catalog would copy the index before it reserves the memory".into(),
+                "Place it in a folder, such as mapped:/dev/shm/x",
             )),
         }
     }
@@ -525,10 +524,11 @@ impl Places {
                 PlaceTier::Folder(folder, _) => CopyFolder::prepare(folder)?,
                 PlaceTier::Remote(remote) => _ = remote.client()?.room()?,
                 tier @ (PlaceTier::Memory | PlaceTier::Modelled(_)) => {
-                    let expected = format!(
-                        "a tier that outlives the build, since {tier} is memory of the searching process. Give it when the index is opened"
+                    let reason = format!(
+                        "{tier} is memory of the searching process, and a copy would end with the build"
                     );
-                    return Err(self.refuse(place, expected));
+                    let remedy = "Give it when the index is opened";
+                    return Err(self.refuse(place, reason, remedy));
                 }
             }
         }
@@ -553,7 +553,8 @@ impl Places {
             None => Ok(()),
             Some(place) => Err(self.refuse(
                 place,
-                "a tier with files, since copies in memory are made from the index when it is opened",
+                "copies in memory are made from the index when it is opened".into(),
+                "Leave it out, or give a tier with files",
             )),
         }
     }
@@ -596,9 +597,10 @@ impl State<'_> {
                     "place",
                     tier,
                     format!(
-                        "a tier for an index that is changed, since copies on the memory server {} are for searches alone. Change the index without this place",
+                        "copies on the memory server {} are for searches alone",
                         remote.address
                     ),
+                    "Change the index without this place",
                 ));
             }
             PlaceTier::Remote(remote) => {

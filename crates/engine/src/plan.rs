@@ -415,7 +415,7 @@ fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     let part = if budget.saturating_add(needs.places) >= must {
         let bytes = needs.places;
         format!(
-            "the program, the index and {bytes} bytes of copies in memory (the places `dram` and models)"
+            "the program, the index and {bytes} bytes of copies in memory (the places `dram`, `mapped:` and models)"
         )
     } else if budget >= without {
         "the program and the index".into()

@@ -54,7 +54,12 @@ macro_rules! named {
             fn from_str(name: &str) -> Result<Self, $crate::Error> {
                 match name {
                     $($name => Ok(Self::$variant),)+
-                    _ => Err($crate::Error::call($what, name, concat!("one of:" $(, " ", $name)+))),
+                    _ => Err($crate::Error::call(
+                        $what,
+                        name,
+                        "there is no such choice",
+                        concat!("Use one of:" $(, " ", $name)+),
+                    )),
                 }
             }
         }
@@ -429,7 +434,8 @@ impl FromStr for Preset {
             .find(|preset| preset.name == name)
             .ok_or_else(|| {
                 let names = Self::ALL.map(|preset| preset.name).join(", ");
-                Error::call("preset", name, format!("one of: {names}"))
+                let remedy = format!("Use one of: {names}");
+                Error::call("preset", name, "there is no such preset", remedy)
             })
     }
 }

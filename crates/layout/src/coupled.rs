@@ -564,7 +564,10 @@ mod tests {
         let text = CoupledShape::new(Element::F32, 0, 64)
             .unwrap_err()
             .to_string();
-        assert_eq!(text, "the dimension is 0, the format allows 1 to 65536");
+        assert_eq!(
+            text,
+            "the dimension is 0; the format allows 1 to 65536. Choose another value, or another layout"
+        );
     }
 
     #[test]
@@ -697,7 +700,7 @@ mod tests {
             assert!(matches!(error, LayoutError::Field { .. }), "{error}");
             if count == 0 {
                 let text = error.to_string();
-                let expected = "g: kind of a page at offset 24582 is 0, expected 1, a relocated";
+                let expected = "g: kind of a page at offset 24582 is 0; expected 1, a relocated";
                 assert!(text.starts_with(expected), "{text}");
             }
         }
@@ -725,7 +728,7 @@ mod tests {
             assert!(text.contains(&format!("expected at most {most}")), "{text}");
             let text = refused(4, &[0], verify).unwrap_err();
             assert!(
-                text.contains("at offset 4100 is 0, expected 1 or more"),
+                text.contains("at offset 4100 is 0; expected 1 or more"),
                 "{text}"
             );
             for mark in [[2, 0], [1, 1], [0, 1]] {
@@ -738,7 +741,7 @@ mod tests {
         assert_eq!(refused(4 + 2 * record, &[first], false), Ok(most));
         let text = refused(4 + 2 * record, &[first], true).unwrap_err();
         let at = 4096 + 4 + 2 * record;
-        let expected = format!("g: node of a record at offset {at} is {first}, twice, expected");
+        let expected = format!("g: node of a record at offset {at} is {first}, twice; expected");
         assert!(text.starts_with(&expected), "{text}");
 
         // A shape without relocated pages.
@@ -876,7 +879,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            text.starts_with("g: count of records on the page at offset 4100 is 4, expected 5"),
+            text.starts_with("g: count of records on the page at offset 4100 is 4; expected 5"),
             "{text}"
         );
         let view = PageView::open(&shape, &page, 0, Some(4), true, "g").unwrap();
@@ -897,7 +900,7 @@ mod tests {
         let view = PageView::open(&shape, &damaged, 0, None, false, "g").unwrap();
         let text = view.node(0).unwrap_err().to_string();
         assert!(
-            text.starts_with("g: degree of a node at offset 4128 is 9, expected at most 8"),
+            text.starts_with("g: degree of a node at offset 4128 is 9; expected at most 8"),
             "{text}"
         );
     }

@@ -406,20 +406,20 @@ mod tests {
         for (change, text) in [
             (
                 (|file| file.counts[1] = 2) as fn(&mut DirectoryFile),
-                "directory: records on all pages at offset 4134 is 11, expected 10",
+                "directory: records on all pages at offset 4134 is 11; expected 10",
             ),
             (
                 |file| file.counts = vec![6, 0, 4],
-                "records on a page at offset 4136 is 0, expected 1 or more",
+                "records on a page at offset 4136 is 0; expected 1 or more",
             ),
             (
                 |file| file.counts.push(1),
-                "number of pages at offset 4100 is 4, expected 3",
+                "number of pages at offset 4100 is 4; expected 3",
             ),
             (|file| file.counts.truncate(2), "number of pages"),
             (
                 |file| drop(file.vector_models.pop()),
-                "number of models of the vectors at offset 4112 is 2, expected 3 for 10 nodes, 4 each",
+                "number of models of the vectors at offset 4112 is 2; expected 3 for 10 nodes, 4 each",
             ),
             (
                 |file| file.vector_models.clear(),
@@ -427,9 +427,9 @@ mod tests {
             ),
             (
                 |file| file.segment_vectors = 0,
-                "is 3, expected 0 for 10 nodes",
+                "is 3; expected 0 for 10 nodes",
             ),
-            (|file| file.segment_vectors = 10, "is 3, expected 1"),
+            (|file| file.segment_vectors = 10, "is 3; expected 1"),
         ] {
             let mut file = sample();
             change(&mut file);

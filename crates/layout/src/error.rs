@@ -39,7 +39,7 @@ pub enum LayoutError {
     /// The file is not a file of StratANN.
     #[error(
         "{file}: wrong magic {found:?} at offset {offset}; expected {expected:?}, so this is not \
-         a StratANN file"
+         a StratANN file. Give the path of an index, or restore the file from a copy"
     )]
     Magic {
         /// The file.
@@ -152,7 +152,7 @@ pub enum LayoutError {
     },
     /// A field with an impossible value.
     #[error(
-        "{file}: {what} at offset {offset} is {found}, expected {expected}. Restore the file from a copy, or build the index again"
+        "{file}: {what} at offset {offset} is {found}; expected {expected}. Restore the file from a copy, or build the index again"
     )]
     Field {
         /// The file.
@@ -167,17 +167,21 @@ pub enum LayoutError {
         expected: String,
     },
     /// An attribute or a payload that the format does not support. No file is involved yet.
-    #[error("{what} is {found}: expected {expected}")]
+    #[error("{what} is {found}; {reason}. {remedy}")]
     Attribute {
         /// The unsupported property, and its column.
         what: String,
         /// The value of the property.
         found: String,
-        /// The values that are supported.
-        expected: String,
+        /// Why the value is not possible.
+        reason: String,
+        /// How the caller can repair the row.
+        remedy: String,
     },
     /// A shape (dimension, degree) that the format does not support. No file is involved yet.
-    #[error("{what} is {found}, the format allows {expected}")]
+    #[error(
+        "{what} is {found}; the format allows {expected}. Choose another value, or another layout"
+    )]
     Shape {
         /// The parameter's name.
         what: &'static str,

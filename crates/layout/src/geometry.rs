@@ -300,7 +300,7 @@ mod tests {
         for nodes in [1 << 32, u64::MAX] {
             let text = check(nodes).unwrap_err().to_string();
             let expected =
-                format!("g: number of nodes at offset 60 is {nodes}, expected at most 4294967295");
+                format!("g: number of nodes at offset 60 is {nodes}; expected at most 4294967295");
             assert!(text.starts_with(&expected), "{text}");
         }
     }

@@ -109,7 +109,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            text.starts_with("heat: number of pages with vectors at offset 4104 is 2, expected 5"),
+            text.starts_with("heat: number of pages with vectors at offset 4104 is 2; expected 5"),
             "{text}"
         );
         let mut longer = bytes;
@@ -118,7 +118,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            text.contains("payload length at offset 4118 is 19, expected 18"),
+            text.contains("payload length at offset 4118 is 19; expected 18"),
             "{text}"
         );
     }

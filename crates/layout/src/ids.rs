@@ -520,7 +520,7 @@ mod tests {
         for (text, expected) in [
             (
                 refused(&nodes, &|bytes| bytes[0] = bytes[0] & !7 | 5),
-                "ids: node of an outside id at offset 4100 is 5, expected below 5",
+                "ids: node of an outside id at offset 4100 is 5; expected below 5",
             ),
             (refused(&nodes, &|bytes| bytes[1] |= 0x80), "4101"),
             (refused(&nodes, &|bytes| bytes[2] = 1), "4102"),
@@ -543,15 +543,15 @@ mod tests {
         for (text, expected) in [
             (
                 refused(&[(3, 0), (9, 1), (9, 2)], &whole),
-                "ids: outside id at offset 4124 is 9, expected above 9",
+                "ids: outside id at offset 4124 is 9; expected above 9",
             ),
             (
                 refused(&[(3, 0), (9, 1), (8, 2)], &whole),
-                "ids: outside id at offset 4124 is 8, expected above 9",
+                "ids: outside id at offset 4124 is 8; expected above 9",
             ),
             (
                 refused(&[(3, 0), (9, 2)], &whole),
-                "ids: node of an outside id at offset 4120 is 2, expected below 2",
+                "ids: node of an outside id at offset 4120 is 2; expected below 2",
             ),
             (refused(&[(3, 0)], &|bytes| bytes[BLOCK + 16] = 1), "4112"),
         ] {
@@ -573,7 +573,7 @@ mod tests {
     fn a_header_of_anything_else_is_refused() {
         let refused = |bytes: &[u8]| IdsFile::open(bytes, "ids").unwrap_err().to_string();
         let odd = stream::encode(FileKind::Ids, &[0; 13], &[]);
-        assert!(refused(&odd).contains("is 13, expected a multiple of 12"));
+        assert!(refused(&odd).contains("is 13; expected a multiple of 12"));
         let fields = |entries: u64| IdsFile::nodes_alone(entries).fields();
         for (payload, fields, expected) in [
             (12, vec![1], "number of ids"),
@@ -581,14 +581,14 @@ mod tests {
             (
                 12,
                 fields(0),
-                "number of ids at offset 56 is 0, expected 1 to",
+                "number of ids at offset 56 is 0; expected 1 to",
             ),
             (
                 12,
                 fields((1 << 32) + 1),
                 "number of ids at offset 56 is 4294967297",
             ),
-            (12, fields(4), "is 12, expected 1 for 4 ids"),
+            (12, fields(4), "is 12; expected 1 for 4 ids"),
         ] {
             let text = refused(&stream::encode(FileKind::Ids, &vec![0; payload], &fields));
             assert!(text.contains(expected), "{text}");

@@ -119,16 +119,16 @@ mod tests {
         }
         decode(&[&bytes[..], &[0]].concat()).unwrap_err();
         for (at, byte, text) in [
-            (4, 4, "bytes of a page at offset 4104 is 4, expected 3"),
+            (4, 4, "bytes of a page at offset 4104 is 4; expected 3"),
             (
                 8,
                 9,
-                "number of a page at offset 4112 is 9, expected above 9",
+                "number of a page at offset 4112 is 9; expected above 9",
             ),
             (
                 12,
                 3,
-                "number of a page at offset 4112 is 3, expected above 4",
+                "number of a page at offset 4112 is 3; expected above 4",
             ),
             (3, 255, "cut off after"),
         ] {

@@ -181,7 +181,7 @@ mod tests {
         }
         PendingFile::decode(&[&bytes[..], &[0]].concat(), 10, 3, "p").unwrap_err();
         let error = PendingFile::decode(&bytes, 9, 3, "p").unwrap_err();
-        let text = "nodes of a change at offset 4120 is 3, 9 and 4294967295, expected below 9";
+        let text = "nodes of a change at offset 4120 is 3, 9 and 4294967295; expected below 9";
         assert!(error.to_string().contains(text), "{error}");
         let alone = PendingFile {
             changes: vec![],

@@ -386,40 +386,40 @@ mod tests {
         for (change, text) in [
             (
                 (|file| file.page_of[3] = 9) as fn(&mut PlacementFile),
-                "placement: page of a node at offset 4156 is 9, expected below 9",
+                "placement: page of a node at offset 4156 is 9; expected below 9",
             ),
             (|file| file.pages = 8, "page of a node at offset 4148 is 8"),
             (
                 |file| file.built = 6,
-                "number of nodes of the build at offset 4104 is 6, expected at most 5",
+                "number of nodes of the build at offset 4104 is 6; expected at most 5",
             ),
             (
                 |file| file.built = 4,
-                "bytes of all codes at offset 4112 is 4, expected 2 for each of 1 nodes",
+                "bytes of all codes at offset 4112 is 4; expected 2 for each of 1 nodes",
             ),
             (
                 |file| file.added[0] = 2,
-                "first node of an added page of vectors at offset 4164 is 2, expected 3, and below 5",
+                "first node of an added page of vectors at offset 4164 is 2; expected 3, and below 5",
             ),
             (
                 |file| file.page_of.truncate(4),
-                "number of nodes in the table at offset 4140 is 4, expected 0 or 5, the number of nodes",
+                "number of nodes in the table at offset 4140 is 4; expected 0 or 5, the number of nodes",
             ),
-            (|file| file.added[0] = 4, "is 4, expected 3"),
+            (|file| file.added[0] = 4, "is 4; expected 3"),
             (
                 |file| file.added[1] = 3,
-                "at offset 4168 is 3, expected from 4 on, and below 5",
+                "at offset 4168 is 3; expected from 4 on, and below 5",
             ),
-            (|file| file.added[1] = 5, "is 5, expected from 4 on"),
-            (|file| file.codes.push(1), "is 5, expected 2 for each of 2"),
-            (|file| file.codes.clear(), "is 0, expected 2 for each of 2"),
+            (|file| file.added[1] = 5, "is 5; expected from 4 on"),
+            (|file| file.codes.push(1), "is 5; expected 2 for each of 2"),
+            (|file| file.codes.clear(), "is 0; expected 2 for each of 2"),
             (
                 |file| file.ids[1] = (7, 0),
-                "range of ids at offset 4196 is 0 from 7 on, expected 1 id or more",
+                "range of ids at offset 4196 is 0 from 7 on; expected 1 id or more",
             ),
             (
                 |file| file.ids[1].0 = 6,
-                "range of ids at offset 4188 is 2 from 6 on, expected ascending ranges",
+                "range of ids at offset 4188 is 2 from 6 on; expected ascending ranges",
             ),
             (|file| file.ids[1].0 = 5, "is 2 from 5 on"),
             (|file| file.ids[0].1 = 3, "is 2 from 7 on"),
@@ -432,16 +432,16 @@ mod tests {
             // A range beyond the largest id.
             (
                 |file| file.ids[1].1 = u64::MAX - 7,
-                "is 3 from 258 on, expected ascending ranges",
+                "is 3 from 258 on; expected ascending ranges",
             ),
             (
                 |file| file.deleted[1].0 = 2,
-                "deleted id at offset 4232 is 2, expected above 2",
+                "deleted id at offset 4232 is 2; expected above 2",
             ),
             (|file| file.deleted.swap(0, 2), "deleted id"),
             (
                 |file| file.deleted[1].1 = 6,
-                "bound of a deleted id at offset 4240 is 6, expected at most 5, the number of nodes, or",
+                "bound of a deleted id at offset 4240 is 6; expected at most 5, the number of nodes, or",
             ),
             (|file| file.deleted[0].1 = u32::MAX - 1, "bound"),
         ] {
@@ -500,11 +500,11 @@ mod tests {
         }
         for (added, runs, text) in [
             (&[3, 4][..], &[1][..], "but not of the last"),
-            (&[3, 4, 4], &[1], "is 4, expected from 5 on"),
-            (&[3, 4, 4], &[], "is 4, expected from 5 on"),
-            (&[3, 4, 5], &[0], "is 5, expected from 5 on"),
-            (&[3, 4, 6], &[0, 1], "is 6, expected from 5 on"),
-            (&[3, 3, 3, 4], &[0, 1], "is 3, expected from 4 on"),
+            (&[3, 4, 4], &[1], "is 4; expected from 5 on"),
+            (&[3, 4, 4], &[], "is 4; expected from 5 on"),
+            (&[3, 4, 5], &[0], "is 5; expected from 5 on"),
+            (&[3, 4, 6], &[0, 1], "is 6; expected from 5 on"),
+            (&[3, 3, 3, 4], &[0, 1], "is 3; expected from 4 on"),
         ] {
             let text_of = decode(&with(added, runs).encode()).unwrap_err().to_string();
             assert!(text_of.contains(text), "{text_of}\n{text}");

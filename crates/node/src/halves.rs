@@ -282,7 +282,7 @@ impl Ranker for Full {
 /// Why a change was not made. Ids and rows are checked before the first one is logged.
 fn not_changed(error: Error) -> NotChanged {
     match error {
-        Error::Call { .. } | Error::Data(_) => NotChanged::Invalid(error.to_string()),
+        Error::Argument { .. } | Error::Data(_) => NotChanged::Invalid(error.to_string()),
         failed => NotChanged::Failed(failed.to_string()),
     }
 }

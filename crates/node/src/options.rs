@@ -85,13 +85,13 @@ pub enum NodeError {
     #[error(transparent)]
     Server(TierError),
     /// None of several servers can be reached.
-    #[error("none of the servers can be reached: {}", said(.0))]
+    #[error("none of the servers can be reached; {}", said(.0))]
     Servers(Vec<TierError>),
     /// The system has no random numbers.
-    #[error("the system has no random numbers: {0}")]
+    #[error("the system has no random numbers; {0}. Allow this process to use getrandom or /dev/urandom")]
     Random(io::Error),
     /// A thread cannot be started.
-    #[error("cannot start a thread: {0}")]
+    #[error("cannot start a thread; {0}. Use fewer threads, or raise the limit of this user (`ulimit -u`)")]
     Thread(io::Error),
 }
 

@@ -70,7 +70,7 @@ def test_actors_are_on_different_nodes_and_may_have_several_shards(photos, base,
     with ShardedIndex(photos[0], actors=1, memory=64 << 20, resources=LIGHT, timeout=PATIENT) as one:
         # Which pages are in memory has a say in which answers are found.
         assert stratann.recall(one.search(queries, **STEADY), stratann.truth(base, queries, 10)) > 0.95
-    with pytest.raises(ValueError, match="from 1 to 3"):
+    with pytest.raises(ValueError, match="Pass 1 to 3"):
         ShardedIndex(photos[0], actors=4)
 
 

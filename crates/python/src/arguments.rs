@@ -30,10 +30,12 @@ fn whole(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<usize> {
             .map_or_else(|_| "?".into(), |shown| shown.to_string());
         match error.is_instance_of::<PyOverflowError>(py) {
             true => PyValueError::new_err(format!(
-                "{argument}={shown}: it must be a whole number from 0 to {}",
+                "{argument}={shown}; it is out of range. Pass a whole number from 0 to {}",
                 u64::MAX
             )),
-            false => PyTypeError::new_err(format!("{argument}={shown}: pass a whole number")),
+            false => PyTypeError::new_err(format!(
+                "{argument}={shown}; it is of another type. Pass a whole number"
+            )),
         }
     })
 }
@@ -66,7 +68,9 @@ where
         let shown = value
             .repr()
             .map_or_else(|_| "?".into(), |shown| shown.to_string());
-        PyTypeError::new_err(format!("{argument}={shown}: pass {what}"))
+        PyTypeError::new_err(format!(
+            "{argument}={shown}; it is of another type. Pass {what}"
+        ))
     })
 }
 
@@ -99,7 +103,8 @@ counts!(
     optional: k, count, list_size, probes, cluster_size, replicas, beam, threads, in_flight, degree, code_bytes, connections, watch_recall
 );
 
-/// A value with a fixed set of names. The type's own error lists them.
+/// A value with a fixed set of names. The type's own error lists them, after the argument and a
+/// semicolon.
 pub fn named<T: FromStr>(value: &str, argument: &str) -> PyResult<T>
 where
     T::Err: std::fmt::Display,
@@ -110,7 +115,11 @@ where
             Some(name) => format!(" (did you mean {name:?}?)"),
             None => String::new(),
         };
-        PyValueError::new_err(format!("{argument}={value:?}: {error}{meant}"))
+        let reason = match error.split_once("; ") {
+            Some((named, reason)) if named.trim_end_matches('"').ends_with(value) => reason,
+            _ => &error,
+        };
+        PyValueError::new_err(format!("{argument}={value:?}; {reason}{meant}"))
     })
 }
 
@@ -184,7 +193,7 @@ pub fn places(value: Option<&Bound<'_, PyAny>>) -> PyResult<Places> {
     }
     let Ok(dict) = value.cast::<PyDict>() else {
         return Err(PyTypeError::new_err(format!(
-            "place={}: pass a dict such as {{\"topology\": \"mapped:/dev/shm/x\"}}, or None",
+            "place={}; it is of another type. Pass a dict such as {{\"topology\": \"mapped:/dev/shm/x\"}}, or None",
             value.repr()?
         )));
     };
@@ -208,14 +217,14 @@ pub fn size(
         return match value.extract::<u64>() {
             Ok(bytes) if bytes > 0 => Ok(Some(bytes)),
             _ => Err(PyValueError::new_err(format!(
-                "{argument}={}: it must be a positive number of bytes, or None for {nothing}",
+                "{argument}={}; it is no size. Pass a positive number of bytes, or None for {nothing}",
                 value.repr()?
             ))),
         };
     }
     let Ok(text) = value.cast::<PyString>() else {
         return Err(PyTypeError::new_err(format!(
-            "{argument}={}: pass a number of bytes, a text such as \"64MiB\", or None for {nothing}",
+            "{argument}={}; it is of another type. Pass a number of bytes, a text such as \"64MiB\", or None for {nothing}",
             value.repr()?
         )));
     };
@@ -223,7 +232,7 @@ pub fn size(
     match bytes(&text) {
         Some(bytes) => Ok(Some(bytes)),
         None => Err(PyValueError::new_err(format!(
-            "{argument}={text:?}: write it as \"64MiB\", \"2.5GB\" or a number of bytes (units: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)"
+            "{argument}={text:?}; it is no size. Write it as \"64MiB\", \"2.5GB\" or a number of bytes (units: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)"
         ))),
     }
 }
@@ -275,7 +284,7 @@ pub fn durability(value: Option<&Bound<'_, PyAny>>) -> PyResult<Durability> {
         return Ok(Durability::Every(Duration::from_millis(milliseconds)));
     }
     Err(PyValueError::new_err(format!(
-        "durability={}: it must be \"always\", \"flush\", or a number of milliseconds",
+        "durability={}; there is no such choice. Pass \"always\", \"flush\", or a number of milliseconds",
         value.repr()?
     )))
 }
@@ -298,7 +307,7 @@ pub fn cache(
     }
     let wrong = || -> PyResult<PyErr> {
         Ok(PyValueError::new_err(format!(
-            "cache_entries={}: it must be a positive number, a text such as \"1%\" (of the vectors, up to 100%), or \
+            "cache_entries={}; it is no number of entries. Pass a positive number, a text such as \"1%\" (of the vectors, up to 100%), or \
              None for no cache",
             entries.repr()?
         )))
@@ -313,7 +322,7 @@ pub fn cache(
     }
     let Ok(text) = entries.cast::<PyString>() else {
         return Err(PyTypeError::new_err(format!(
-            "cache_entries={}: pass a number, a text such as \"1%\", or None for no cache",
+            "cache_entries={}; it is of another type. Pass a number, a text such as \"1%\", or None for no cache",
             entries.repr()?
         )));
     };
@@ -344,21 +353,21 @@ pub fn rerank(
     let preset = index.preset().rerank;
     if batch == Some(0) {
         return Err(PyValueError::new_err(
-            "rerank_batch=0: it must be at least 1, or None for the preset's",
+            "rerank_batch=0; a batch has at least one candidate. Pass at least 1, or None for the preset's",
         ));
     }
     if let Some(benefit) = benefit
         && !(0.0..=1.0).contains(&benefit)
     {
         return Err(PyValueError::new_err(format!(
-            "benefit={benefit}: it must be a share from 0 to 1, or None for the preset's"
+            "benefit={benefit}; it is no share. Pass a number from 0 to 1, or None for the preset's"
         )));
     }
     if let Some(ratio) = ratio
         && !(0.0..=1.0).contains(&ratio)
     {
         return Err(PyValueError::new_err(format!(
-            "rerank_ratio={ratio}: it must be a share from 0 to 1, or None for the preset's"
+            "rerank_ratio={ratio}; it is no share. Pass a number from 0 to 1, or None for the preset's"
         )));
     }
     let estimate = match mode {
@@ -367,7 +376,7 @@ pub fn rerank(
         Some("estimate") => true,
         Some(mode) => {
             return Err(PyValueError::new_err(format!(
-                "rerank={mode:?}: expected one of: batches, estimate"
+                "rerank={mode:?}; there is no such choice. Use one of: batches, estimate"
             )));
         }
     };
@@ -389,7 +398,7 @@ pub fn rerank(
 pub fn threads(value: Option<usize>) -> PyResult<usize> {
     match value {
         Some(0) => Err(PyValueError::new_err(
-            "threads=0: it must be at least 1, or None for one thread for each core",
+            "threads=0; a call needs at least one. Pass at least 1, or None for one thread for each core",
         )),
         Some(threads) => Ok(threads),
         None => Ok(stratann::processors()),
@@ -400,7 +409,7 @@ pub fn threads(value: Option<usize>) -> PyResult<usize> {
 pub fn named_path(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     match path.as_os_str().is_empty() {
         true => Err(PyValueError::new_err(format!(
-            "the path of the {what} is empty"
+            "the path of the {what} is empty; no {what} has it. Pass its path"
         ))),
         false => Ok(path),
     }
@@ -410,9 +419,12 @@ pub fn named_path(path: PathBuf, what: &str) -> PyResult<PathBuf> {
 pub fn existing(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     let path = named_path(path, what)?;
     match path.symlink_metadata() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(
-            PyFileNotFoundError::new_err(format!("{}: no such {what}", path.display())),
-        ),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(PyFileNotFoundError::new_err(format!(
+                "{}: no such {what}. Check the path",
+                path.display()
+            )))
+        }
         _ => Ok(path),
     }
 }

@@ -59,18 +59,18 @@ impl<'py> Rows<'py> {
             _ => {
                 let or = match shape {
                     _ if row_too => ", or (d,) for one".to_owned(),
-                    [_] => format!("; for one vector pass {name}[None, :]"),
+                    [_] => format!(", for one vector {name}[None, :]"),
                     _ => String::new(),
                 };
                 return Err(PyValueError::new_err(format!(
-                    "{name} has the shape {}: it must be (n, d){or}",
+                    "{name} has the shape {}; vectors have (n, d). Pass such an array{or}",
                     shape_text(shape)
                 )));
             }
         };
         if dim == 0 {
             return Err(PyValueError::new_err(format!(
-                "{name} has the shape {}; vectors need at least one dimension",
+                "{name} has the shape {}; vectors need at least one element. Pass longer ones",
                 shape_text(shape)
             )));
         }
@@ -125,7 +125,7 @@ impl<'py> Rows<'py> {
             false => vec![self.rows, self.dim],
         };
         Err(PyValueError::new_err(format!(
-            "{} has the shape {} and the index has {dim} dimensions",
+            "{} has the shape {}; the index has {dim} dimensions. Pass vectors of this dimension",
             self.name,
             shape_text(&shape),
         )))
@@ -204,14 +204,14 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> 
     let ids = integers(value, rows.map(|_| "the vectors"))?;
     if let Some(rows) = rows.filter(|&rows| rows != ids.len()) {
         return Err(PyValueError::new_err(format!(
-            "ids has the shape ({},); it must be ({rows},), one for each vector",
+            "ids has the shape ({},); there are {rows} vectors. Pass one id for each vector",
             ids.len()
         )));
     }
     // This number stands for "no answer" in results.
     match ids.iter().position(|&id| id == u64::MAX) {
         Some(row) => Err(PyValueError::new_err(format!(
-            "ids: row {row} is {}; ids are from 0 to 2^64 - 2",
+            "ids: row {row} is {}; this number stands for a missing answer. Pass ids from 0 to 2^64 - 2",
             u64::MAX
         ))),
         None => Ok(ids),

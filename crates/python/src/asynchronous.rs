@@ -23,7 +23,7 @@ pub fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
     };
     let duration = Duration::try_from_secs_f64(seconds).map_err(|_| {
         PyValueError::new_err(format!(
-            "timeout={seconds}: it must be a number of seconds, 0 or more, or None for no limit"
+            "timeout={seconds}; it is no time. Pass a number of seconds, 0 or more, or None for no limit"
         ))
     })?;
     // A time beyond the range of the clock is never reached.

@@ -225,7 +225,7 @@ pub fn filter(value: &Bound<'_, PyAny>) -> PyResult<stratann::Filter> {
     }
     if !value.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err(format!(
-            "filter={}: pass a text such as \"price < 10 and tag == 'x'\", or a stratann.Filter",
+            "filter={}; it is of another type. Pass a text such as \"price < 10 and tag == 'x'\", or a stratann.Filter",
             value.repr()?
         )));
     }
@@ -318,7 +318,7 @@ fn compared(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     let value = values_of(&kind, list.as_any())?.into_iter().next();
     value
         .flatten()
-        .ok_or_else(|| PyTypeError::new_err("a filter compares with a value"))
+        .ok_or_else(|| PyTypeError::new_err("a filter compares with no value. Pass one"))
 }
 
 /// Values to compare a column with. `asked`: the method's name. A single text is refused, since it

@@ -133,7 +133,7 @@ impl Client {
         let inner = self.inner.lock().clone();
         inner.ok_or_else(|| {
             PyValueError::new_err(format!(
-                "the client of {} is closed: call stratann.connect again",
+                "the client of {} is closed. Call stratann.connect again",
                 self.names()
             ))
         })
@@ -216,7 +216,7 @@ impl Client {
         ] {
             if value == Some(0) {
                 return Err(PyValueError::new_err(format!(
-                    "{name}=0: it must be at least 1"
+                    "{name}=0; it must be at least 1. Pass a larger number"
                 )));
             }
         }
@@ -411,7 +411,7 @@ fn patience_of(timeout: f64) -> PyResult<Duration> {
         .filter(|patience| !patience.is_zero())
         .ok_or_else(|| {
             PyValueError::new_err(format!(
-                "timeout={timeout}: it must be a number of seconds above 0, such as 0.5"
+                "timeout={timeout}; no query is answered within it. Pass a number of seconds above 0, such as 0.5"
             ))
         })
 }
@@ -495,7 +495,7 @@ fn stats<'py>(
 fn names(servers: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     let wrong = || {
         PyTypeError::new_err(format!(
-            "servers={}: pass a text such as \"127.0.0.1:7710\", or a list of them",
+            "servers={}; it is of another type. Pass a text such as \"127.0.0.1:7710\", or a list of them",
             servers
                 .repr()
                 .map_or_else(|_| "?".into(), |shown| shown.to_string())
@@ -511,7 +511,7 @@ fn names(servers: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     };
     match names.is_empty() || names.iter().any(String::is_empty) {
         true => Err(PyValueError::new_err(
-            "servers names no server: pass for example \"127.0.0.1:7710\"",
+            "servers names no server. Pass for example \"127.0.0.1:7710\"",
         )),
         false => Ok(names),
     }
@@ -538,12 +538,16 @@ pub fn secret_of(
         (Ok(bytes), _) => bytes.as_bytes().to_vec(),
         (_, Ok(text)) => text.extract::<String>()?.into_bytes(),
         // The message must not show the value.
-        _ => return Err(PyTypeError::new_err("secret must be bytes or a str")),
+        _ => {
+            return Err(PyTypeError::new_err(
+                "secret is of another type. Pass bytes or a str",
+            ));
+        }
     };
     match Secret::new(&bytes) {
         Some(secret) => Ok(Some(secret)),
         None => Err(PyValueError::new_err(format!(
-            "secret is shorter than {} bytes",
+            "secret is shorter than {} bytes; it could be guessed. Pass a longer one",
             Secret::LEAST_BYTES
         ))),
     }

@@ -205,11 +205,11 @@ fn dimension_of(value: &Bound<'_, PyAny>) -> PyResult<usize> {
         Err(error) if !error.is_instance_of::<PyOverflowError>(value.py()) => {
             let kind = value.get_type().name()?;
             Err(PyTypeError::new_err(format!(
-                "dimension is a {kind}; it must be an int from 1 to {MOST}"
+                "dimension is a {kind}; it is a number of elements. Pass an int from 1 to {MOST}"
             )))
         }
         _ => Err(PyValueError::new_err(format!(
-            "dimension is {}; it must be from 1 to {MOST}",
+            "dimension is {}; a vector has 1 to {MOST} elements. Pass such a number",
             value.str()?
         ))),
     }
@@ -225,6 +225,8 @@ fn element_of(dtype: &Bound<'_, PyAny>) -> PyResult<Element> {
     let found = ELEMENTS.into_iter().find(|&one| dtype_name(one) == name);
     found.ok_or_else(|| {
         let names = ELEMENTS.map(dtype_name).join(", ");
-        PyValueError::new_err(format!("dtype is {name}; it must be one of {names}"))
+        PyValueError::new_err(format!(
+            "dtype is {name}; an index has other element types. Use one of: {names}"
+        ))
     })
 }

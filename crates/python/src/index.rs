@@ -650,7 +650,7 @@ impl Index {
     ) -> PyResult<()> {
         let Some((ids, rows)) = self.rows_to_set(py, ids, attributes, payload)? else {
             return Err(PyTypeError::new_err(
-                "update_attributes takes attributes, a payload, or both",
+                "update_attributes takes attributes, a payload, or both. Pass one of them",
             ));
         };
         self.set_rows(py, ids.len(), progress, |live, progress| {
@@ -857,7 +857,7 @@ impl Index {
         };
         if resume && ids.is_none() && noted.is_none() {
             return Err(InUseError::new_err(format!(
-                "resume=True: another thread is inserting vectors into {}. Call again when it is done",
+                "resume=True; another thread is inserting vectors into {}. Call again when it is done",
                 shown(&self.path)
             )));
         }

@@ -46,7 +46,7 @@ impl Listener {
             return Ok(Self(Some(value.clone().unbind())));
         }
         Err(PyTypeError::new_err(
-            "progress must be True, False, None or a callable that takes (stage, done, total)",
+            "progress is of another type. Pass True, False, None or a callable that takes (stage, done, total)",
         ))
     }
 

@@ -158,7 +158,7 @@ impl Server {
         }
         let report = py.detach(|| self.slot.read().as_ref().map(|server| server.report(page)));
         report.ok_or_else(|| {
-            PyValueError::new_err(format!("{} is closed: start another one", self.name()))
+            PyValueError::new_err(format!("{} is closed. Start another one", self.name()))
         })
     }
 }
@@ -496,18 +496,18 @@ impl ComputeServer {
         )?;
         if !(refine > 0.0 && refine <= 1.0) {
             return Err(PyValueError::new_err(format!(
-                "refine={refine}: it must be a share above 0 and up to 1 (0.2 is usual)"
+                "refine={refine}; it is a share, and with 0 nothing would be found. Pass a number above 0 and up to 1 (0.2 is usual)"
             )));
         }
         if !(1.0..=bounds::MOST_LOW).contains(&low_list) {
             return Err(PyValueError::new_err(format!(
-                "low_list={low_list}: it must be from 1 to {} (3 is usual)",
+                "low_list={low_list}; it is a multiple of the list by high codes. Pass 1 to {} (3 is usual)",
                 bounds::MOST_LOW
             )));
         }
         if seeds > bounds::MOST_SEEDS {
             return Err(PyValueError::new_err(format!(
-                "seeds={seeds}: it must be at most {} (64 is usual)",
+                "seeds={seeds}; there are too many. Pass at most {} (64 is usual)",
                 bounds::MOST_SEEDS
             )));
         }
@@ -556,7 +556,7 @@ fn bounded(name: &str, value: usize, most: usize) -> PyResult<usize> {
     match (1..=most).contains(&value) {
         true => Ok(value),
         false => Err(PyValueError::new_err(format!(
-            "{name}={value}: it must be from 1 to {most}"
+            "{name}={value}; it is out of range. Pass 1 to {most}"
         ))),
     }
 }

@@ -347,13 +347,13 @@ def test_columns_take_no_text_for_several_values():
     asked = stratann.column("x")
     for method in ("is_in", "not_in", "contains_any", "contains_all"):
         for wrong in ("bash", b"bash", 5):
-            with pytest.raises(TypeError, match="pass a list.*" + re.escape(f"{method}([{wrong!r}])")):
+            with pytest.raises(TypeError, match="Pass a list.*" + re.escape(f"{method}([{wrong!r}])")):
                 getattr(asked, method)(wrong)
 
 
 def test_what_is_no_text_is_told():
     assert text("é", "a") == "é"
-    with pytest.raises(TypeError, match="a is 5: it must be a str"):
+    with pytest.raises(TypeError, match="a is 5; it is no text. Pass a str"):
         text(5, "a")
     with pytest.raises(ValueError, match=r"a is 'x\\ud800', with the half .* at 1, .*UTF-8"):
         text("x\ud800", "a")
@@ -364,7 +364,7 @@ def test_names_and_filters_are_text(index):
         (stratann.column, "the name of a column"),
         (stratann.Filter, "the text of a filter"),
     ):
-        with pytest.raises(TypeError, match=f"{what} is 5: it must be a str"):
+        with pytest.raises(TypeError, match=f"{what} is 5; it is no text. Pass a str"):
             make(5)
         with pytest.raises(ValueError, match=rf"{what} is '\\ud800'.*UTF-8"):
             make("\ud800")

@@ -90,7 +90,7 @@ def test_every_layout_finds_the_same(layout, compression, small, queries, tmp_pa
 def test_the_coupled_layout_compresses_nothing(small, tmp_path):
     index = stratann.build(small, tmp_path / "a.idx", layout="coupled", **QUICK)
     assert index.stats()["layout"] == "coupled" and index.stats()["vector_ratio"] == 1.0
-    with pytest.raises(ValueError, match="raw in the coupled layout"):
+    with pytest.raises(ValueError, match="the coupled layout has no compression. Pass raw"):
         stratann.build(small, tmp_path / "b.idx", layout="coupled", compression="best", **QUICK)
     assert [path.name for path in tmp_path.iterdir()] == ["a.idx"]
 

@@ -152,7 +152,7 @@ def test_what_is_no_catalog(shelf, tmp_path):
     assert len(empty) == 0 and list(empty) == []
     with pytest.raises(KeyError, match="stratann build"):
         empty["a"]
-    with pytest.raises(ValueError, match="at least one name"):
+    with pytest.raises(ValueError, match="at least one index. Name one or more"):
         empty.search(numpy.zeros((1, 128), numpy.uint8))
 
 
@@ -210,7 +210,7 @@ def test_a_codebook_that_does_not_fit(tmp_path, small):
     build = {"path": tmp_path / "i", "degree": 16}
     with pytest.raises(ValueError, match="codebook"):
         stratann.build(small, codebook=code, code_bytes=8, **build)
-    with pytest.raises(ValueError, match="for 64"):
+    with pytest.raises(ValueError, match="the rows have 64"):
         stratann.build(numpy.ascontiguousarray(small[:, :64]), codebook=code, **build)
     with pytest.raises(FileNotFoundError, match="missing"):
         stratann.build(small, codebook=tmp_path / "missing", **build)

@@ -154,7 +154,7 @@ def test_a_wrong_call_is_told_what_would_be_right(address, queries):
         for timeout in (0, -1, float("nan")):
             with pytest.raises(ValueError, match="timeout"):
                 client.search(queries, timeout=timeout)
-    with pytest.raises(ValueError, match="closed: call stratann.connect"):
+    with pytest.raises(ValueError, match="closed. Call stratann.connect"):
         client.search(queries)
     client.close()
     for wrong, error in ((7, TypeError), ("", ValueError), ([], ValueError), ([address, ""], ValueError)):

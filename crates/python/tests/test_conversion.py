@@ -332,13 +332,13 @@ def test_what_only_looks_like_a_frame_is_none(of_floats):
 @pytest.mark.parametrize("module, kind", [("pandas", "DataFrame"), ("polars", "DataFrame")])
 def test_a_frame_is_no_column_of_ids(module, kind):
     frame = getattr(pytest.importorskip(module), kind)({"id": [1, 2]})
-    with pytest.raises(TypeError, match="one of its columns"):
+    with pytest.raises(TypeError, match="several columns. Pass one of them"):
         conversion.ids(frame, "the vectors")
 
 
 def test_a_table_is_no_column_of_ids():
     table = pytest.importorskip("pyarrow").table({"id": [1, 2]})
-    with pytest.raises(TypeError, match="one of its columns"):
+    with pytest.raises(TypeError, match="several columns. Pass one of them"):
         conversion.ids(table, "the vectors")
 
 

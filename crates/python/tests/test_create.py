@@ -60,9 +60,9 @@ def test_an_index_that_is_there_may_be_opened(tmp_path, small):
     assert len(again) == 10 and again.build_report is None
     assert again.stats()["preset"] == "stratann", "it stays as it is"
     for other, said in [
-        ({"dimension": 64}, r"dimension is 64: expected 128, as in the existing index .*live.idx"),
-        ({"dtype": "float32"}, "element type is f32: expected u8"),
-        ({"metric": "cosine"}, "metric is cosine: expected l2"),
+        ({"dimension": 64}, r"dimension is 64; the existing index .*live.idx has 128. Give 128, or another path"),
+        ({"dtype": "float32"}, "element type is f32; the existing index .* has u8"),
+        ({"metric": "cosine"}, "metric is cosine; the existing index .* has l2"),
         ({"overwrite": True}, "both given"),
     ]:
         with pytest.raises(ValueError, match=said):

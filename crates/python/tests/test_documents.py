@@ -341,7 +341,7 @@ def test_a_text_is_not_several_values(documents):
         (lambda values: columns.contains("tags", values, every=True), "'tags': contains_all"),
     ):
         for wrong in ("ab", b"ab", 5):
-            with pytest.raises(TypeError, match=f"{said}.*pass a list"):
+            with pytest.raises(TypeError, match=f"{said}.*Pass a list"):
                 ask(wrong)
     assert found(documents, columns.is_in("s", ["bash"])) == ["id 1"]
 
@@ -412,10 +412,10 @@ def test_errors_leave_all_as_it_was(documents):
     for given, error, said in [
         (Document("a", "x" * 70_000, {}, vector(2)), ValueError, "'a' takes .* bytes .*at most 65536"),
         (Document("a", "text", {"_stratann_id": 1}, vector(2)), ValueError, "_stratann_id"),
-        (Document("a", "text", {}, numpy.ones(D + 1)), ValueError, "has 9 dimensions; it must have 8"),
+        (Document("a", "text", {}, numpy.ones(D + 1)), ValueError, "has 9 dimensions; the store has 8. Pass vectors"),
         (Document("a", "text", {}, numpy.zeros(D)), ValueError, "length 0"),
-        (Document("", "text", {}, vector(2)), TypeError, "must be a str"),
-        (Document(7, "text", {}, vector(2)), TypeError, "must be a str"),
+        (Document("", "text", {}, vector(2)), TypeError, "Pass a str that is not empty"),
+        (Document(7, "text", {}, vector(2)), TypeError, "Pass a str that is not empty"),
     ]:
         with pytest.raises(error, match=said):
             documents.put([given])

@@ -277,7 +277,7 @@ def test_stats_of_a_search_count(index, queries):
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        (lambda q: q + 0.5, ValueError, r"is no uint8: .*pass queries\.astype\(numpy\.uint8\)"),
+        (lambda q: q + 0.5, ValueError, r"is no uint8\. .*pass queries\.astype\(numpy\.uint8\)"),
         (lambda q: None, TypeError, "None"),
         (lambda q: q[:, :64].copy(), ValueError, r"\(500, 64\).*128"),
         (lambda q: q[0, :64].copy(), ValueError, r"\(64,\).*128"),

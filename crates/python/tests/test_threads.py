@@ -418,7 +418,7 @@ def test_an_index_of_a_catalog_has_what_an_object_changed_that_is_gone(path, sma
 )
 def test_a_call_that_is_refused_takes_no_lock(change, path, small, elsewhere):
     index = stratann.open(path)
-    with pytest.raises(TypeError, match="progress must be"):
+    with pytest.raises(TypeError, match="progress is of another type. Pass True"):
         change(index, small[1000:1002])
     assert elsewhere(path, 7000) == "done"
 

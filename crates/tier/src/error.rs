@@ -88,7 +88,7 @@ pub enum TierError {
         got: u64,
     },
     /// A read reaches beyond the end of the place.
-    #[error("{place}: bytes {offset}..{} were requested; it has {size} bytes, so it is truncated, or the reference to these bytes is damaged", u128::from(*offset) + u128::from(*len))]
+    #[error("{place}: bytes {offset}..{} were requested; it has {size} bytes, so it is truncated, or the reference to these bytes is damaged. Run `stratann verify`, then `stratann repair`, or restore a copy", u128::from(*offset) + u128::from(*len))]
     OutOfRange {
         /// The file's path, or the region's name.
         place: String,
@@ -101,7 +101,7 @@ pub enum TierError {
     },
     /// The offset or length of a read violates the alignment of the place.
     #[error(
-        "{place}: {len} bytes at byte {offset} were requested; offset and length must be multiples of {alignment}, and the length above zero"
+        "{place}: {len} bytes at byte {offset} were requested; offset and length must be multiples of {alignment}, and the length above zero. Read whole blocks"
     )]
     Misaligned {
         /// The file's path, or the region's name.

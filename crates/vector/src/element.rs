@@ -26,7 +26,7 @@ pub enum Element {
 
 /// The error for a name or a code of no element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown element type {0:?}. Use one of f32, f16, u8, i8")]
+#[error("element type is {0:?}; there is no such type. Use one of f32, f16, u8, i8")]
 pub struct UnknownElement(pub String);
 
 impl Element {

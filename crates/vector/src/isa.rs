@@ -19,7 +19,7 @@ pub enum InstructionSet {
 
 /// The error for a name of no instruction set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown instruction set {0:?}. Use one of plain, avx2, avx512, neon")]
+#[error("instruction set is {0:?}; there is no such set. Use one of plain, avx2, avx512, neon")]
 pub struct UnknownInstructionSet(pub String);
 
 impl InstructionSet {

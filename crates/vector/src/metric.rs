@@ -36,7 +36,7 @@ pub enum Reduction {
 /// The error for a name of no metric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown metric {0:?}. Use one of l2 (l2sq, euclidean, squared_l2), ip (mips, dot, inner_product), cosine (cos)"
+    "metric is {0:?}; there is no such metric. Use one of l2 (l2sq, euclidean, squared_l2), ip (mips, dot, inner_product), cosine (cos)"
 )]
 pub struct UnknownMetric(pub String);
 

@@ -45,7 +45,7 @@ pub enum LowCodes {
 
 /// The error for a name of no kind of low codes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown low codes {0:?}. Use nested or separate")]
+#[error("low codes is {0:?}; there is no such choice. Use one of nested, separate")]
 pub struct UnknownLowCodes(String);
 
 impl LowCodes {

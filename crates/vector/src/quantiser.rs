@@ -41,9 +41,7 @@ pub enum QuantizerError {
         dim: usize,
     },
     /// The sample is empty, or no whole number of vectors.
-    #[error(
-        "a sample of {floats} floats; it must have one or more whole vectors of {dim} dimensions"
-    )]
+    #[error("a sample of {floats} floats; a vector has {dim}. Pass one or more whole vectors")]
     Sample {
         /// The length of the sample.
         floats: usize,
@@ -51,7 +49,7 @@ pub enum QuantizerError {
         dim: usize,
     },
     /// The centroids are not `256 * dim` floats.
-    #[error("{floats} floats of centroids; {dim} dimensions need {}", dim * CENTROIDS)]
+    #[error("{floats} floats of centroids; {dim} dimensions need {}. Pass the centroids of one codebook", dim * CENTROIDS)]
     Centroids {
         /// The floats that were given.
         floats: usize,

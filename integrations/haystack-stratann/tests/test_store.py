@@ -71,7 +71,7 @@ def test_filters_that_say_nothing_are_told(store):
         (comparison("meta.year", ">", "soon"), "only numbers and times"),
         ({"operator": "XOR", "conditions": [comparison("id", "==", "cat")]}, "XOR"),
         ({"operator": "AND", "conditions": []}, "AND, OR or NOT"),
-        ({"operator": "AND", "conditions": ["id"]}, "must be a dict"),
+        ({"operator": "AND", "conditions": ["id"]}, "Pass a dict"),
     ]:
         with pytest.raises(FilterError, match=said):
             store.filter_documents(filters)

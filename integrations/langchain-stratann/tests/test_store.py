@@ -69,8 +69,8 @@ def test_filters_that_say_nothing_are_told(store):
         ({5: 1}, TypeError, "key 5"),
         ({"$and": [5]}, TypeError, "has 5 in place of a dict"),
         ({"kind": "\ud800"}, ValueError, "ud800.*UTF-8"),
-        ({"kind": {"$in": "plant"}}, TypeError, "'kind'.*pass a list"),
-        ({"tags": {"$contains_any": "ab"}}, TypeError, "'tags'.*pass a list"),
+        ({"kind": {"$in": "plant"}}, TypeError, "'kind'.*Pass a list"),
+        ({"tags": {"$contains_any": "ab"}}, TypeError, "'tags'.*Pass a list"),
         (7, TypeError, "filter is 7"),
         ("year >", ValueError, "character"),
     ]:

@@ -112,9 +112,9 @@ def test_only_text_matches_are_looked_for_in_python(stores):
 def test_filters_that_say_nothing_are_told(stores):
     for case, said in [
         (F(key="weight", value="2", operator=O.GT), "only numbers"),
-        (F(key="rank", value="c", operator=O.IN), "pass a list"),
+        (F(key="rank", value="c", operator=O.IN), "Pass a list"),
         (F(key="rank", value=["c"]), "'rank' =="),
-        (F(key="code", value=7, operator=O.TEXT_MATCH), "must be a text"),
+        (F(key="code", value=7, operator=O.TEXT_MATCH), "the operator is for texts"),
     ]:
         with pytest.raises(TypeError, match=said):
             found(stores[0], MetadataFilters(filters=[case]))

@@ -81,7 +81,7 @@ fn device(text: &str) -> Result<Device, String> {
         "dram" => Ok(Device(None)),
         _ => match text.parse() {
             Ok(kind) => Ok(Device(Some(kind))),
-            Err(_) => Err("expected one of: ssd, rdma, cxl, nvm, dram".into()),
+            Err(_) => Err("use one of: ssd, rdma, cxl, nvm, dram".into()),
         },
     }
 }
@@ -105,7 +105,7 @@ fn count(text: &str) -> Result<u64, String> {
         .and_then(|n| n.checked_mul(times));
     found
         .filter(|&rows| rows > 0)
-        .ok_or_else(|| "expected a number above 0, such as 250000, 250k, 100M or 1G".into())
+        .ok_or_else(|| "give a number above 0, such as 250000, 250k, 100M or 1G".into())
 }
 
 #[cfg(test)]

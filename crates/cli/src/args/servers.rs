@@ -356,7 +356,7 @@ pub(super) fn host_and_port(text: &str) -> Result<String, String> {
     let right = parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     match right {
         true => Ok(text.to_owned()),
-        false => Err("expected HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710".to_owned()),
+        false => Err("give HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710".to_owned()),
     }
 }
 

@@ -145,7 +145,7 @@ fn cut_off(error: Error, arguments: &InsertArguments) -> Failure {
             format!(". To continue: {}", with_resume(std::env::args_os()))
         }
         // The ids that exist already may belong to an insert that was cut off.
-        Error::Call { what, .. }
+        Error::Argument { what, .. }
             if what == "id" && arguments.ids.is_some() && !arguments.upsert =>
         {
             format!(

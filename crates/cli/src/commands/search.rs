@@ -368,14 +368,18 @@ fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Pres
     }
 }
 
-/// The reason of a refusal. If the refused argument came from --preset, it names that option.
+/// The error of a search. If a recall does not go with an argument that came from --preset, the
+/// error names that option.
 fn refused(error: Error, arguments: &SearchArguments) -> Failure {
-    let (Error::Unfit { what, reason, .. }, Some(preset)) = (&error, arguments.preset) else {
+    let (Error::Argument { what, reason, .. }, Some(preset), Some(_)) =
+        (&error, arguments.preset, arguments.recall)
+    else {
         return error.into();
     };
     let typed = match what.split(' ').next() {
         Some("strategy") => arguments.strategy.is_some(),
-        _ => Target::types_rerank(arguments),
+        Some("rerank") => Target::types_rerank(arguments),
+        _ => true,
     };
     match typed {
         true => error.into(),

@@ -119,7 +119,7 @@ impl fmt::Display for ParquetError {
         match self {
             Self::Unreadable { found } => write!(
                 f,
-                "this is no whole Parquet file: {found}; fetch it again, or write it again with \
+                "this is no whole Parquet file; {found}. Fetch it again, or write it again with \
                  pyarrow.parquet.write_table"
             ),
             Self::Types {
@@ -139,11 +139,11 @@ impl fmt::Display for ParquetError {
                 of,
             } => write!(
                 f,
-                "the file has {found} rows; it must have {expected}, as many as there are {of}"
+                "the file has {found} rows; it must have {expected}, as many as there are {of}. Give another file"
             ),
             Self::NoVectors => write!(
                 f,
-                "the file has no rows, which would say how many elements a vector has; for an index \
+                "the file has no rows, which would say how many elements a vector has. For an index \
                  without vectors use `stratann create`"
             ),
             Self::Interrupted => write!(f, "interrupted"),
@@ -163,11 +163,11 @@ impl fmt::Display for ParquetError {
             ),
             Self::Twice { column } => write!(
                 f,
-                "two columns are named {column:?}; each needs a name of its own: rename one"
+                "two columns are named {column:?}; each needs a name of its own. Rename one"
             ),
             Self::NoColumns => write!(
                 f,
-                "the file has no columns for attributes; give one that has some"
+                "the file has no columns for attributes. Give one that has some"
             ),
             Self::Value {
                 row,
@@ -176,18 +176,19 @@ impl fmt::Display for ParquetError {
                 expected,
             } => write!(
                 f,
-                "row {row}, column {column:?} is {found}; {expected} expected"
+                "row {row}, column {column:?} is {found}; expected {}. Repair or remove the row",
+                expected.trim_end_matches(',')
             ),
             Self::Memory { needed, cap } => write!(
                 f,
-                "reading it takes {needed} bytes or more, and the cap is {cap}; raise --memory, or \
+                "reading it takes {needed} bytes or more, and the cap is {cap}. Raise --memory, or \
                  write the file with smaller row groups (row_group_size= of \
                  pyarrow.parquet.write_table)"
             ),
             Self::Spool { folder, found } => write!(
                 f,
-                "its rows cannot be written to a temporary file in {folder}: {found}; the folder \
-                 must be writable, and have room for the vectors, and for the attributes as JSON lines"
+                "its rows cannot be written to a temporary file in {folder}; {found}. Make the \
+                 folder writable, with room for the vectors, and for the attributes as JSON lines"
             ),
         }
     }

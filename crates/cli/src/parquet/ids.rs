@@ -32,7 +32,7 @@ impl IdColumn {
                 return Err(ParquetError::Type {
                     column: field.name().to_owned(),
                     found: types::name(field),
-                    expected: format!("ids are whole numbers: name another column with {option}"),
+                    expected: format!("ids are whole numbers. Name another column with {option}"),
                 });
             }
         };

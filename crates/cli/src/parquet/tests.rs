@@ -175,7 +175,7 @@ fn rows_are_compared_before_a_page_is_read() {
         ..Wanted::default()
     };
     let refused = found(&bytes, &wanted(600), None).unwrap_err().to_string();
-    let expected = "the file has 100000 rows; it must have 600, as many as there are vectors";
+    let expected = "the file has 100000 rows; it must have 600, as many as there are vectors. Give another file";
     assert_eq!(refused, expected);
     let refused = found(&bytes, &wanted(100_000), None).unwrap_err();
     assert!(

@@ -191,7 +191,7 @@ impl VectorColumn {
     }
 }
 
-const EXPECTED: &str = "a vector is a list of floats of 16, 32 or 64 bits, or of integers of 8 bits: name another column \
+const EXPECTED: &str = "a vector is a list of floats of 16, 32 or 64 bits, or of integers of 8 bits. Name another column \
     with --vectors, or convert it before";
 
 /// The type of the elements of vectors that a leaf has.

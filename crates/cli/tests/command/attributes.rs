@@ -390,7 +390,10 @@ fn attributes_are_changed_without_vectors() {
             "{\"id\": 8, \"price\": 1}\n{\"id\": 77777, \"price\": 1}\n",
             "77777",
         ),
-        ("{\"id\": 8, \"price\": 1}\n{\"id\": 8}\n", "duplicate id 8"),
+        (
+            "{\"id\": 8, \"price\": 1}\n{\"id\": 8}\n",
+            "the id 8 is given twice",
+        ),
         (
             "{\"id\": 8, \"price\": 1}\n{\"id\": 9, \"price\": \"x\"}\n",
             "row 1",

@@ -225,7 +225,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_column_and_type() {
     refused(
         "empty.parquet",
         1,
-        &["no whole Parquet file", "fetch it again"],
+        &["no whole Parquet file", "Fetch it again"],
     );
     place.write("lines.parquet", b"{\"a\": 1}\n");
     refused("lines.parquet", 1, &["no whole Parquet file"]);

@@ -469,7 +469,7 @@ fn arguments_in_the_wrong_order() {
         .refused(1, &["index", "Give the name of a file"]);
     place
         .run(&["insert", "index", "missing.u8bin"])
-        .refused(1, &["missing.u8bin", "check the path"]);
+        .refused(1, &["missing.u8bin", "Check the path"]);
     place
         .run(&["build", "base", "other"])
         .refused(2, &["base: a name without an extension", ".u8bin"]);

@@ -415,9 +415,13 @@ fn what_is_wrong_with_a_change_is_said_and_changes_nothing() {
         place.run(words).refused(2, expected);
     };
     refused(&insert, b"7000 7001 1999", &["1999", "upsert"]);
-    refused(&insert, b"7000 7001 7000", &["7000", "duplicate"]);
-    refused(&insert, b"7000 7001", &["2 for 3 rows", "one a row"]);
-    refused(&insert, b"", &["0 for 3 rows"]);
+    refused(&insert, b"7000 7001 7000", &["the id 7000 is given twice"]);
+    refused(
+        &insert,
+        b"7000 7001",
+        &["number of ids is 2; there are 3 rows"],
+    );
+    refused(&insert, b"", &["number of ids is 0; there are 3 rows"]);
     refused(
         &insert,
         b"7000\n7001\nseven",
@@ -435,7 +439,7 @@ fn what_is_wrong_with_a_change_is_said_and_changes_nothing() {
         &["18446744073709551615"],
     );
     refused(&delete, b"0 1 2000", &["2000", "an id in the index"]);
-    refused(&delete, b"5\n5", &["duplicate", "5"]);
+    refused(&delete, b"5\n5", &["the id 5 is given twice"]);
     refused(&delete, b"0 1 two", &["ids, line 1", "'two'"]);
     refused(
         &insert[..3]

@@ -17,8 +17,8 @@ const BETWEEN: Duration = Duration::from_millis(20);
 /// Whether there is an index in the directory `path`. An existing one must be for such vectors.
 ///
 /// # Errors
-/// It is for vectors of another dimension or element type, or has another metric ([`Error::Call`]);
-/// its manifest is damaged.
+/// It is for vectors of another dimension or element type, or has another metric
+/// ([`Error::Argument`]); its manifest is damaged.
 pub fn is_there_for(
     path: impl AsRef<Path>,
     element: Element,
@@ -31,11 +31,9 @@ pub fn is_there_for(
     }
     let manifest = stored::manifest(&stored::existing(path)?)?;
     let differs = |what: &str, found: String, there: String| {
-        let expected = format!(
-            "{there}, as in the existing index {} (or give another path)",
-            path.display()
-        );
-        Err(Error::call(what, found, expected))
+        let reason = format!("the existing index {} has {there}", path.display());
+        let remedy = format!("Give {there}, or another path");
+        Err(Error::call(what, found, reason, remedy))
     };
     if manifest.dimension as usize != dim {
         let there = manifest.dimension.to_string();
@@ -66,8 +64,8 @@ pub fn create_if_absent(
     progress: &dyn Progress,
 ) -> Result<Option<BuildReport>, Error> {
     if options.overwrite {
-        let expected = "no such option, since an existing index stays unchanged";
-        return Err(Error::call("overwrite", "given", expected));
+        let reason = "this call leaves an existing index unchanged";
+        return Err(Error::call("overwrite", "given", reason, "Leave it out"));
     }
     let path = path.as_ref();
     let mut looks = 0;

@@ -24,7 +24,8 @@ pub fn chunk_bytes_for_overhead(overhead: f64, vector_bytes: u64) -> Result<u64,
         None => Err(Error::call(
             "chunk overhead",
             overhead,
-            "a share above 1/1024 = 0.0009766 and up to 1 (0.001 is usual)",
+            "it is a share, and each block needs more than 1/1024 = 0.0009766",
+            "Pass a number above that, up to 1 (0.001 is usual)",
         )),
     }
 }

@@ -24,6 +24,7 @@ use stratann_tier::{Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Kernel, Metric};
 
 use super::PLACEHOLDER_ID;
+use super::facts::{check_ids, no_rows, too_many_rows};
 use super::files::{Aligned, write_stream};
 use super::ids::{are_nodes, write_ids};
 use super::measuring::{MEASURING, assembled, calibrate};
@@ -100,27 +101,31 @@ impl ClusterPlan {
                         (None, Some(_), _) => "replicas",
                         (None, None, _) => "query log",
                     };
-                    let expected = format!(
-                        "no such option for a graph (only the presets {} and {} have it)",
+                    let remedy = format!(
+                        "Leave it out, or choose the preset {} or {}",
                         Preset::SPANN.name,
                         Preset::TIERED_CLUSTER.name
                     );
-                    Err(Error::call(what, "given", expected))
+                    Err(Error::call(
+                        what,
+                        "given",
+                        "it does not apply to a graph",
+                        remedy,
+                    ))
                 }
             };
         };
         let rows = source.rows();
         if rows == 0 {
-            return Err(Error::call(source.name(), "empty", "at least one vector"));
+            return Err(no_rows(source));
         }
         if rows >= u32::MAX as usize {
-            let expected = format!("fewer than {}", u32::MAX);
-            return Err(Error::call("vectors", rows, expected));
+            return Err(too_many_rows(rows));
         }
         check_dimension(source)?;
         bounds::threads(options.threads)?;
         if let Some(ids) = &options.ids {
-            super::facts::check_ids(ids, rows)?;
+            check_ids(ids, rows)?;
         }
         refuse_graphs(options, layout)?;
         let usual = match extent_kind(extents) {
@@ -130,34 +135,24 @@ impl ClusterPlan {
         let size = options.cluster_size.unwrap_or(usual);
         bounds::number("cluster size", size, 1 << 20)?;
         let replicas = options.replicas.unwrap_or(REPLICAS);
-        bounds::number("replicas", replicas, MOST_REPLICAS)?;
+        bounds::number("number of replicas", replicas, MOST_REPLICAS)?;
         if rows as u64 * replicas as u64 > u64::from(u32::MAX) {
-            let expected = format!("at most {} for so many vectors", u32::MAX as usize / rows);
-            return Err(Error::call("replicas", replicas, expected));
+            let most = u32::MAX as usize / rows;
+            let reason = format!("an index of {rows} vectors can have at most {most}");
+            let remedy = format!("Pass at most {most}");
+            return Err(Error::call("number of replicas", replicas, reason, remedy));
         }
         if let Some(path) = &options.query_log {
             if !has_groups(layout) {
-                let expected = format!(
-                    "no query log for the layout {layout}, since a log only decides on the groups of the grouped layout"
+                let reason = format!(
+                    "a log decides on the groups of the grouped layout, and this layout is {layout}"
                 );
-                return Err(Error::call("query log", path.display(), expected));
+                let remedy = "Leave it out, or choose the layout grouped";
+                return Err(Error::call("query log", path.display(), reason, remedy));
             }
             // Checked before the work.
             let log = VectorFile::open(path)?;
-            let found = (log.element(), log.dim());
-            if found != (source.element(), source.dim()) {
-                let expected = format!(
-                    "{} vectors of {} elements, as the index",
-                    source.element(),
-                    source.dim()
-                );
-                let found = format!("{} of {}", found.0, found.1);
-                return Err(Error::call(
-                    format!("query log {}", path.display()),
-                    found,
-                    expected,
-                ));
-            }
+            check_log(&log, source, path)?;
         }
         let plan = Self {
             layout,
@@ -234,10 +229,8 @@ fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
         ("order", options.order.is_some_and(|asked| asked != order)),
     ] {
         if is_given {
-            let expected = format!(
-                "no such option, since the {layout} layout has clusters, and the option is for graphs"
-            );
-            return Err(Error::call(what, "given", expected));
+            let reason = format!("it is for graphs, and the {layout} layout has clusters");
+            return Err(Error::call(what, "given", reason, "Leave it out"));
         }
     }
     Ok(())
@@ -719,6 +712,23 @@ impl ClusterBuild<'_> {
     }
 }
 
+/// Refuses a query log with other vectors than the index.
+fn check_log(log: &dyn VectorSource, source: &dyn VectorSource, path: &Path) -> Result<(), Error> {
+    let (found, right) = ((log.element(), log.dim()), (source.element(), source.dim()));
+    if found == right {
+        return Ok(());
+    }
+    Err(Error::call(
+        format!("a vector of the query log {}", path.display()),
+        format!("{} of {} elements", found.0, found.1),
+        format!(
+            "a vector of the index is {} of {} elements",
+            right.0, right.1
+        ),
+        "Give a log of such queries, or leave it out",
+    ))
+}
+
 /// How often the queries in a file probe each cluster.
 fn visits(
     rows: &PointRows<'_>,
@@ -728,15 +738,7 @@ fn visits(
     progress: &dyn Progress,
 ) -> Result<Vec<u64>, Error> {
     let (source, queries) = (rows.source, VectorFile::open(path)?);
-    if (queries.dim(), queries.element()) != (source.dim(), source.element()) {
-        let found = format!("{} of {} dimensions", queries.element(), queries.dim());
-        let expected = format!("{} of {}, like the rows", source.element(), source.dim());
-        return Err(Error::call(
-            format!("the query log {}", path.display()),
-            found,
-            expected,
-        ));
-    }
+    check_log(&queries, source, path)?;
     let navigation = Navigation::new(heads.clone());
     let kernel = Kernel::new(metric, source.element(), source.dim());
     cluster::visits(&navigation, &kernel, &queries, LOGGED_PROBES, progress)

@@ -13,9 +13,8 @@ use stratann_codec::{
     xor_delta,
 };
 
-use stratann_layout::coupled::MAX_DIMENSION;
-
 use super::Build;
+use crate::codebook;
 use crate::data::VectorSource;
 use crate::graph::Lists;
 use crate::stores::vectors::model::VectorModel;
@@ -49,8 +48,8 @@ impl Coding {
         compression: Compression,
     ) -> Result<Self, Error> {
         let (element, dim) = (codec_element(source.element()), source.dim());
-        let vectors = Shape::new(element, dim)
-            .map_err(|_| Error::call("dimension", dim, format!("1 to {MAX_DIMENSION}")))?;
+        let vectors =
+            Shape::new(element, dim).map_err(|_| codebook::wrong_dimension("dimension", dim))?;
         Ok(Self {
             compression,
             vectors,
@@ -214,8 +213,14 @@ impl Coding {
     ) -> Result<SegmentCode, Error> {
         let first = segment.start;
         let sample = self.sample(rows, segment)?;
-        let model = NestedModel::train(self.vectors, step, &sample)
-            .ok_or_else(|| Error::call("step", step, "one of the element"))?;
+        let model = NestedModel::train(self.vectors, step, &sample).ok_or_else(|| {
+            Error::call(
+                "rounding step",
+                step,
+                "vectors of this element type have no such step",
+                "Choose another layout",
+            )
+        })?;
         Ok(SegmentCode {
             model: VectorModel::Trailing(model),
             first,

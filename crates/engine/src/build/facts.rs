@@ -44,23 +44,22 @@ impl Facts {
     pub(super) fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
         let (rows, dim) = (source.rows(), source.dim());
         if rows == 0 {
-            return Err(Error::call(source.name(), "empty", "at least one vector"));
+            return Err(no_rows(source));
         }
         if rows >= u32::MAX as usize {
-            return Err(Error::call(
-                "vectors",
-                rows,
-                format!("fewer than {}", u32::MAX),
-            ));
+            return Err(too_many_rows(rows));
         }
         if let Some(degree @ (0 | MORE_THAN_MAX_DEGREE..)) = options.degree {
-            return Err(Error::call("degree", degree, format!("1 to {MAX_DEGREE}")));
+            let reason = format!("a node has 1 to {MAX_DEGREE} neighbours");
+            let remedy = format!("Pass 1 to {MAX_DEGREE}");
+            return Err(Error::call("degree", degree, reason, remedy));
         }
         if let (Some(degree), Some(space)) = (options.degree, options.space) {
             return Err(Error::call(
                 "degree",
-                format!("{degree}, and a space of {space} bytes"),
-                "one of the two, since the degree follows from a space budget",
+                format!("{degree} beside a space of {space} bytes"),
+                "the degree follows from a space budget",
+                "Give only one of the two",
             ));
         }
         check_dimension(source)?;
@@ -69,7 +68,8 @@ impl Facts {
             return Err(Error::call(
                 "alpha",
                 options.alpha,
-                "1 to 10 (1.2 is usual)",
+                "the factor of pruning is from 1 to 10",
+                "Pass such a number (1.2 is usual)",
             ));
         }
         bounds::threads(options.threads)?;
@@ -77,14 +77,16 @@ impl Facts {
             return Err(Error::call(
                 "navigation",
                 options.navigation,
-                "a share of the nodes, 0 to 1 (0.01 is usual)",
+                "it is a share of the nodes",
+                "Pass a number from 0 to 1 (0.01 is usual)",
             ));
         }
         if !(0.0..=MOST_SECONDS).contains(&options.savepoint_seconds) {
             return Err(Error::call(
                 "savepoint seconds",
                 options.savepoint_seconds,
-                format!("0 to {MOST_SECONDS} (120 is usual)"),
+                format!("the time between savepoints is 0 to {MOST_SECONDS} s"),
+                "Pass such a number (120 is usual)",
             ));
         }
         let code_bytes = code_bytes(dim, options)?;
@@ -121,15 +123,30 @@ impl Facts {
     }
 }
 
+/// The error of a build of no rows.
+pub(super) fn no_rows(source: &dyn VectorSource) -> Error {
+    Error::call(
+        source.name(),
+        "empty",
+        "a build needs at least one vector",
+        "Give vectors, or create an index without any (`stratann create`, in Python `create`)",
+    )
+}
+
+/// The error of a build of too many rows.
+pub(super) fn too_many_rows(rows: usize) -> Error {
+    let reason = format!("an index numbers fewer than {}", u32::MAX);
+    let remedy = "Divide them among several indexes";
+    Error::call("number of vectors", rows, reason, remedy)
+}
+
 /// The kind of low codes, if the index has any.
 pub(super) fn low_codes(options: &BuildOptions) -> Result<Option<LowCodes>, Error> {
     match (options.low_codes, options.preset.low_codes) {
         (Some(asked), None) => {
-            let expected = format!(
-                "no low codes, since the preset {} has codes of one precision (distvs has two)",
-                options.preset
-            );
-            Err(Error::call("low codes", asked, expected))
+            let reason = format!("the preset {} has codes of one precision", options.preset);
+            let remedy = "Leave it out, or choose the preset distvs, which has two";
+            Err(Error::call("low codes", asked, reason, remedy))
         }
         (asked, usual) => Ok(asked.or(usual)),
     }
@@ -145,8 +162,9 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
         let bytes = options.code_bytes.unwrap_or_else(usual);
         check_code_bytes(bytes, dim)?;
         if bytes < least {
-            let expected = "at least 2, since a low code has half as many";
-            return Err(Error::call("code bytes", bytes, expected));
+            let reason = "a low code has half as many, and at least one";
+            let what = "number of code bytes";
+            return Err(Error::call(what, bytes, reason, "Pass 2 or more"));
         }
         return Ok(low_codes.map_or(bytes, |low_codes| low_codes.stored_bytes(bytes)));
     };
@@ -159,26 +177,29 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
         };
         let found = format!("for codes of {}", precisions(codebook.low_codes()));
         let by = match options.low_codes {
-            Some(_) => "as this build needs".to_owned(),
-            None => format!("as in the preset {}", options.preset),
+            Some(_) => "this build".to_owned(),
+            None => format!("the preset {}", options.preset),
         };
-        let expected = format!("one for codes of {}, {by}", precisions(wanted));
-        return Err(Error::call("the codebook", found, expected));
+        let reason = format!("{by} has codes of {}", precisions(wanted));
+        let remedy = "Train one for such codes, or leave it out";
+        return Err(Error::call("the codebook", found, reason, remedy));
     }
     if codebook.dim() != dim {
         let found = format!("for vectors of {} dimensions", codebook.dim());
         return Err(Error::call(
             "the codebook",
             found,
-            format!("one for {dim}, as the rows have"),
+            format!("the rows have {dim}"),
+            "Train one for such rows, or leave it out",
         ));
     }
     let stored = codebook.code_bytes();
     let high = wanted.map_or(stored, |low_codes| low_codes.high_bytes(stored));
     match options.code_bytes {
         Some(asked) if asked != high => {
-            let expected = format!("{high}, as in the codebook, or no such option");
-            Err(Error::call("code bytes", asked, expected))
+            let reason = format!("the codebook is for {high}");
+            let remedy = format!("Pass {high}, or leave it out");
+            Err(Error::call("number of code bytes", asked, reason, remedy))
         }
         _ => Ok(stored),
     }
@@ -193,23 +214,30 @@ pub(crate) fn training_rows(memory: Option<u64>, dim: usize) -> usize {
     })
 }
 
+/// The error of an id that two rows of a call have.
+pub(crate) fn twice(id: u64) -> Error {
+    Error::call(
+        format!("the id {id}"),
+        "given twice",
+        "ids are unique",
+        "Give each id once",
+    )
+}
+
 /// Refuses ids that are too few, too many, or not unique.
 pub(super) fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     if ids.len() != rows {
         return Err(Error::call(
-            "ids",
-            format!("a list of {} for {rows} rows", ids.len()),
-            "one for each row",
+            "number of ids",
+            ids.len(),
+            format!("there are {rows} rows, and each has one id"),
+            "Give one id for each row",
         ));
     }
     let mut sorted = ids.to_vec();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Error::call(
-            "ids",
-            format!("a list with id {} twice", pair[0]),
-            "each id once",
-        )),
+        Some(pair) => Err(twice(pair[0])),
         None => Ok(()),
     }
 }

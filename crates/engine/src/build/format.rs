@@ -144,9 +144,12 @@ impl Choice {
         };
         check_search_memory(source, options, code_bytes, layout)?;
         if options.preset.low_codes.is_some() && layout.has_codes_in_records() {
-            let expected =
-                "one with codes in memory, since this preset has codes of two precisions";
-            return Err(Error::call("layout", layout, expected));
+            let reason = format!(
+                "the preset {} has codes of two precisions in memory, and this layout has codes in records",
+                options.preset
+            );
+            let remedy = "Choose a layout with codes in memory, or another preset";
+            return Err(Error::call("layout", layout, reason, remedy));
         }
         // The choices made with the usual degree stay, since a longer list changes none of their
         // reasons.
@@ -177,8 +180,13 @@ impl Choice {
             expected,
         };
         let Made::Graph { writer, .. } = layout.composition().made else {
-            let expected = "a layout of a graph";
-            return Err(Error::call("layout", layout, expected));
+            let reason = "this build makes a graph, and the layout has clusters";
+            return Err(Error::call(
+                "layout",
+                layout,
+                reason,
+                "Choose a layout of a graph",
+            ));
         };
         let (writer, nodes_per_page) = writer(&choices)?;
         Ok(Self {
@@ -228,10 +236,9 @@ fn check_search_memory(
 fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     match options.compression {
         Some(asked @ (Compression::Paper | Compression::Best)) => {
-            let expected = format!(
-                "raw in the {layout} layout, which has no compression (or take the layout packed or decoupled)"
-            );
-            Err(Error::call("compression", asked, expected))
+            let reason = format!("the {layout} layout has no compression");
+            let remedy = "Pass raw, or choose the layout packed or decoupled";
+            Err(Error::call("compression", asked, reason, remedy))
         }
         _ => Ok(()),
     }
@@ -244,14 +251,19 @@ fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
         return Err(Error::call(
             "chunk size",
             format!("{} bytes", options.chunk_bytes),
-            format!("{least} bytes or more: a block of {BLOCK}, and a vector of {vector_bytes}"),
+            format!("a chunk holds a block of {BLOCK} bytes, and a vector of {vector_bytes}"),
+            format!("Pass {least} bytes or more"),
         ));
     }
     if options.segment_bytes < options.chunk_bytes {
         return Err(Error::call(
             "segment size",
             format!("{} bytes", options.segment_bytes),
-            format!("{} bytes or more, the size of a chunk", options.chunk_bytes),
+            "a segment holds at least one chunk",
+            format!(
+                "Pass {} bytes, the size of a chunk, or more",
+                options.chunk_bytes
+            ),
         ));
     }
     Ok(())

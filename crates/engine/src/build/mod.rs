@@ -90,7 +90,7 @@ use crate::{Error, Layout, Order, bounds, stored};
 pub(crate) use again::high_bytes;
 use clusters::{ClusterBuild, ClusterPlan};
 use facts::Facts;
-pub(crate) use facts::training_rows;
+pub(crate) use facts::{training_rows, twice};
 pub(crate) use files::{Aligned, write_made, write_pieces, write_stream};
 pub(crate) use folder::ScratchFolder;
 pub(crate) use format::{Choices, NodeWriter, Planned};
@@ -257,11 +257,11 @@ fn build_some(
 /// be merged and repaired.
 fn check_ids(ids: &[u64]) -> Result<(), Error> {
     match ids.iter().position(|&id| id == u64::MAX) {
-        // This value stands for "no answer" in results.
         Some(row) => Err(Error::call(
             format!("the id of row {row}"),
             u64::MAX,
-            format!("at most {}", u64::MAX - 1),
+            "this number stands for a missing answer in results",
+            format!("Give an id of at most {}", u64::MAX - 1),
         )),
         None => Ok(()),
     }

@@ -100,8 +100,12 @@ impl BuildOptions {
     pub(super) fn of_placeholder(&self) -> Result<Self, Error> {
         check_ids(self.ids.as_deref().unwrap_or_default(), 0)?;
         if let Some(space) = self.space {
-            let expected = "no space budget for an index without vectors, since the degree would follow from their number. Give a degree";
-            return Err(Error::call("space", space, expected));
+            return Err(Error::call(
+                "space",
+                space,
+                "the degree would follow from the number of vectors, and this index has none",
+                "Give a degree in its place",
+            ));
         }
         Ok(Self {
             ids: Some(vec![PLACEHOLDER_ID]),

@@ -73,9 +73,10 @@ pub(crate) fn leading_step(
     let step = found.and_then(|at| models.get(at)).map(NestedModel::step);
     step.ok_or_else(|| {
         Error::call(
-            "element",
+            "element type",
             source.element(),
-            "an element type with rounding steps",
+            "vectors of this type have no rounding steps",
+            "Choose another layout",
         )
     })
 }

@@ -50,11 +50,12 @@ impl<'a> Rows<'a> {
         progress: &dyn Progress,
     ) -> Result<Self, Error> {
         if source.rows() != vectors {
-            let (what, expected) = (
-                format!("rows of {}", source.name()),
-                format!("{vectors}, one for each vector"),
-            );
-            return Err(Error::call(what, source.rows(), expected));
+            return Err(Error::call(
+                format!("number of rows of {}", source.name()),
+                source.rows(),
+                format!("there are {vectors} vectors"),
+                "Give one row for each vector",
+            ));
         }
         let _stage = Stage::begin(progress, "looking at rows", vectors as u64);
         let mut schema = Schema::default();
@@ -83,7 +84,12 @@ impl<'a> Rows<'a> {
                 let mut row = source.row(at)?;
                 let known = match schema.knows(&mut row) {
                     true => encoded(&row),
-                    false => Err(Error::call("a row", "changed", "the row that was checked")),
+                    false => Err(Error::call(
+                        "its content",
+                        "not as before",
+                        "rows must not change during a build",
+                        "Build again while no process changes them",
+                    )),
                 };
                 Ok(known.map_err(|error| of_row(error, *source, at))?.into())
             }
@@ -118,11 +124,7 @@ impl<'a> Rows<'a> {
 
 /// The error for a given row, with its number.
 fn of_row(error: Error, source: &dyn RowSource, at: usize) -> Error {
-    Error::call(
-        format!("row {at} of {}", source.name()),
-        error,
-        "a row that fits its columns",
-    )
+    error.within(&format!("row {at} of {}", source.name()))
 }
 
 fn go_on(progress: &dyn Progress) -> Result<(), Error> {

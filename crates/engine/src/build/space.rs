@@ -202,10 +202,11 @@ pub(super) fn largest_degree(
             "space",
             format!("{budget} bytes"),
             format!(
-                "{least} bytes or more, which {} vectors in the {layout} layout take with {} neighbours each",
+                "{} vectors in the {layout} layout take {least} bytes with {} neighbours each",
                 source.rows(),
                 DEGREES[DEGREES.len() - 1]
             ),
+            format!("Give {least} bytes or more"),
         ));
     };
     let degree = DEGREES[at];

@@ -250,18 +250,20 @@ impl Catalog {
                     format!("the index {name:?}"),
                     space.describe(),
                     format!(
-                        "{}, as {other:?} is, since both are searched together",
+                        "{other:?} is {}, and both are searched together",
                         expected.describe()
                     ),
+                    "Search indexes of one kind together",
                 ));
             }
             vectors = vectors.saturating_add(space.vectors);
         }
         match first {
             None => Err(Error::call(
-                "indexes to search",
-                "none",
-                "at least one name",
+                "the list of indexes to search",
+                "empty",
+                "a search needs at least one index",
+                "Name one or more",
             )),
             Some(_) => Ok(vectors),
         }
@@ -295,21 +297,12 @@ fn of_index(error: Error, name: &str) -> Error {
             position,
             reason: format!("{reason} (index {name:?})"),
         },
-        Error::Call {
-            what,
-            found,
-            expected,
-        } => Error::Call {
-            what: format!("{what} (index {name:?})"),
-            found,
-            expected,
-        },
-        Error::Unfit {
+        Error::Argument {
             what,
             found,
             reason,
             remedy,
-        } => Error::Unfit {
+        } => Error::Argument {
             what: format!("{what} (index {name:?})"),
             found,
             reason,

@@ -420,9 +420,10 @@ impl Ledger {
         while self.open.len() + self.opening.len() + self.held.len() + self.lent.len() > MOST_OPEN {
             if !self.close_oldest(closed) {
                 return Err(Refusal::Never(Error::call(
-                    "indexes of the catalog that are held",
+                    "number of indexes that the catalog holds open",
                     self.open.len() + self.held.len() + self.lent.len(),
-                    format!("fewer than {MOST_OPEN}. Drop the indexes that are not searched"),
+                    format!("it holds fewer than {MOST_OPEN} before it opens another one"),
+                    "Drop the indexes that are not searched",
                 )));
             }
         }

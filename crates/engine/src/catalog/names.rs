@@ -48,14 +48,16 @@ impl IndexPaths {
             return Err(Error::call(
                 format!("the catalog {}", path.display()),
                 found,
-                "a directory whose subdirectories are indexes",
+                "a catalog is a directory whose subdirectories are indexes",
+                "Give such a directory",
             ));
         }
         if stored::is_index(path)? {
             return Err(Error::call(
                 format!("the catalog {}", path.display()),
                 "an index",
-                "a directory of indexes. Open this index alone, or its parent directory",
+                "a catalog is a directory of indexes",
+                "Open this index alone, or its parent directory",
             ));
         }
         Ok(Self::Directory(path.to_owned()))
@@ -64,7 +66,12 @@ impl IndexPaths {
     /// Indexes anywhere.
     pub(super) fn paths(paths: Vec<PathBuf>) -> Result<Self, Error> {
         if paths.is_empty() {
-            return Err(Error::call("paths of indexes", "none", "at least one"));
+            return Err(Error::call(
+                "the list of paths",
+                "empty",
+                "a catalog has at least one index",
+                "Give the path of an index",
+            ));
         }
         let named = |path: PathBuf| (path.display().to_string(), path);
         Ok(Self::Paths(paths.into_iter().map(named).collect()))

@@ -73,7 +73,8 @@ pub(super) fn read_shape(
             offset: 0,
             what: "the number of rows",
             found: all.to_string(),
-            expected: format!("{rows} or more, since the file name ends with .crop_nb_{rows},"),
+            reason: format!("the file name ends with .crop_nb_{rows}"),
+            remedy: "Fetch the file again, or give it the name of the whole file".into(),
         });
     }
     let expected = u128::from(HEADER) + u128::from(rows) * u128::from(dim) * element.size() as u128;
@@ -110,11 +111,7 @@ pub fn write_bin(path: impl AsRef<Path>, source: &dyn VectorSource) -> Result<()
         return Err(extension_error(path, &format!(".{right}")));
     }
     let number = |what: &'static str, value: usize| {
-        u32::try_from(value).map_err(|_| DataError::Argument {
-            what,
-            found: value.to_string(),
-            expected: "at most 4294967295 (the format has 32 bits for it)".to_owned(),
-        })
+        u32::try_from(value).map_err(|_| DataError::too_wide(what, value))
     };
     let rows = number("the number of rows", source.rows())?;
     let dim = number("the dimension", source.dim())?;
@@ -205,12 +202,12 @@ mod tests {
         open(&bytes).unwrap();
         let text = open(&bytes[..160]).unwrap_err();
         assert!(
-            text.contains("a.fbin: truncated: 160 bytes found, 168 expected (its header says 10 rows of 4 x f32)"),
+            text.contains("a.fbin: truncated; 160 bytes found, 168 expected (its header says 10 rows of 4 x f32)"),
             "{text}"
         );
         let text = open(&[&bytes[..], &[0; 5]].concat()).unwrap_err();
         assert!(
-            text.contains("5 trailing bytes: 173 bytes found, 168 expected"),
+            text.contains("5 trailing bytes; 173 bytes found, 168 expected"),
             "{text}"
         );
         for length in 0..8 {
@@ -219,12 +216,12 @@ mod tests {
         assert!(
             open(&[0, 0, 0, 0, 4, 0, 0, 0])
                 .unwrap_err()
-                .contains("the number of rows is zero")
+                .contains("the number of rows is 0; at least 1")
         );
         assert!(
             open(&[4, 0, 0, 0, 0, 0, 0, 0])
                 .unwrap_err()
-                .contains("the dimension is zero")
+                .contains("the dimension is 0; at least 1")
         );
         assert!(
             open(&[255; 16])
@@ -259,17 +256,29 @@ mod tests {
             let text = VectorFile::open(&path).unwrap_err().to_string();
             assert!(text.contains(words), "{text}");
         };
-        refused(&bytes, "a.fbin.crop_nb_7", "is 6; 7 or more");
+        refused(
+            &bytes,
+            "a.fbin.crop_nb_7",
+            "is 6; the file name ends with .crop_nb_7. ",
+        );
         refused(&bytes, "a.fbin.crop_nb_5", "16 trailing bytes");
         refused(&bytes[..100], "a.fbin.crop_nb_6", "its name says 6 rows");
-        refused(&bytes, "a.fbin.crop_nb_0", "the number of rows is zero");
+        refused(
+            &bytes,
+            "a.fbin.crop_nb_0",
+            "the number of rows is 0; at least 1",
+        );
         for name in [
             "a.fbin.crop_nb_",
             "a.fbin.crop_nb_x",
             "a.txt.crop_nb_6",
             "crop_nb_6",
         ] {
-            refused(&bytes, name, "is not one of .fbin");
+            refused(
+                &bytes,
+                name,
+                "names no format; the extension must. Use one of: .fbin",
+            );
         }
     }
 
@@ -298,9 +307,9 @@ mod tests {
         let error =
             write_bin(folder.path().join("a.fbin"), &matrix(1, 1, Element::U8)).unwrap_err();
         assert!(
-            error
-                .to_string()
-                .ends_with("the extension \".fbin\" is not one of .u8bin"),
+            error.to_string().ends_with(
+                "the extension \".fbin\" names no format; the extension must. Use one of: .u8bin"
+            ),
             "{error}"
         );
         assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());

@@ -1,5 +1,5 @@
-//! Errors of the user's data. Each names the file, the place in it, the value, and the values that
-//! are possible.
+//! Errors of the user's data. Each names the file, the place in it, the value, the reason that it
+//! is refused, and the remedy.
 
 use std::io;
 use stratann_tier::TierError;
@@ -20,7 +20,7 @@ pub enum DataError {
         source: io::Error,
     },
     /// The extension of the file names no format that can be read here.
-    #[error("{file}: {found} is not one of {expected}")]
+    #[error("{file}: {found} names no format; the extension must. Use one of: {expected}")]
     Extension {
         /// The file.
         file: String,
@@ -32,7 +32,7 @@ pub enum DataError {
     },
     /// The file is shorter than its header says.
     #[error(
-        "{file}: truncated: {found} bytes found, {expected} expected ({why}). Fetch or write the file again"
+        "{file}: truncated; {found} bytes found, {expected} expected ({why}). Fetch or write the file again"
     )]
     Truncated {
         /// The file.
@@ -46,7 +46,7 @@ pub enum DataError {
     },
     /// The file is longer than its header says.
     #[error(
-        "{file}: {extra} trailing bytes: {found} bytes found, {expected} expected ({why}). \
+        "{file}: {extra} trailing bytes; {found} bytes found, {expected} expected ({why}). \
          Check that the extension is right for the element type"
     )]
     Trailing {
@@ -62,7 +62,7 @@ pub enum DataError {
         why: String,
     },
     /// A file or array without rows, or with rows without elements.
-    #[error("{file}: {what} is zero; one or more expected")]
+    #[error("{file}: {what} is 0; at least 1 is needed. Give vectors, or another file")]
     Empty {
         /// The file or array.
         file: String,
@@ -70,7 +70,7 @@ pub enum DataError {
         what: &'static str,
     },
     /// A header or field with a value that cannot be used.
-    #[error("{file}: {what} at offset {offset} is {found}; {expected} expected")]
+    #[error("{file}: {what} at offset {offset} is {found}; {reason}. {remedy}")]
     Field {
         /// The file.
         file: String,
@@ -80,12 +80,14 @@ pub enum DataError {
         what: &'static str,
         /// Its value.
         found: String,
-        /// The possible values, and the remedy.
-        expected: String,
+        /// Why it cannot be used.
+        reason: String,
+        /// The remedy.
+        remedy: String,
     },
     /// Bytes in memory whose number does not fit the rows.
     #[error(
-        "{name}: {found} bytes do not make {rows} rows of {dim} x {element}; {expected} bytes expected"
+        "{name}: {found} bytes do not make {rows} rows of {dim} x {element}; these take {expected} bytes. Pass whole rows"
     )]
     Size {
         /// The array.
@@ -114,7 +116,9 @@ pub enum DataError {
         row_bytes: u64,
     },
     /// Rows that do not exist.
-    #[error("{name}: rows {first} to {end} (exclusive) were asked for; it has {rows} rows")]
+    #[error(
+        "{name}: rows {first} to {end} (exclusive) were asked for; it has {rows} rows. Ask for rows that it has"
+    )]
     Range {
         /// The file or array.
         name: String,
@@ -188,7 +192,7 @@ pub enum DataError {
         norm: f32,
     },
     /// Two collections whose rows cannot be compared.
-    #[error("{name}: {what} is {found}, but {expected} in {other}. Both must be the same")]
+    #[error("{name}: {what} is {found}; in {other} it is {expected}. Give vectors of one kind")]
     Mismatch {
         /// One of them.
         name: String,
@@ -202,14 +206,16 @@ pub enum DataError {
         expected: String,
     },
     /// An argument outside its range.
-    #[error("{what} is {found}; {expected} expected")]
+    #[error("{what} is {found}; {reason}. {remedy}")]
     Argument {
         /// The argument.
         what: &'static str,
         /// Its value.
         found: String,
-        /// The possible values.
-        expected: String,
+        /// Why the value is not possible.
+        reason: String,
+        /// How the caller can repair the call.
+        remedy: String,
     },
     /// Rows of an index that cannot be read.
     #[error(transparent)]
@@ -225,10 +231,10 @@ pub enum DataError {
 /// The remedy for an error of the operating system; empty if none is known.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "; check the path",
-        io::ErrorKind::PermissionDenied => "; check the permissions there",
-        io::ErrorKind::ReadOnlyFilesystem => "; choose a place that is not mounted read-only",
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space there",
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ". Check the path",
+        io::ErrorKind::PermissionDenied => ". Check the permissions there",
+        io::ErrorKind::ReadOnlyFilesystem => ". Choose a place that is not mounted read-only",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ". Free some space there",
         _ => "",
     }
 }
@@ -245,6 +251,27 @@ impl DataError {
                 | DataError::Mismatch { .. }
                 | DataError::Argument { .. }
         )
+    }
+
+    /// The error of an argument.
+    pub(crate) fn argument(
+        what: &'static str,
+        found: impl ToString,
+        reason: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> DataError {
+        DataError::Argument {
+            what,
+            found: found.to_string(),
+            reason: reason.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// The error of a number for which a format has 32 bits.
+    pub(crate) fn too_wide(what: &'static str, found: usize) -> DataError {
+        let reason = "the format has 32 bits for it, which hold at most 4294967295";
+        DataError::argument(what, found, reason, "Use a .npy file, or several files")
     }
 
     /// An error of the operating system on `file`.

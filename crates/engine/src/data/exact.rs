@@ -103,35 +103,31 @@ fn check_call(
     k: usize,
     threads: usize,
 ) -> Result<(), DataError> {
-    let argument = |what, found: usize, expected: String| DataError::Argument {
-        what,
-        found: found.to_string(),
-        expected,
-    };
     let rows = format!("the number of rows of {}", base.name());
     let (most, what) = bounds::most_answers(base.rows(), &rows);
     if k == 0 || k > most {
-        let expected = format!("1 to {most}, {what},");
-        return Err(argument("k", k, expected));
+        let reason = format!("it can be 1 to {most}, {what}");
+        let remedy = format!("Pass 1 to {most}");
+        return Err(DataError::argument("k", k, reason, remedy));
     }
     if u32::try_from(base.rows()).is_err() {
-        let expected = "at most 4294967295 (ground truth has 32 bits for an id)".to_owned();
-        return Err(argument("the number of rows", base.rows(), expected));
+        let reason = "ground truth has 32 bits for an id, so at most 4294967295 are possible";
+        let (what, remedy) = ("the number of rows", "Search the rows in several parts");
+        return Err(DataError::argument(what, base.rows(), reason, remedy));
     }
     let answers = k.checked_mul(queries.rows());
     if answers.is_none_or(|answers| answers > bounds::MOST_ANSWERS) {
-        return Err(DataError::Argument {
-            what: "k times queries",
-            found: format!("{k} times {}", queries.rows()),
-            expected: format!(
-                "at most {} answers, or smaller batches,",
-                bounds::MOST_ANSWERS
-            ),
-        });
+        return Err(DataError::argument(
+            "k times queries",
+            format!("{k} times {}", queries.rows()),
+            format!("one call returns at most {} answers", bounds::MOST_ANSWERS),
+            "Search in smaller batches",
+        ));
     }
     if !(1..=bounds::MOST_THREADS).contains(&threads) {
-        let expected = format!("1 to {}", bounds::MOST_THREADS);
-        return Err(argument("threads", threads, expected));
+        let reason = format!("a call uses 1 to {}", bounds::MOST_THREADS);
+        let (what, remedy) = ("the number of threads", "Pass such a number");
+        return Err(DataError::argument(what, threads, reason, remedy));
     }
     let mismatch = |what, found: String, expected: String| DataError::Mismatch {
         name: queries.name().to_owned(),
@@ -463,19 +459,19 @@ mod tests {
             let text = fail(&good, k, Metric::L2);
             assert!(
                 text.starts_with(&format!(
-                    "k is {k}; 1 to 65536, the most where fewer are left"
+                    "k is {k}; it can be 1 to 65536, even if fewer vectors are left. Pass 1 to 65536"
                 )),
                 "{text}"
             );
         }
         let text = fail(&matrix(2, 5, Element::U8, 1), 1, Metric::L2);
         assert!(
-            text.starts_with("array: the dimension is 5, but 4 in array"),
+            text.starts_with("array: the dimension is 5; in array it is 4"),
             "{text}"
         );
         let text = fail(&matrix(2, 4, Element::F32, 1), 1, Metric::L2);
         assert!(
-            text.starts_with("array: the element type is f32, but u8 in array"),
+            text.starts_with("array: the element type is f32; in array it is u8"),
             "{text}"
         );
         let text = fail(

@@ -19,24 +19,28 @@ pub fn read_ids(path: impl AsRef<Path>) -> Result<Vec<u64>, DataError> {
     let name = path.display().to_string();
     let (file, length) = open(path, &name)?;
     let (header, start) = npy::read_header(&file, length, &name)?;
-    let field = |offset, what, found: String, expected: &str| DataError::Field {
+    let field = |offset, what, found: String, reason: &str, remedy: &str| DataError::Field {
         file: name.clone(),
         offset,
         what,
         found,
-        expected: expected.to_owned(),
+        reason: reason.to_owned(),
+        remedy: remedy.to_owned(),
     };
     let width = match header.descr.as_str() {
         "<u8" | "<i8" => 8,
         "<u4" | "<i4" => 4,
         other => {
-            let expected = "uint64, int64, uint32 or int32, little-endian (array.astype('<u8'))";
-            return Err(field(start, "the dtype", other.to_owned(), expected));
+            let reason = "ids are uint64, int64, uint32 or int32, little-endian";
+            let remedy = "Convert them with array.astype('<u8')";
+            return Err(field(start, "the dtype", other.to_owned(), reason, remedy));
         }
     };
     let &[count] = &header.shape[..] else {
         let shape = format!("{:?}", header.shape);
-        return Err(field(start, "the shape", shape, "one dimension, (ids,),"));
+        let reason = "a list of ids has one dimension, (ids,)";
+        let remedy = "Save an array of this shape";
+        return Err(field(start, "the shape", shape, reason, remedy));
     };
     let expected = u128::from(start) + u128::from(count) * width as u128;
     DataError::check_length(&name, length, expected, || {
@@ -56,13 +60,13 @@ pub fn read_ids(path: impl AsRef<Path>) -> Result<Vec<u64>, DataError> {
             word[..width].copy_from_slice(bytes);
             let id = u64::from_le_bytes(word);
             if id == u64::MAX || signed && id >> (8 * width - 1) != 0 {
-                let expected = "a whole number from 0 to 18446744073709551614";
+                let reason = "an id is a whole number from 0 to 18446744073709551614";
                 let found = match signed {
                     true => "negative".to_owned(),
                     false => id.to_string(),
                 };
                 let at = start + (ids.len() * width) as u64;
-                return Err(field(at, "an id", found, expected));
+                return Err(field(at, "an id", found, reason, "Give such an id"));
             }
             ids.push(id);
         }
@@ -100,9 +104,9 @@ mod tests {
         refused(
             &u64::MAX.to_le_bytes(),
             "<u8",
-            "is 18446744073709551615; a whole number",
+            "is 18446744073709551615; an id is a whole number",
         );
-        refused(&[0; 8], "<f8", "is <f8; uint64");
+        refused(&[0; 8], "<f8", "is <f8; ids are uint64");
         assert!(
             read("<u8", Some(1), 1, &[0; 8])
                 .unwrap_err()

@@ -73,12 +73,13 @@ pub(super) fn read_header(
     let mut start = [0; 12];
     let have = length.min(12) as usize;
     read_at(file, 0, &mut start[..have], name)?;
-    let field = |offset: u64, what, found: String, expected: &str| DataError::Field {
+    let field = |offset: u64, what, found: String, reason: &str| DataError::Field {
         file: name.to_owned(),
         offset,
         what,
         found,
-        expected: expected.to_owned(),
+        reason: reason.to_owned(),
+        remedy: "Save an array with numpy.save".to_owned(),
     };
     if have < 12 {
         return Err(DataError::Truncated {
@@ -94,7 +95,7 @@ pub(super) fn read_header(
             0,
             "the magic",
             found,
-            "a numpy array with \"\\x93NUMPY\"",
+            "a numpy array begins with \"\\x93NUMPY\"",
         ));
     }
     let (at, header_length) = match (start[6], start[7]) {
@@ -111,7 +112,7 @@ pub(super) fn read_header(
                 6,
                 "the version of the npy format",
                 found,
-                "1.0, 2.0 or 3.0",
+                "versions 1.0, 2.0 and 3.0 are known",
             ));
         }
     };
@@ -120,7 +121,7 @@ pub(super) fn read_header(
             8,
             "the length of the header",
             header_length.to_string(),
-            "at most 65536",
+            "it can be at most 65536",
         ));
     }
     if at + header_length > length {
@@ -136,8 +137,8 @@ pub(super) fn read_header(
     let header = String::from_utf8_lossy(&header);
     let mut header = Header::parse(&header).ok_or_else(|| {
         let found: String = header.trim_end().chars().take(200).collect();
-        let expected = "a dictionary with 'descr', 'fortran_order' and 'shape'";
-        field(at, "the header", format!("{found:?}"), expected)
+        let reason = "it is a dictionary with 'descr', 'fortran_order' and 'shape'";
+        field(at, "the header", format!("{found:?}"), reason)
     })?;
     header.offset = at;
     Ok((header, at + header_length))
@@ -152,16 +153,18 @@ pub(super) fn read_shape(
     even_empty: bool,
 ) -> Result<Shape, DataError> {
     let (header, data) = read_header(file, length, name)?;
-    let field = |what, found: String, expected: &str| DataError::Field {
+    let field = |what, found: String, reason: &str, remedy: &str| DataError::Field {
         file: name.to_owned(),
         offset: header.offset,
         what,
         found,
-        expected: expected.to_owned(),
+        reason: reason.to_owned(),
+        remedy: remedy.to_owned(),
     };
-    let (element, mut array) = element(&header.descr).map_err(|remedy| {
-        let text = format!("float32, float16, float64, uint8 or int8 ({remedy})");
-        field("the dtype", header.descr.clone(), &text)
+    let (element, mut array) = element(&header.descr).ok_or_else(|| {
+        let reason = "vectors are float32, float16, float64, uint8 or int8";
+        let remedy = "Convert them with array.astype()";
+        field("the dtype", header.descr.clone(), reason, remedy)
     })?;
     array.fortran = header.fortran_order;
     let &[rows, dim] = &header.shape[..] else {
@@ -169,7 +172,8 @@ pub(super) fn read_shape(
         return Err(field(
             "the shape",
             found,
-            "two dimensions, (rows, elements of a row),",
+            "vectors have two dimensions, (rows, elements of a row)",
+            "Save an array of this shape",
         ));
     };
     check_not_empty(name, rows.max(even_empty.into()), dim)?;
@@ -293,8 +297,8 @@ impl Array {
     }
 }
 
-/// The element type of a dtype and the form of its elements in the file. The error is the remedy.
-fn element(descr: &str) -> Result<(Element, Array), &'static str> {
+/// The element type of a dtype and the form of its elements in the file. `None` for other dtypes.
+fn element(descr: &str) -> Option<(Element, Array)> {
     let (order, kind) = descr.split_at_checked(1).unwrap_or((descr, ""));
     let (element, width) = match (order, kind) {
         ("<" | ">", "f4") => (Element::F32, 4),
@@ -302,14 +306,14 @@ fn element(descr: &str) -> Result<(Element, Array), &'static str> {
         ("<" | ">", "f2") => (Element::F16, 2),
         ("<" | ">" | "|", "u1") => (Element::U8, 1),
         ("<" | ">" | "|", "i1") => (Element::I8, 1),
-        _ => return Err("convert with array.astype()"),
+        _ => return None,
     };
     let array = Array {
         width,
         big_endian: order == ">" && width > 1,
         fortran: false,
     };
-    Ok((element, array))
+    Some((element, array))
 }
 
 /// The contents of the dictionary.
@@ -493,13 +497,13 @@ mod tests {
                 "<i4",
                 "False",
                 "(2, 3)",
-                "the dtype at offset 10 is <i4; float32, float16, float64, uint8 or int8 (convert with array.astype()) expected",
+                "the dtype at offset 10 is <i4; vectors are float32, float16, float64, uint8 or int8. Convert them with array.astype()",
             ),
             (
                 "<f8",
                 "False",
                 "(2, 3)",
-                "truncated: 99 bytes found, 123 expected (its header says 2 rows of 3 x f64)",
+                "truncated; 99 bytes found, 123 expected (its header says 2 rows of 3 x f64)",
             ),
             ("|O", "False", "(2, 3)", "the dtype at offset 10 is |O"),
             ("", "False", "(2, 3)", "the dtype at offset 10 is ;"),
@@ -507,7 +511,7 @@ mod tests {
                 "<f4",
                 "False",
                 "(6,)",
-                "the shape at offset 10 is [6]; two dimensions",
+                "the shape at offset 10 is [6]; vectors have two dimensions",
             ),
             ("<f4", "False", "()", "the shape at offset 10 is []"),
             (
@@ -516,13 +520,13 @@ mod tests {
                 "(1, 2, 3)",
                 "the shape at offset 10 is [1, 2, 3]",
             ),
-            ("<f4", "False", "(0, 3)", "number of rows is zero"),
-            ("<f4", "False", "(3, 0)", "dimension is zero"),
+            ("<f4", "False", "(0, 3)", "number of rows is 0; at least 1"),
+            ("<f4", "False", "(3, 0)", "dimension is 0; at least 1"),
             (
                 "<f4",
                 "False",
                 "(2, 4)",
-                "truncated: 99 bytes found, 107 expected (its header says 2 rows of 4 x f32)",
+                "truncated; 99 bytes found, 107 expected (its header says 2 rows of 4 x f32)",
             ),
             ("<f4", "False", "(1, 3)", "12 trailing bytes"),
             (

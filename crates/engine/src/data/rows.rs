@@ -199,14 +199,24 @@ impl JsonRows {
     }
 
     fn parse(&self, at: usize, line: &[u8]) -> Result<Line, DataError> {
-        let wrong = |what: &'static str, found: String, expected: &str| DataError::Field {
-            file: format!("{}, line {}", self.name, at + 1),
-            offset: self.lines.get(at).copied().unwrap_or_default(),
-            what,
-            found,
-            expected: expected.to_owned(),
+        let wrong =
+            |what: &'static str, found: String, reason: String, remedy: &str| DataError::Field {
+                file: format!("{}, line {}", self.name, at + 1),
+                offset: self.lines.get(at).copied().unwrap_or_default(),
+                what,
+                found,
+                reason,
+                remedy: remedy.to_owned(),
+            };
+        let none = |error: serde_json::Error| {
+            let remedy = "Write each row as a JSON object";
+            wrong(
+                "a row",
+                "no JSON object".to_owned(),
+                error.to_string(),
+                remedy,
+            )
         };
-        let none = |error: serde_json::Error| wrong("a row", error.to_string(), "a JSON object");
         let mut parsed: BTreeMap<String, Box<RawValue>> =
             serde_json::from_slice(line).map_err(none)?;
         let id = match &self.columns.id {
@@ -216,7 +226,7 @@ impl JsonRows {
                 let found = found.as_deref().map_or("no such key", RawValue::get);
                 let id = found.parse().ok().filter(|&id| id != u64::MAX);
                 let found = format!("{found:.80} in {key:?}");
-                Some(id.ok_or_else(|| wrong("an id", found, ID))?)
+                Some(id.ok_or_else(|| wrong("an id", found, ID.to_owned(), "Give such an id"))?)
             }
         };
         let (mut row, mut cleared) = (Row::default(), Cleared::default());
@@ -246,10 +256,15 @@ impl JsonRows {
             match value {
                 Ok(Some(value)) => _ = row.attributes.insert(key, value),
                 Ok(None) => cleared.attributes.push(key),
-                Err(expected) => {
-                    let mut found = format!("{shown:.80}");
-                    found.push_str(&format!(" in {key:?}"));
-                    return Err(wrong("a value", found, expected));
+                Err(form) => {
+                    let found = format!("{shown:.80} in {key:?}");
+                    let reason = format!("a value is {form}");
+                    return Err(wrong(
+                        "a value",
+                        found,
+                        reason,
+                        "Give such a value, or null",
+                    ));
                 }
             }
         }
@@ -285,7 +300,7 @@ struct Line {
     id: Option<u64>,
 }
 
-const ID: &str = "a whole number from 0 to 18446744073709551614";
+const ID: &str = "an id is a whole number from 0 to 18446744073709551614";
 
 const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1; in a column with other numbers, a whole number that a float can represent exactly";
 
@@ -501,7 +516,7 @@ mod tests {
         };
         for (line, expected) in [
             ("[1]", "a JSON object"),
-            ("{\"a\": {}}", "\"a\"; a boolean"),
+            ("{\"a\": {}}", "\"a\"; a value is a boolean"),
             ("{\"a\": [1, \"x\"]}", "a list of strings"),
             ("{\"a\": [1.5]}", "of integers"),
             ("{\"at\": true}", "ISO 8601"),

@@ -615,7 +615,7 @@ mod tests {
             .to_string();
         assert_eq!(
             text,
-            "array: 5 bytes do not make 2 rows of 3 x u8; 6 bytes expected"
+            "array: 5 bytes do not make 2 rows of 3 x u8; these take 6 bytes. Pass whole rows"
         );
     }
 
@@ -626,7 +626,7 @@ mod tests {
         let text = matrix.read(3, &mut [0; 6]).unwrap_err().to_string();
         assert_eq!(
             text,
-            "array: rows 3 to 5 (exclusive) were asked for; it has 4 rows"
+            "array: rows 3 to 5 (exclusive) were asked for; it has 4 rows. Ask for rows that it has"
         );
         matrix.read(usize::MAX, &mut [0; 3]).unwrap_err();
         matrix.read(0, &mut [0; 4]).unwrap_err();
@@ -701,7 +701,7 @@ mod tests {
         let text = VectorFile::open("a.txt").unwrap_err().to_string();
         assert_eq!(
             text,
-            "a.txt: the extension \".txt\" is not one of .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy"
+            "a.txt: the extension \".txt\" names no format; the extension must. Use one of: .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy"
         );
         let text = VectorFile::open("/nonexistent/a.fbin")
             .unwrap_err()

@@ -51,11 +51,12 @@ impl GroundTruth {
         distances: &[f32],
     ) -> Result<GroundTruth, DataError> {
         if k == 0 || !ids.len().is_multiple_of(k) || ids.len() != distances.len() {
-            return Err(DataError::Argument {
-                what: "the number of ids and distances",
-                found: format!("{} and {}", ids.len(), distances.len()),
-                expected: format!("the same multiple of {k}"),
-            });
+            return Err(DataError::argument(
+                "the number of ids and distances",
+                format!("{} and {}", ids.len(), distances.len()),
+                format!("each query has k = {k} of both"),
+                "Pass as many of both, k at least 1 for each query",
+            ));
         }
         Ok(GroundTruth {
             queries: ids.len() / k,
@@ -186,11 +187,7 @@ impl GroundTruth {
             return output.commit();
         }
         let number = |what: &'static str, value: usize| {
-            u32::try_from(value).map_err(|_| DataError::Argument {
-                what,
-                found: value.to_string(),
-                expected: "at most 4294967295 (the format has 32 bits for it)".to_owned(),
-            })
+            u32::try_from(value).map_err(|_| DataError::too_wide(what, value))
         };
         let (queries, k) = (
             number("the number of queries", self.queries)?,
@@ -236,11 +233,12 @@ impl GroundTruth {
         let mut ids = self.ids.iter();
         match ids.position(|&id| id >= rows as u64 && id != u64::MAX) {
             None => Ok(()),
-            Some(at) => Err(DataError::Argument {
-                what: "an id in the ground truth",
-                found: format!("{} (query {}, file {name})", self.ids[at], at / self.k),
-                expected: format!("less than {rows}, the number of vectors"),
-            }),
+            Some(at) => Err(DataError::argument(
+                "an id in the ground truth",
+                format!("{} (query {}, file {name})", self.ids[at], at / self.k),
+                format!("the collection has {rows} vectors, numbered from 0"),
+                "Give the ground truth of this collection",
+            )),
         }
     }
 
@@ -262,26 +260,22 @@ impl GroundTruth {
         k: usize,
     ) -> Result<f64, DataError> {
         if k == 0 || k > self.k {
-            return Err(DataError::Argument {
-                what: "k",
-                found: k.to_string(),
-                expected: format!("1 to {}, the neighbours that the ground truth has,", self.k),
-            });
+            let reason = format!("the ground truth has {} neighbours of each query", self.k);
+            let remedy = format!("Pass 1 to {}", self.k);
+            return Err(DataError::argument("k", k, reason, remedy));
         }
         for (found, what) in [
             (found_ids.len(), "the number of found ids"),
             (found_distances.len(), "the number of found distances"),
         ] {
             if found != self.queries * k {
-                return Err(DataError::Argument {
-                    what,
-                    found: found.to_string(),
-                    expected: format!(
-                        "{} (k {k} for {} queries in the ground truth)",
-                        self.queries * k,
-                        self.queries
-                    ),
-                });
+                let reason = format!(
+                    "{} queries of the ground truth have k = {k} each, so {}",
+                    self.queries,
+                    self.queries * k
+                );
+                let remedy = "Give the answers to these queries";
+                return Err(DataError::argument(what, found, reason, remedy));
             }
         }
         let (mut hits, mut there) = (0, 0);
@@ -352,12 +346,12 @@ fn check_narrow(ids: &[u64]) -> Result<(), DataError> {
     let wide = |&&id: &&u64| id != u64::MAX && id >= u64::from(u32::MAX);
     match ids.iter().find(wide) {
         None => Ok(()),
-        Some(id) => Err(DataError::Argument {
-            what: "an id",
-            found: id.to_string(),
-            expected: "at most 4294967294 (this format has 32 bits for it; .bin64, which has the distances as well, and .npy have 64)"
-                .to_owned(),
-        }),
+        Some(id) => Err(DataError::argument(
+            "an id",
+            id,
+            "this format has 32 bits for it, so at most 4294967294 is possible",
+            "Use .bin64, which has the distances as well, or .npy; both have 64",
+        )),
     }
 }
 
@@ -420,29 +414,33 @@ impl Table<'_> {
 /// Ids without distances, of 32 or 64 bits.
 fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<GroundTruth, DataError> {
     let (found, start) = npy::read_header(file, length, name)?;
-    let field = |what, found: String, expected: &str| DataError::Field {
+    let field = |what, found: String, reason: &str, remedy: &str| DataError::Field {
         file: name.to_owned(),
         offset: start,
         what,
         found,
-        expected: expected.to_owned(),
+        reason: reason.to_owned(),
+        remedy: remedy.to_owned(),
     };
     let width = match found.descr.as_str() {
         "<u8" | "<i8" => 8,
         "<u4" | "<i4" => 4,
         other => {
-            let expected =
-                "ids of uint64, int64, uint32 or int32, little-endian (array.astype('<u8'))";
-            return Err(field("the dtype", other.to_owned(), expected));
+            let reason = "ids are uint64, int64, uint32 or int32, little-endian";
+            let remedy = "Convert them with array.astype('<u8')";
+            return Err(field("the dtype", other.to_owned(), reason, remedy));
         }
     };
     let &[queries, row] = &found.shape[..] else {
         let shape = format!("{:?}", found.shape);
-        return Err(field("the shape", shape, "two dimensions, (queries, k),"));
+        let reason = "ground truth has two dimensions, (queries, k)";
+        let remedy = "Save an array of this shape";
+        return Err(field("the shape", shape, reason, remedy));
     };
     if found.fortran_order {
-        let expected = "False (save numpy.ascontiguousarray(array))";
-        return Err(field("fortran_order", "True".to_owned(), expected));
+        let reason = "the ids of a query must follow each other";
+        let remedy = "Save numpy.ascontiguousarray(array)";
+        return Err(field("fortran_order", "True".to_owned(), reason, remedy));
     }
     check_not_empty(name, queries, row)?;
     let expected = (u128::from(queries) * u128::from(row))
@@ -476,7 +474,8 @@ fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
                 offset: place(at),
                 what: "an id",
                 found: "negative".to_owned(),
-                expected: "an id, or -1 for no neighbour,".to_owned(),
+                reason: "ids are not negative, and only -1 stands for no neighbour".to_owned(),
+                remedy: "Write the ground truth again".to_owned(),
             });
         }
     }
@@ -541,7 +540,8 @@ fn check_signs(
             offset: offset(at),
             what: "an id",
             found: (ids[at] as u32).cast_signed().to_string(),
-            expected: "a row number".to_owned(),
+            reason: "it is no row number".to_owned(),
+            remedy: "Write the ground truth again".to_owned(),
         }),
     }
 }
@@ -658,7 +658,7 @@ mod tests {
         sample().check_rows(9, "t.bin").unwrap();
         let text = sample().check_rows(8, "t.bin").unwrap_err().to_string();
         assert!(
-            text.contains("is 8 (query 0, file t.bin); less than 8"),
+            text.contains("is 8 (query 0, file t.bin); the collection has 8 vectors"),
             "{text}"
         );
     }
@@ -756,7 +756,7 @@ mod tests {
         let text = array("<i8", &[3i64, -2].map(i64::to_le_bytes).concat()).unwrap_err();
         assert!(text.contains("offset 136 is negative"), "{text}");
         let text = array("<f8", &signed).unwrap_err();
-        assert!(text.contains("is <f8; ids of uint64"), "{text}");
+        assert!(text.contains("is <f8; ids are uint64"), "{text}");
         assert!(array("<u8", &narrow).unwrap_err().contains("truncated"));
         // The ids by which a query finds the row.
         let recall = wide.recall(&[5, 1 << 40, 1, 2], &[9.0; 4], 2).unwrap();
@@ -844,11 +844,18 @@ mod tests {
             .recall(&[0; 10], &[0.0; 10], 5)
             .unwrap_err()
             .to_string();
-        assert!(text.starts_with("k is 5; 1 to 4"), "{text}");
+        assert!(
+            text.starts_with(
+                "k is 5; the ground truth has 4 neighbours of each query. Pass 1 to 4"
+            ),
+            "{text}"
+        );
         truth.recall(&[], &[], 0).unwrap_err();
         let text = truth.recall(&[0; 4], &[0.0; 4], 4).unwrap_err().to_string();
         assert!(
-            text.contains("found ids is 4; 8 (k 4 for 2 queries"),
+            text.contains(
+                "found ids is 4; 2 queries of the ground truth have k = 4 each, so 8. Give"
+            ),
             "{text}"
         );
         truth.recall(&[0; 8], &[0.0; 4], 4).unwrap_err();

@@ -114,7 +114,8 @@ pub(super) fn read_prefixed(
                     offset: row as u64 * stride as u64,
                     what: "the dimension of a row",
                     found: format!("{found} (row {row})"),
-                    expected: format!("{dim}, as in the first row,"),
+                    reason: format!("the first row has {dim}"),
+                    remedy: "Fetch or write the file again".into(),
                 });
             }
             to.copy_from_slice(&from[4..]);
@@ -194,7 +195,7 @@ mod tests {
         let text = open("a.bvecs", &file).unwrap_err().to_string();
         assert!(
             text.contains(
-                "the dimension of a row at offset 9 is 6 (row 1); 5, as in the first row, expected"
+                "the dimension of a row at offset 9 is 6 (row 1); the first row has 5. Fetch or write the file again"
             ),
             "{text}"
         );
@@ -202,13 +203,13 @@ mod tests {
             open("a.bvecs", &[])
                 .unwrap_err()
                 .to_string()
-                .contains("number of rows is zero")
+                .contains("number of rows is 0; at least 1")
         );
         assert!(
             open("a.bvecs", &[0; 4])
                 .unwrap_err()
                 .to_string()
-                .contains("dimension is zero")
+                .contains("dimension is 0; at least 1")
         );
         open("a.bvecs", &[1, 0, 0]).unwrap_err();
         open("a.fvecs", &[255; 20]).unwrap_err();

@@ -314,14 +314,11 @@ impl Log {
             if let Some(vector) = record.vector()
                 && vector.len() != expected
             {
-                let (what, expected) = (
-                    format!("the vector of id {id}"),
-                    format!("{expected} bytes"),
-                );
                 return Err(Error::call(
-                    what,
+                    format!("the vector of id {id}"),
                     format!("{} bytes", vector.len()),
-                    expected,
+                    format!("a vector of this index has {expected} bytes"),
+                    "Give vectors of its dimension and element type",
                 ));
             }
         }

@@ -95,10 +95,9 @@ impl AttributesFile {
     pub(super) fn push(&mut self, row: Option<&Row>) -> Result<(), Error> {
         let empty = Row::default();
         let row = row.unwrap_or(&empty);
-        let damaged = |error: serde_json::Error| DataError::Argument {
-            what: "a row of attributes",
-            found: error.to_string(),
-            expected: "values that JSON can express".into(),
+        let damaged = |error: serde_json::Error| {
+            let (what, found) = ("a row of attributes", "no JSON");
+            DataError::argument(what, found, error.to_string(), "Give it values of JSON")
         };
         let mut object: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
         for (name, value) in &row.attributes {

@@ -325,11 +325,12 @@ fn refuse_taken(paths: &[&Path; 3], overwrite: bool) -> Result<(), Error> {
         crate::bounds::path(path)?;
         // The third path equals the first if there is no file of attributes.
         if paths[..at].contains(path) && !(at == 2 && *path == paths[0]) {
-            return Err(DataError::Argument {
-                what: "a file of the export",
-                found: format!("{}, twice", path.display()),
-                expected: "different files for vectors, ids and attributes".into(),
-            }
+            return Err(DataError::argument(
+                "a file of the export",
+                format!("{}, twice", path.display()),
+                "vectors, ids and attributes need a file each",
+                "Give different names",
+            )
             .into());
         }
         if !overwrite && path.is_file() {

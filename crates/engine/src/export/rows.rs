@@ -26,13 +26,8 @@ impl Header {
         match self {
             Self::Npy(header) => Ok(header.bytes(rows)),
             Self::Bin(dim) => {
-                let rows = u32::try_from(rows).map_err(|_| DataError::Argument {
-                    what: "the number of vectors",
-                    found: rows.to_string(),
-                    expected:
-                        "at most 4294967295 (the format has 32 bits for it; a .npy file has 64)"
-                            .to_owned(),
-                })?;
+                let rows = u32::try_from(rows)
+                    .map_err(|_| DataError::too_wide("the number of vectors", rows as usize))?;
                 Ok([rows.to_le_bytes(), dim.to_le_bytes()].concat())
             }
         }

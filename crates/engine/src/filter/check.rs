@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
-use stratann_layout::attributes::{ColumnType, Value};
+use stratann_layout::attributes::{ColumnType, Value, ValueFault};
 use strsim::damerau_levenshtein;
 
 use super::checked::{Atom, Checked, Expression, Wanted, order};
@@ -244,8 +244,9 @@ impl Column<'_> {
                 .place
                 .error(format!("more than {MOST_VALUES} values")));
         }
-        if let Some((found, expected)) = value.fault() {
-            return Err(self.error(&format!("a value is {found}: expected {expected}")));
+        if let Some(ValueFault { found, reason, .. }) = value.fault() {
+            let remedy = "Compare with another value";
+            return Err(self.error(&format!("a value is {found}; {reason}. {remedy}")));
         }
         match (kind, value) {
             (ColumnType::Float, Value::Integer(integer)) => {

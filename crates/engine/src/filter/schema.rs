@@ -47,13 +47,20 @@ impl Schema {
                 false => Err(Error::call(
                     format!("the value of column {name:?}"),
                     format!("of type {kind}"),
-                    format!("of type {known}, as its other values are"),
+                    format!("its other values are of type {known}"),
+                    "Give a value of this type, or use another column",
                 )),
             };
         }
         if self.columns.len() == MOST_COLUMNS {
-            let expected = format!("at most {MOST_COLUMNS} in an index, and {name:?} is one more");
-            return Err(Error::call("columns", MOST_COLUMNS + 1, expected));
+            let reason = format!("an index has at most {MOST_COLUMNS}, and {name:?} is one more");
+            let remedy = "Put more values into the payload";
+            return Err(Error::call(
+                "number of columns",
+                MOST_COLUMNS + 1,
+                reason,
+                remedy,
+            ));
         }
         self.columns.insert(name.to_owned(), kind);
         Ok(())
@@ -107,7 +114,8 @@ impl Schema {
                 return Err(Error::call(
                     format!("the value of column {name:?}"),
                     integer,
-                    "an integer that a float can represent exactly, since the column has floats",
+                    "the column has floats, and none equals this integer",
+                    "Give a float",
                 ));
             }
             self.declare(name, value.column_type())?;

@@ -210,14 +210,16 @@ impl GraphIndex {
             return Err(Error::call(
                 "navigation",
                 "on",
-                "off, since this index was built without a navigation graph (build it with `--navigation 0.01`)",
+                "this index was built without a navigation graph",
+                "Turn it off, or build the index with `--navigation 0.01`",
             ));
         }
         let Some(opened) = self.navigation_file.as_deref() else {
             return Err(Error::call(
                 "navigation",
                 "on",
-                "off, since the memory budget cannot hold the navigation graph, or was divided without it (`navigation` when the index is opened)",
+                "the memory budget cannot hold the navigation graph, or was divided without it",
+                "Turn it off, or open the index with `navigation` and enough memory",
             ));
         };
         let kind = FileKind::Navigation;

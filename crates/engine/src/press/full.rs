@@ -10,13 +10,17 @@ use stratann_tier::{IoMode, Panic, Task, Thread, Work, WorkerPool};
 use stratann_vector::Kernel;
 
 use super::states::{self, States, View};
-use super::{Collection, check};
+use super::{Collection, check, no_node};
+use crate::bounds;
 use crate::data::MatrixRef;
 use crate::frontier::{Frontier, key};
 use crate::progress::Silent;
 use crate::search::{Counters, Ranking, Reranker, Timer};
 use crate::update::{FreshScratch, Seen};
 use crate::{Error, Index, LiveIndex, MergeWhen, Merger, OpenOptions, Rerank, WriteOptions};
+
+/// The remedy for a request about a checkpoint that is not kept.
+const READ_AGAIN: &str = "Read the index again, then repeat the request";
 
 /// The exact vectors of an index on storage, and the changes since its last merge.
 pub struct Full {
@@ -155,8 +159,13 @@ impl Full {
         let (dim, element) = (collection.dim(), collection.element());
         let row_bytes = dim * element.size();
         if rows.len() != ids.len() * row_bytes {
-            let expected = format!("{}, {row_bytes} for each id", ids.len() * row_bytes);
-            return Err(Error::call("bytes of vectors", rows.len(), expected));
+            let reason = format!(
+                "each of the {} ids has a vector of {row_bytes} bytes",
+                ids.len()
+            );
+            let remedy = "Give one vector of this collection for each id";
+            let what = "number of bytes of the vectors";
+            return Err(Error::call(what, rows.len(), reason, remedy));
         }
         let rows = MatrixRef::new(rows, ids.len(), dim, element)?;
         index.upsert(&rows, ids, &Silent)
@@ -184,9 +193,14 @@ impl Full {
     }
 
     fn changing(&self) -> Result<&Arc<LiveIndex>, Error> {
-        let expected = "one that was opened for changes";
-        self.index()
-            .ok_or_else(|| Error::call("the storage of an index", "open for reading", expected))
+        self.index().ok_or_else(|| {
+            Error::call(
+                "the storage of an index",
+                "open for reading",
+                "it takes no changes",
+                "Open it for changes",
+            )
+        })
     }
 
     /// Ranks nodes of a checkpoint by their exact vectors, together with vectors that wait for a
@@ -221,20 +235,20 @@ impl Full {
         done: impl FnOnce(Result<Ranked, Error>) + Send + 'static,
     ) -> Result<(), Error> {
         let Some(collection) = self.states.collection(state) else {
-            let expected = "the last checkpoint, or the one before";
             return Err(Error::call(
                 "the checkpoint of a request",
                 format!("{state:016x}"),
-                expected,
+                "only the last checkpoint and the one before are known here",
+                READ_AGAIN,
             ));
         };
         let Collection { nodes: count, .. } = collection;
         collection.floats(query, &mut Vec::new())?;
         if k == 0 {
-            return Err(Error::call("k", 0, "at least 1"));
+            return Err(bounds::no_results());
         }
         if let Some(node) = nodes.iter().find(|&&node| node >= count) {
-            return Err(Error::call("a node", node, format!("less than {count}")));
+            return Err(no_node(*node, count));
         }
         let job = Job {
             states: self.states.clone(),
@@ -450,7 +464,8 @@ impl Work for Job {
                 None => Err(Error::call(
                     "the checkpoint of a request",
                     format!("{:016x}", self.state),
-                    "one that was not dropped while its query waited",
+                    "it was dropped while the query waited",
+                    READ_AGAIN,
                 )),
             };
             *self.found.lock() = found;

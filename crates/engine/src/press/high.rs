@@ -75,17 +75,14 @@ impl High {
         let collection = Collection::of(&manifest);
         let centroids = index.graph_codebook().quantizer().memory_bytes();
         if centroids > MOST_CENTROIDS {
-            let found = format!(
-                "{} dimensions, with {centroids} bytes of centroids",
-                collection.dim
-            );
-            let expected = format!(
-                "at most {MOST_CENTROIDS} bytes, which servers can send each other (or search it in one process with `stratann search`)"
-            );
             return Err(Error::call(
                 format!("the index {}", path.display()),
-                found,
-                expected,
+                format!(
+                    "of {} dimensions, with {centroids} bytes of centroids",
+                    collection.dim
+                ),
+                format!("servers can send each other at most {MOST_CENTROIDS} bytes of them"),
+                "Search it in one process with `stratann search`",
             ));
         }
         let (nodes, entry) = (collection.nodes as usize, manifest.graph().entry);
@@ -255,7 +252,7 @@ impl High {
         let count = self.collection.nodes;
         match nodes.find(|&&node| node >= count) {
             None => Ok(()),
-            Some(node) => Err(Error::call("a node", node, format!("less than {count}"))),
+            Some(&node) => Err(super::no_node(node, count)),
         }
     }
 
@@ -313,11 +310,12 @@ impl HighQuery {
     ) -> Result<(), Error> {
         for (what, value) in [
             ("list size", list),
-            ("re-ranked candidates", full),
+            ("number of re-ranked candidates", full),
             ("beam width", beam),
         ] {
             if value == 0 {
-                return Err(Error::call(what, 0, "at least 1"));
+                let reason = "it must be at least 1";
+                return Err(Error::call(what, 0, reason, "Pass at least 1"));
             }
         }
         let collection = &high.collection;

@@ -65,13 +65,14 @@ impl Low {
         bits: Option<&[u8]>,
         codes: Vec<u8>,
     ) -> Result<Low, Error> {
-        let wrong = |what: String, expected: String| {
-            Err(Error::call("the data of a memory server", what, expected))
+        let wrong = |found: String, reason: String| {
+            let what = "the data of a memory server";
+            Err(Error::call(what, found, reason, super::ALIKE))
         };
         let cut = || {
             wrong(
                 format!("{} bytes of centroids", centroids.len()),
-                "all of them".into(),
+                "some are missing".into(),
             )
         };
         let Some((count, rest)) = centroids.split_first_chunk() else {
@@ -89,26 +90,29 @@ impl Low {
             .collect();
         let entry = u32::from_le_bytes(*entry);
         if entry >= collection.nodes {
-            let expected = format!("a node below {}", collection.nodes);
-            return wrong(format!("the entry node {entry}"), expected);
+            let reason = format!("the index has {} nodes", collection.nodes);
+            return wrong(format!("the entry node {entry}"), reason);
         }
         let (dim, half) = (collection.dim as usize, collection.low_bytes as usize);
         let quantizer = ProductQuantizer::from_parts(dim, half, floats)?;
         let lists = match ListModel::from_bytes(model) {
             Ok(lists) => lists,
-            Err(error) => return wrong(error.to_string(), "a model of lists".into()),
+            Err(error) => return wrong("no model of lists".into(), error.to_string()),
         };
         let expected = (collection.high_bytes as usize).div_ceil(2);
         if half != expected {
             let high = collection.high_bytes;
             let found = format!("low codes of {half} bytes");
-            return wrong(found, format!("{expected}, since high codes have {high}"));
+            return wrong(
+                found,
+                format!("high codes have {high}, so low ones have {expected}"),
+            );
         }
         let nodes = collection.nodes as usize;
         let kept = match bits.map(|bits| Kept::new(bits, nodes)) {
             Some(None) => {
                 let found = format!("{} bytes of bits", bits.map_or(0, <[u8]>::len));
-                return wrong(found, format!("a bit for each of {nodes} nodes"));
+                return wrong(found, format!("each of {nodes} nodes has a bit"));
             }
             Some(kept) => kept,
             None => None,
@@ -117,7 +121,7 @@ impl Low {
         if codes.len() != expected {
             return wrong(
                 format!("{} bytes of codes", codes.len()),
-                expected.to_string(),
+                format!("the nodes have {expected}"),
             );
         }
         Ok(Low {
@@ -197,7 +201,13 @@ impl LowQuery {
         missing: &mut Missing,
     ) -> Result<(), Error> {
         if list == 0 {
-            return Err(Error::call("list by low codes", 0, "at least 1"));
+            let reason = "it must be at least 1";
+            return Err(Error::call(
+                "list by low codes",
+                0,
+                reason,
+                "Pass at least 1",
+            ));
         }
         bounds::press(press)?;
         let collection = &low.collection;
@@ -310,11 +320,11 @@ impl LowQuery {
         each_list(&low.lists, lists, scratch, |neighbours| {
             // Neighbours ascend, so it is enough to check the last one.
             if let Some(&last) = neighbours.last().filter(|&&last| last >= count) {
-                let expected = format!("nodes below {count}");
                 return Err(Error::call(
-                    "lists of a memory server",
+                    "a neighbour in a list of a memory server",
                     format!("node {last}"),
-                    expected,
+                    format!("the index has {count} nodes"),
+                    super::ALIKE,
                 ));
             }
             let new = neighbours.iter().copied().filter(|&node| seen.insert(node));

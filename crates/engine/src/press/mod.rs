@@ -157,40 +157,47 @@ impl Collection {
         out.resize(self.dim as usize, 0.0);
         match rounding.read(query, out) {
             true => Ok(()),
-            false => {
-                let expected = format!("{} bytes of a rounded query", self.query_bytes());
-                Err(Error::call(
-                    "a query",
-                    format!("{} bytes", query.len()),
-                    expected,
-                ))
-            }
+            false => Err(Error::call(
+                "a rounded query",
+                format!("{} bytes", query.len()),
+                format!("in this collection it has {} bytes", self.query_bytes()),
+                ALIKE,
+            )),
         }
     }
 
     /// Converts a query to numbers. Under cosine, they are scaled to length 1.
     fn floats(&self, query: &[u8], out: &mut Vec<f32>) -> Result<(), Error> {
         if query.len() != self.row_bytes() {
-            let expected = format!(
-                "{}: {} elements of {}",
-                self.row_bytes(),
-                self.dim,
-                self.element
-            );
-            return Err(Error::call("bytes of a query", query.len(), expected));
+            return Err(Error::call(
+                "a query",
+                format!("{} bytes", query.len()),
+                format!(
+                    "{} elements of {} take {} bytes",
+                    self.dim,
+                    self.element,
+                    self.row_bytes()
+                ),
+                "Give a query of the index's dimension and element type",
+            ));
         }
         if let Some(at) = first_invalid(self.element, query) {
             return Err(Error::call(
                 format!("element {at} of a query"),
                 "NaN or infinity",
-                "a number",
+                "distances need finite numbers",
+                "Repair the query, or leave it out",
             ));
         }
         out.resize(self.dim as usize, 0.0);
         to_f32(self.element, query, out);
         if self.metric.reduction() == Reduction::Normalised && normalize(out) == 0.0 {
-            let expected = "one that is not zero, since the metric is cosine";
-            return Err(Error::call("a query", "a zero vector", expected));
+            return Err(Error::call(
+                "a query",
+                "a zero vector",
+                "the metric is cosine, which needs a direction",
+                "Leave it out",
+            ));
         }
         Ok(())
     }
@@ -210,10 +217,23 @@ pub(crate) fn round(rounding: &Rounding, query: &mut [f32], sent: &mut Vec<u8>) 
     rounding.read(sent, query)
 }
 
+/// The remedy for data of servers that do not fit together.
+const ALIKE: &str = "Run all servers with the same index and the same version of StratANN";
+
+/// The error of a node that does not exist.
+fn no_node(node: u32, count: u32) -> Error {
+    let reason = format!("the index has {count} nodes, numbered from 0");
+    Error::call("a node", node, reason, ALIKE)
+}
+
 /// The error of a query that cannot be rounded.
 pub(crate) fn far() -> Error {
-    let expected = "one whose distances to the vectors are finite";
-    Error::call("a query", "too far from all vectors", expected)
+    Error::call(
+        "a query",
+        "too far from all vectors",
+        "its distances would not be finite",
+        "Scale it as the vectors are",
+    )
 }
 
 /// The number of nodes that a round visits. It is 1 in round 0, then 2, 4 and so on, up to the beam
@@ -234,35 +254,33 @@ pub(crate) fn width_of(round: u32, beam: usize) -> usize {
 /// Refuses an index that servers cannot share. Such an index has no codes of two precisions, or has
 /// vectors beside lists, or has a graph that was changed in place.
 fn check(path: &Path, index: &Index) -> Result<(), Error> {
-    let wrong = |found: String, expected: String| {
-        Err(Error::call(
-            format!("the index {}", path.display()),
-            found,
-            expected,
-        ))
-    };
-    let built = || {
+    let what = format!("the index {}", path.display());
+    let built = |found| {
         let path = path.display();
-        format!(
-            "an index of the preset distvs, which servers can share: `stratann export {path} --out VECTORS`, then \
-             `stratann build VECTORS NEW --preset distvs`, with the files of ids and attributes that the export names"
-        )
+        let remedy = format!(
+            "Run `stratann export {path} --out VECTORS`, then `stratann build VECTORS NEW --preset distvs`, with the files \
+             of ids and attributes that the export names"
+        );
+        let reason = "servers can share an index of the preset distvs";
+        Err(Error::call(what.clone(), found, reason, remedy))
     };
     if index.code_parts().is_none() {
-        return wrong("one with codes of one precision".into(), built());
+        return built("one with codes of one precision");
     }
     if index.composition().vectors != VectorsAt::Segments {
-        return wrong("one with vectors beside lists".into(), built());
+        return built("one with vectors beside lists");
     }
     let came = index.nodes() as u64 - index.manifest().vectors.min(index.nodes() as u64);
     if came > 0 {
-        return wrong(
+        return Err(Error::call(
+            what,
             format!("one with {came} vectors inserted into its graph since its last merge"),
+            "servers share the checkpoint of a merge",
             format!(
-                "one that is merged, since servers share one checkpoint. Run `stratann compact {}`, then restart all of its servers",
+                "Run `stratann compact {}`, then restart all of its servers",
                 path.display()
             ),
-        );
+        ));
     }
     Ok(())
 }

@@ -105,11 +105,11 @@ impl PackedLists {
     pub(super) fn decode(&self, node: u32, list: &mut Vec<u32>) -> Result<(), Error> {
         let decoded = self.model.decode(node, self.list(node), list);
         let wrong = |error: stratann_codec::CodecError| {
-            let expected = "one that decodes. Restart this server, which reads the index again";
             Error::call(
                 format!("the list of node {node} in memory"),
+                "damaged",
                 error.to_string(),
-                expected,
+                "Restart this server, which reads the index again",
             )
         };
         decoded.map(drop).map_err(wrong)
@@ -126,13 +126,19 @@ pub(super) fn each_list(
     scratch: &mut Vec<u32>,
     mut each: impl FnMut(&[u32]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let wrong = |what: String| Error::call("lists of a memory server", what, "complete lists");
+    let wrong = |found: &str, reason: String| {
+        Error::call("a list of a memory server", found, reason, super::ALIKE)
+    };
     while !bytes.is_empty() {
         let Some((node, rest)) = bytes.split_first_chunk() else {
-            return Err(wrong(format!("{} bytes of a list", bytes.len())));
+            let found = format!("{} bytes", bytes.len());
+            return Err(wrong(
+                &found,
+                "it is shorter than the number of a node".into(),
+            ));
         };
         let decoded = model.decode(u32::from_le_bytes(*node), rest, scratch);
-        let taken = decoded.map_err(|error| wrong(error.to_string()))?;
+        let taken = decoded.map_err(|error| wrong("damaged", error.to_string()))?;
         each(scratch)?;
         bytes = &rest[taken..];
     }

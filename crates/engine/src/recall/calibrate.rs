@@ -97,8 +97,9 @@ fn ks_of(index: &Index, of_rows: bool) -> Vec<u32> {
 }
 
 fn too_few(queries: usize) -> Error {
-    let expected = "at least one query, and 2 vectors in the index";
-    Error::call("queries", queries, expected)
+    let reason = "a measurement needs at least one query, and 2 vectors in the index";
+    let remedy = "Give queries, and insert vectors first if the index has fewer than 2";
+    Error::call("number of queries", queries, reason, remedy)
 }
 
 /// Measures an index with queries.
@@ -482,7 +483,9 @@ fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> 
     ] {
         if found != expected {
             let what = format!("{what} of {}", queries.name());
-            return Err(Error::call(what, found, format!("{expected}, the index's")));
+            let reason = format!("the index's is {expected}");
+            let remedy = "Give queries like the vectors of the index";
+            return Err(Error::call(what, found, reason, remedy));
         }
     }
     let count = queries.rows().min(MOST_QUERIES);

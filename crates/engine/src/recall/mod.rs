@@ -74,15 +74,8 @@ impl Recall {
     }
 }
 
-/// The error of an argument that cannot be combined with a recall target.
-fn unfit(what: &str, found: impl ToString, reason: String) -> Error {
-    Error::Unfit {
-        what: what.to_owned(),
-        found: found.to_string(),
-        reason,
-        remedy: "Leave it out, or give a list size in place of the recall",
-    }
-}
+/// The remedy for an argument that cannot be combined with a recall target.
+const LEAVE_OUT: &str = "Leave it out, or give a list size in place of the recall";
 
 /// The table for k results: the table of k, or of the next larger number. Recall falls with the
 /// number of results, so the larger one is safe.
@@ -141,11 +134,11 @@ impl Index {
             ("probes", options.probes.is_some()),
         ] {
             if given {
-                let expected = "one of them, since each decides when a search ends";
                 return Err(Error::call(
-                    format!("recall and {what}"),
-                    "both given",
-                    expected,
+                    "recall",
+                    format!("given with {what}"),
+                    "each decides when a search ends",
+                    "Give only one of them",
                 ));
             }
         }
@@ -153,9 +146,8 @@ impl Index {
             Error::call(
                 "recall",
                 recall,
-                format!(
-                    "a list size, since the recall of this index is unknown ({why}). Give one, or measure the recall with `stratann calibrate`"
-                ),
+                format!("the recall of this index is unknown ({why})"),
+                "Give a list size, or measure the recall with `stratann calibrate`",
             )
         };
         let file = match self.recall() {
@@ -171,20 +163,22 @@ impl Index {
             return Err(match searched == self.searched() {
                 // An earlier version of StratANN wrote this file, and knew only one kind of search.
                 true => unknown("it was measured for another strategy"),
-                false => unfit(
+                false => Error::call(
                     "strategy",
                     options.strategy.unwrap_or(self.preset().strategy),
                     format!(
                         "the recall of this index was measured with {}",
                         self.preset().strategy
                     ),
+                    LEAVE_OUT,
                 ),
             });
         }
         let most = file.tables.last().map_or(0, |table| table.k);
         if options.k > most as usize {
-            let expected = format!("at most {most} with a recall, or a list size in its place");
-            return Err(Error::call("k", options.k, expected));
+            let reason = format!("the recall of this index is known for at most {most} results");
+            let remedy = format!("Pass at most {most}, or a list size in place of the recall");
+            return Err(Error::call("k", options.k, reason, remedy));
         }
         let changed = match searched {
             Searched::Walk | Searched::Press => Changed::default(),
@@ -209,8 +203,8 @@ impl Index {
         if let (true, Some(rerank)) = (is_late, options.rerank)
             && rerank != self.preset().rerank
         {
-            let reason = "the recall of this index was measured with the preset's".to_owned();
-            return Err(unfit("rerank", "not the preset's", reason));
+            let reason = "the recall of this index was measured with the preset's";
+            return Err(Error::call("rerank", "not the preset's", reason, LEAVE_OUT));
         }
         let depth = match (is_late, file.by_build) {
             // A user's queries resemble future queries, so their mean applies.

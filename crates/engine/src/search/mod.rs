@@ -344,9 +344,9 @@ fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
         ("seeds", options.seeds > 0),
     ] {
         if is_given {
-            let expected =
-                "nothing, since a search of clusters does not use it. Remove it, or set `probes`";
-            return Err(Error::call(what, "given", expected));
+            let reason = "a search of clusters does not use it";
+            let remedy = "Remove it, or set `probes`";
+            return Err(Error::call(what, "given", reason, remedy));
         }
     }
     Ok(())
@@ -532,14 +532,16 @@ impl Index {
             return Err(Error::call(
                 format!("dimension of {}", queries.name()),
                 queries.dim(),
-                format!("{}, the index's", self.dim()),
+                format!("the index's is {}", self.dim()),
+                "Give queries of this dimension",
             ));
         }
         if queries.element() != self.element() {
             return Err(Error::call(
                 format!("element type of {}", queries.name()),
                 queries.element(),
-                format!("{}, the index's", self.element()),
+                format!("the index's is {}", self.element()),
+                "Give queries of this element type",
             ));
         }
         let vectors = self.check_numbers(options, overlay)?;
@@ -552,8 +554,9 @@ impl Index {
                 depth.map_or_else(|| options.probes_of(), |depth| depth.most())
             }
             (Some(probes), false) => {
-                let expected = "nothing, since it does not apply to a graph index. Remove it, or set a list size";
-                return Err(Error::call("probes", probes, expected));
+                let reason = "it does not apply to a graph index";
+                let remedy = "Remove it, or set a list size";
+                return Err(Error::call("probes", probes, reason, remedy));
             }
         };
         let navigation = options
@@ -569,13 +572,19 @@ impl Index {
             .codebook()
             .is_some_and(|book| book.low_codes().is_some());
         if strategy == Strategy::Press && !two && !self.has_clusters() {
-            let expected =
-                "best-first or pipelined, or an index with codes of two precisions (preset distvs)";
-            return Err(Error::call("strategy", strategy, expected));
+            let reason = "it needs codes of two precisions, and this index has one";
+            let remedy = "Use best-first or pipelined, or build the index with the preset distvs";
+            return Err(Error::call("strategy", strategy, reason, remedy));
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {
-            let expected = "0, since codes of this index are not in memory, and its search begins at entry points";
-            return Err(Error::call("seeds", options.seeds, expected));
+            let reason =
+                "codes of this index are not in memory, and its search begins at entry points";
+            return Err(Error::call(
+                "number of seeds",
+                options.seeds,
+                reason,
+                "Pass 0",
+            ));
         }
         let mut plan = Plan {
             // The index may have fewer vectors than `k`. A concurrent delete can cause this at any
@@ -632,9 +641,9 @@ impl Index {
             (Some(matching), way) => Some(ways::choose(self, &matching, way, &mut plan)),
             (None, None) => None,
             (None, Some(way)) => {
-                let expected =
-                    "nothing, since it applies to a search with a filter, and this search has none";
-                return Err(Error::call("way", way, expected));
+                let reason = "it applies to a search with a filter, and this search has none";
+                let remedy = "Leave it out, or give a filter";
+                return Err(Error::call("way", way, reason, remedy));
             }
         };
         Ok((plan, explained))

@@ -163,18 +163,32 @@ fn within(
     progress: &dyn Progress,
 ) -> Result<RangeResults, Error> {
     if query.rows() != 1 {
-        let expected = "one vector, since a range search has one query";
-        return Err(Error::call(query.name(), query.rows(), expected));
+        let what = format!("number of rows of {}", query.name());
+        let reason = "a range search has one query";
+        return Err(Error::call(what, query.rows(), reason, "Give one vector"));
     }
     if range.distance.is_nan() {
-        return Err(Error::call("distance", range.distance, "a number"));
+        let reason = "no distance can be compared with it";
+        return Err(Error::call(
+            "distance",
+            range.distance,
+            reason,
+            "Pass a number",
+        ));
     }
     if range.most == 0 {
-        return Err(Error::call("answers of a page", 0, "at least 1"));
+        let reason = "a page has at least one";
+        return Err(Error::call(
+            "number of answers of a page",
+            0,
+            reason,
+            "Pass at least 1",
+        ));
     }
     if options.recall.is_some() {
-        let expected = "nothing, since the number of answers of a range search is not known before. Give a list size";
-        return Err(Error::call("recall", "given", expected));
+        let reason = "the number of answers of a range search is not known before";
+        let remedy = "Leave it out, or give a list size in its place";
+        return Err(Error::call("recall", "given", reason, remedy));
     }
     let begin = Instant::now();
     let mut counters = Counters::default();
@@ -250,11 +264,22 @@ fn like(
 ) -> Result<SearchResults, Error> {
     let rows = collection.vectors_of(ids, progress)?;
     if let Some(&missing) = rows.missing.first() {
-        let expected = "the id of a vector that is in the index";
-        return Err(Error::call("id", missing, expected));
+        let reason = "the index has no vector with this id";
+        return Err(Error::call(
+            "id",
+            missing,
+            reason,
+            "Give an id in the index",
+        ));
     }
     if ids.is_empty() {
-        return Err(Error::call("ids", "none", "one at least"));
+        let reason = "a search for neighbours needs at least one id";
+        return Err(Error::call(
+            "the list of ids",
+            "empty",
+            reason,
+            "Give one or more",
+        ));
     }
     let queries = Matrix::new(rows.vectors, ids.len(), rows.dim, rows.element)?;
     let (most, _) = bounds::most_answers(collection.vectors(), "");

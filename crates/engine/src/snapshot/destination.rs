@@ -62,7 +62,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
 /// to the copy.
 ///
 /// # Errors
-/// A wrong argument ([`Error::Call`]).
+/// A wrong argument ([`Error::Argument`]).
 pub(super) fn check_outside(index: &Path, path: &Path) -> Result<(), Error> {
     let (Ok(index), Ok(whole)) = (index.canonicalize(), std::path::absolute(path)) else {
         return Ok(());
@@ -76,9 +76,10 @@ pub(super) fn check_outside(index: &Path, path: &Path) -> Result<(), Error> {
             "the folder of the snapshot",
             path.display(),
             format!(
-                "a folder outside of the index ({}), since a copy in the index would be moved or removed with it. Name a folder beside it",
+                "it is in the index ({}), so the copy would be moved or removed with it",
                 index.display()
             ),
+            "Name a folder beside the index",
         )),
         _ => Ok(()),
     }

@@ -93,7 +93,7 @@ pub struct SnapshotReport {
 /// files and starts over.
 ///
 /// # Errors
-/// - `dest` is not empty ([`Error::Exists`]), or inside of the index ([`Error::Call`]).
+/// - `dest` is not empty ([`Error::Exists`]), or inside of the index ([`Error::Argument`]).
 /// - Checkpoints were committed during every attempt ([`Error::Restless`]).
 /// - A full disk, or an interruption through `progress`.
 /// - [`Error::Undurable`]: the copy is complete, but may be lost if the machine crashes.

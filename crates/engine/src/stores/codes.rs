@@ -237,7 +237,11 @@ pub(crate) fn low_codes_of(manifest: &Manifest) -> Result<Option<LowCodes>, Erro
     match manifest.build.low_codes.as_str() {
         "" => Ok(manifest.preset.parse::<Preset>()?.low_codes),
         named => {
-            let unknown = |_| Error::call("low codes", named, "nested or separate");
+            let unknown = |_| {
+                let reason = "this version knows nested and separate";
+                let remedy = "Open the index with the version that built it";
+                Error::call("low codes", named, reason, remedy)
+            };
             named.parse().map(Some).map_err(unknown)
         }
     }

@@ -526,12 +526,14 @@ impl LiveIndex {
         bounds::writing(options)?;
         match (options.update, index.has_clusters()) {
             (Some(Update::Rebalance), false) => {
-                let expected = "another way to update, since this index is a graph, and rebalance needs clusters";
-                return Err(Error::call("update", Update::Rebalance, expected));
+                let reason = "this index is a graph, and rebalance needs clusters";
+                let remedy = "Use another way to update";
+                return Err(Error::call("update", Update::Rebalance, reason, remedy));
             }
             (Some(way), true) if !matches!(way, Update::Merge | Update::Rebalance) => {
-                let expected = "merge or rebalance, since this is an index of clusters";
-                return Err(Error::call("update", way, expected));
+                let reason = "this is an index of clusters";
+                let remedy = "Use merge or rebalance";
+                return Err(Error::call("update", way, reason, remedy));
             }
             _ => {}
         }

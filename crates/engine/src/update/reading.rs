@@ -256,9 +256,14 @@ impl<'a> Reading<'a> {
     /// Live ids on storage from `from` on, ascending, and the id from which on there may be more.
     fn ids_from(&self, from: u64) -> Result<(Vec<u64>, Option<u64>), Error> {
         let Some(stored) = self.ids else {
-            let expected =
-                "an index with a file of ids. Compact this one, which an earlier version wrote";
-            return Err(Error::call("index", self.index.path().display(), expected));
+            let reason = "an earlier version wrote it, without a file of ids";
+            let remedy = "Compact it";
+            return Err(Error::call(
+                "index",
+                self.index.path().display(),
+                reason,
+                remedy,
+            ));
         };
         let mut ids = stored.some_from(from, SOME)?;
         let inserted = self.seen.overlay.inserted.read();

@@ -798,29 +798,32 @@ fn wrong_calls_are_refused_and_change_nothing() {
     let insert = |ids: &[u64]| live.insert(&rows(ids, 1), Some(ids), &Silent).map(drop);
     refused(
         insert(&[500, 3]),
-        "id is 3: expected an id that is not in the index",
+        "id is 3; the index has a vector with this id. Give another id, or upsert",
     );
-    refused(insert(&[500, 500]), "duplicate id 500");
+    refused(
+        insert(&[500, 500]),
+        "the id 500 is given twice; ids are unique. Give each id once",
+    );
     refused(insert(&[u64::MAX]), "id is 18446744073709551615");
     refused(
         live.delete(&[4, 999]),
-        "id is 999: expected an id in the index",
+        "id is 999; the index has no vector with this id. Give an id in the index",
     );
-    refused(live.delete(&[4, 4]), "duplicate id 4");
+    refused(live.delete(&[4, 4]), "the id 4 is given twice");
     refused(
         live.insert(&rows(&[1, 2], 1), Some(&[900]), &Silent)
             .map(drop),
-        "1 for 2 rows",
+        "number of ids is 1; there are 2 rows, and each has one id. Give one id for each row",
     );
     let narrow = Matrix::new(vec![1; 8], 1, 8, Element::U8).unwrap();
     refused(
         live.insert(&narrow, None, &Silent).map(drop),
-        "is 8: expected 16",
+        "is 8; the index's is 16. Give vectors of this dimension",
     );
     let floats = Matrix::new(vec![0; 4 * DIM], 1, DIM, Element::F32).unwrap();
     refused(
         live.insert(&floats, None, &Silent).map(drop),
-        "is f32: expected u8",
+        "is f32; the index's is u8. Give vectors of this element type",
     );
     assert_eq!(contents(&live), before);
     // A second writer gets an error.

@@ -110,7 +110,7 @@ fn numbers_of_a_search() {
                 },
                 // At most the number of vectors, or the number to which an index that changes pads
                 // its answers.
-                ["k is", "expected at most"],
+                ["k is", "it can be at most"],
             ),
             (
                 SearchOptions {

@@ -437,7 +437,7 @@ fn what_cannot_be_is_said() {
     for recall in [0.0, -0.5, 1.01, f64::NAN] {
         let error = index.search(&queries, &asked(recall)).unwrap_err();
         assert!(error.is_call_wrong(), "{error}");
-        assert!(error.to_string().contains("for example 0.95"), "{error}");
+        assert!(error.to_string().contains("such as 0.95"), "{error}");
     }
     let both = SearchOptions {
         stop_early: true,

@@ -686,7 +686,12 @@ fn a_watch_is_of_one_index() {
     index.search(&queries, &narrow(&index)).unwrap();
     let error = Index::open(&second, &watch).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Call);
-    assert!(error.to_string().contains("a watch of its own"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("a watch is of one index. Make one for each"),
+        "{error}"
+    );
     for queries in [0, 1_001] {
         assert_eq!(
             RecallWatch::new(queries).unwrap_err().kind(),

@@ -7,7 +7,7 @@ pub mod row;
 pub mod value;
 
 pub use row::Row;
-pub use value::{ColumnType, Value, float_of};
+pub use value::{ColumnType, Value, ValueFault, float_of};
 
 /// The most columns of an index.
 pub const MOST_COLUMNS: usize = 1024;
@@ -22,11 +22,11 @@ pub const MOST_PAYLOAD: usize = 64 << 10;
 /// The most bytes of an encoded row.
 pub const MOST_ROW: usize = 256 << 10;
 
-/// The rule that a column's name violates; `None` for a valid name.
+/// The form that a column's name should have, if it violates it; `None` for a valid name.
 pub fn name_fault(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.len() > MOST_NAME {
         return Some("1 to 128 bytes of UTF-8");
     }
     let control = name.chars().any(char::is_control);
-    control.then_some("a name without control characters")
+    control.then_some("text without control characters")
 }

@@ -61,9 +61,10 @@ impl Row {
         let bytes = out.len() - begin;
         let outcome = outcome.and_then(|()| match bytes > MOST_ROW {
             true => Err(wrong(
-                "attributes and payload",
+                "the size of attributes and payload",
                 format!("{bytes} bytes in total"),
-                format!("at most {MOST_ROW}"),
+                format!("a row has at most {MOST_ROW}"),
+                "Shorten the values or the payload",
             )),
             false => Ok(()),
         });
@@ -76,23 +77,30 @@ impl Row {
     fn append(&self, out: &mut Vec<u8>) -> Result<(), LayoutError> {
         if self.attributes.len() > MOST_COLUMNS {
             return Err(wrong(
-                "attributes",
+                "the number of attributes",
                 self.attributes.len(),
-                format!("at most {MOST_COLUMNS} columns"),
+                format!("an index has at most {MOST_COLUMNS} columns"),
+                "Put more values into the payload",
             ));
         }
         out.push(VERSION);
         out.extend((self.attributes.len() as u16).to_le_bytes());
         for (name, value) in &self.attributes {
-            if let Some(expected) = name_fault(name) {
+            if let Some(form) = name_fault(name) {
                 let shown: String = name.chars().take(MOST_NAME).collect();
-                return Err(wrong("a column's name", format!("{shown:?}"), expected));
+                return Err(wrong(
+                    "a column's name",
+                    format!("{shown:?}"),
+                    format!("a name is {form}"),
+                    "Give the column another name",
+                ));
             }
-            if let Some((found, expected)) = value.fault() {
+            if let Some(fault) = value.fault() {
                 return Err(wrong(
                     format!("the value of column {name:?}"),
-                    found,
-                    expected,
+                    fault.found,
+                    fault.reason,
+                    fault.remedy,
                 ));
             }
             out.push(name.len() as u8);
@@ -108,14 +116,16 @@ impl Row {
             return Err(wrong(
                 "the payload",
                 format!("{} bytes", payload.len()),
-                format!("at most {MOST_PAYLOAD}"),
+                format!("it can have at most {MOST_PAYLOAD}"),
+                "Store more elsewhere, and its place in the payload",
             ));
         }
         if let Err(error) = serde_json::from_str::<IgnoredAny>(payload) {
             return Err(wrong(
                 "the payload",
-                format!("not JSON: {error}"),
-                "a JSON text",
+                "not JSON",
+                error.to_string(),
+                "Give a text in JSON",
             ));
         }
         out.push(1);
@@ -225,12 +235,14 @@ impl Row {
 fn wrong(
     what: impl Into<String>,
     found: impl ToString,
-    expected: impl Into<String>,
+    reason: impl Into<String>,
+    remedy: impl Into<String>,
 ) -> LayoutError {
     LayoutError::Attribute {
         what: what.into(),
         found: found.to_string(),
-        expected: expected.into(),
+        reason: reason.into(),
+        remedy: remedy.into(),
     }
 }
 
@@ -449,11 +461,11 @@ mod tests {
         for (row, expected) in [
             (
                 row(&[("a\n", 1.into())], None),
-                "a column's name is \"a\\n\": expected a name without control",
+                "a column's name is \"a\\n\"; a name is text without control characters. Give the column another name",
             ),
             (
                 row(&[("", 1.into())], None),
-                "a column's name is \"\": expected 1 to 128",
+                "a column's name is \"\"; a name is 1 to 128 bytes",
             ),
             (row(&[(&"n".repeat(129), 1.into())], None), "1 to 128 bytes"),
             (
@@ -464,9 +476,12 @@ mod tests {
             (row(&[], Some("{")), "the payload is not JSON"),
             (
                 row(&[], Some(&big)),
-                "the payload is 65538 bytes: expected at most 65536",
+                "the payload is 65538 bytes; it can have at most 65536. ",
             ),
-            (row(&many, None), "bytes in total: expected at most 262144"),
+            (
+                row(&many, None),
+                "bytes in total; a row has at most 262144. ",
+            ),
         ] {
             let mut out = vec![7];
             let error = row.encode(&mut out).unwrap_err();
@@ -485,7 +500,7 @@ mod tests {
         .unwrap_err();
         assert_eq!(
             error.to_string(),
-            "attributes is 10000: expected at most 1024 columns"
+            "the number of attributes is 10000; an index has at most 1024 columns. Put more values into the payload"
         );
     }
 

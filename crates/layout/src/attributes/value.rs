@@ -112,13 +112,14 @@ impl Value {
         }
     }
 
-    /// The violated limit, if there is one, as the found and the expected value.
-    pub fn fault(&self) -> Option<(String, String)> {
+    /// The violated limit, if there is one.
+    pub fn fault(&self) -> Option<ValueFault> {
         match self {
-            Self::Float(value) if value.is_nan() => Some((
-                "NaN".into(),
-                "a number (leave the attribute out if there is no value)".into(),
-            )),
+            Self::Float(value) if value.is_nan() => Some(ValueFault {
+                found: "NaN".into(),
+                reason: "NaN equals no value, and has no order".into(),
+                remedy: "Leave the attribute out if there is no value",
+            }),
             Self::String(text) => string_fault(text),
             Self::Strings(texts) => items_fault(texts.len())
                 .or_else(|| texts.iter().find_map(|text| string_fault(text))),
@@ -134,23 +135,31 @@ pub fn float_of(integer: i64) -> Option<f64> {
     (float as i128 == i128::from(integer)).then_some(float)
 }
 
-fn string_fault(text: &str) -> Option<(String, String)> {
-    (text.len() > MOST_STRING).then(|| {
-        let found = format!("a string of {} bytes", text.len());
-        (
-            found,
-            format!("at most {MOST_STRING}. Put longer strings into the payload"),
-        )
+fn string_fault(text: &str) -> Option<ValueFault> {
+    (text.len() > MOST_STRING).then(|| ValueFault {
+        found: format!("a string of {} bytes", text.len()),
+        reason: format!("it can have at most {MOST_STRING}"),
+        remedy: "Put longer strings into the payload",
     })
 }
 
-fn items_fault(items: usize) -> Option<(String, String)> {
-    (items > MOST_ITEMS).then(|| {
-        (
-            format!("a list of {items} items"),
-            format!("at most {MOST_ITEMS}"),
-        )
+fn items_fault(items: usize) -> Option<ValueFault> {
+    (items > MOST_ITEMS).then(|| ValueFault {
+        found: format!("a list of {items} items"),
+        reason: format!("it can have at most {MOST_ITEMS}"),
+        remedy: "Put longer lists into the payload",
     })
+}
+
+/// The limit that a value violates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueFault {
+    /// The value, or its size.
+    pub found: String,
+    /// The limit.
+    pub reason: String,
+    /// How the caller can repair the value.
+    pub remedy: &'static str,
 }
 
 impl From<bool> for Value {
@@ -217,16 +226,14 @@ mod tests {
     #[test]
     fn values_beyond_their_bounds_are_told() {
         assert_eq!(Value::Float(f64::INFINITY).fault(), None);
-        assert_eq!(Value::Float(f64::NAN).fault().unwrap().0, "NaN");
+        assert_eq!(Value::Float(f64::NAN).fault().unwrap().found, "NaN");
         assert_eq!(Value::String("a".repeat(MOST_STRING)).fault(), None);
-        let (found, expected) = Value::Strings(vec!["a".repeat(1 << 20)]).fault().unwrap();
-        assert_eq!(found, "a string of 1048576 bytes");
-        assert!(
-            expected.contains("32768") && expected.contains("payload"),
-            "{expected}"
-        );
+        let fault = Value::Strings(vec!["a".repeat(1 << 20)]).fault().unwrap();
+        assert_eq!(fault.found, "a string of 1048576 bytes");
+        assert_eq!(fault.reason, "it can have at most 32768");
+        assert_eq!(fault.remedy, "Put longer strings into the payload");
         assert_eq!(Value::Integers(vec![0; MOST_ITEMS]).fault(), None);
-        let (found, _) = Value::Integers(vec![0; 5000]).fault().unwrap();
-        assert_eq!(found, "a list of 5000 items");
+        let fault = Value::Integers(vec![0; 5000]).fault().unwrap();
+        assert_eq!(fault.found, "a list of 5000 items");
     }
 }

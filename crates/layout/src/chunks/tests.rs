@@ -111,13 +111,13 @@ fn every_contradiction_is_refused() {
     // The first chunk takes 17..40 of the payload, and the first block 4 bytes for its checksum.
     assert!(
         text.starts_with(
-            "chunks-0: first page of a chunk at offset 4140 is 3, expected 2. Restore"
+            "chunks-0: first page of a chunk at offset 4140 is 3; expected 2. Restore"
         ),
         "{text}"
     );
     for (text, change) in [
         (
-            "number of chunks at offset 4108 is 2, expected 3 for 10 nodes, 4 each",
+            "number of chunks at offset 4108 is 2; expected 3 for 10 nodes, 4 each",
             (|file| drop(file.chunks.pop())) as fn(&mut ChunksFile),
         ),
         ("nodes of a chunk at offset 4104 is 0", |file| {
@@ -129,25 +129,25 @@ fn every_contradiction_is_refused() {
             file.chunks[0].pages = 0;
             file.chunks[0].boundaries.clear();
         }),
-        ("is 104, expected 103 to 103", |file| {
+        ("is 104; expected 103 to 103", |file| {
             file.chunks[0].boundaries[1] = 104
         }),
-        ("is 102, expected 103 to 103", |file| {
+        ("is 102; expected 103 to 103", |file| {
             file.chunks[0].boundaries[1] = 102
         }),
-        ("is 99, expected 100 to 103", |file| {
+        ("is 99; expected 100 to 103", |file| {
             file.chunks[0].boundaries[0] = 99
         }),
-        ("is 101, expected 103 to 103", |file| {
+        ("is 101; expected 103 to 103", |file| {
             file.chunks[0].boundaries[1] = 101
         }),
         ("last node of a chunk", |file| {
             file.chunks[1].boundaries[2] = 106
         }),
-        ("is 103, expected 104 to 107", |file| {
+        ("is 103; expected 104 to 107", |file| {
             file.chunks[1].boundaries[0] = 103
         }),
-        ("is 110, expected 108 to 109", |file| {
+        ("is 110; expected 108 to 109", |file| {
             file.chunks[2].boundaries[0] = 110
         }),
         ("last node of a chunk", |file| {
@@ -168,7 +168,7 @@ fn every_contradiction_is_refused() {
     let mut bytes = sample().encode();
     bytes[25] = 8;
     let text = decode(&bytes).unwrap_err().to_string();
-    assert!(text.contains("is 8, expected 0 to 7"), "{text}");
+    assert!(text.contains("is 8; expected 0 to 7"), "{text}");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_page_holds_at_most_what_its_count_holds() {
     };
     assert!(decode(65_534).unwrap().counts(0).eq([65_535]));
     let text = decode(65_535).unwrap_err().to_string();
-    assert!(text.contains("is 65535, expected 0 to 65534"), "{text}");
+    assert!(text.contains("is 65535; expected 0 to 65534"), "{text}");
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn every_contradiction_of_what_runs_on_is_refused() {
     }
     // If the page before it does not continue, a page must have a record.
     let text = refused(&file, Some((64, 1)));
-    assert!(text.contains("is 107, expected 108 to"), "{text}");
+    assert!(text.contains("is 107; expected 108 to"), "{text}");
     let mut other = file.clone();
     other.runs = RunsOn::default();
     let text = refused(&other, None);
@@ -360,12 +360,12 @@ fn every_contradiction_of_garbage_is_refused() {
         (
             25,
             8,
-            "bits of a chunk at offset 4125 is 8, expected 0 to 7",
+            "bits of a chunk at offset 4125 is 8; expected 0 to 7",
         ),
         // Without its garbage, the first page would have one record fewer than it has.
         (25, 1, "last node of a chunk"),
         (29, 1, "last node of a page"),
-        (33, 0, "is 0, expected 1 to 1"),
+        (33, 0, "is 0; expected 1 to 1"),
         // Of page 1, one record is a node; of page 0, too many would be dead.
         (42, 1, "last node of a page"),
         (40, 5, "last node of a page"),
@@ -374,14 +374,14 @@ fn every_contradiction_of_garbage_is_refused() {
         (
             44,
             2,
-            "dead slot of a page at offset 4146 is 2, expected 3 or more, below 3",
+            "dead slot of a page at offset 4146 is 2; expected 3 or more, below 3",
         ),
         (
             46,
             3,
-            "dead slot of a page at offset 4146 is 3, expected 1 or more, below 3",
+            "dead slot of a page at offset 4146 is 3; expected 1 or more, below 3",
         ),
-        (46, 0, "is 0, expected 1 or more, below 3"),
+        (46, 0, "is 0; expected 1 or more, below 3"),
     ] {
         let mut bytes = bytes.clone();
         bytes[at] = value;

@@ -133,11 +133,11 @@ fn impossible_shapes_are_refused() {
     };
     assert_eq!(
         text(128, 64, 0),
-        "the bytes of a code is 0, the format allows 1 to 65536"
+        "the bytes of a code is 0; the format allows 1 to 65536. Choose another value, or another layout"
     );
     assert_eq!(
         text(128, 64, 65_536),
-        "the bytes of a record is 4195084, the format allows about a million at most, the bytes of a page of 256 blocks"
+        "the bytes of a record is 4195084; the format allows about a million at most, the bytes of a page of 256 blocks. Choose another value, or another layout"
     );
 }
 
@@ -288,7 +288,7 @@ fn wrong_counts_slots_and_degrees_are_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        text.starts_with("i: count of records on the page at offset 4100 is 4, expected 5"),
+        text.starts_with("i: count of records on the page at offset 4100 is 4; expected 5"),
         "{text}"
     );
     let view = InlineView::open(&shape, &page, 0, Some(4), true, "i").unwrap();
@@ -316,7 +316,7 @@ fn wrong_counts_slots_and_degrees_are_refused() {
     view.node(0).unwrap();
     let text = view.node(1).unwrap_err().to_string();
     assert!(
-        text.starts_with("i: degree of a node at offset 4220 is 9, expected at most 8"),
+        text.starts_with("i: degree of a node at offset 4220 is 9; expected at most 8"),
         "{text}"
     );
 }
@@ -356,7 +356,7 @@ fn header_round_trip_and_contradictions() {
         .to_string();
     assert!(
         text.starts_with(
-            "i: dimension, degree and bytes of a code at offset 52 is 100, 32 and 0, expected 1 to 65536"
+            "i: dimension, degree and bytes of a code at offset 52 is 100, 32 and 0; expected 1 to 65536"
         ),
         "{text}"
     );

@@ -266,7 +266,7 @@ fn header_round_trip() {
     let text = LogHeader::decode(&block, 11, "log-000011").unwrap_err();
     assert!(
         text.to_string()
-            .starts_with("log-000011: number of the log at offset 56 is 12, expected 11"),
+            .starts_with("log-000011: number of the log at offset 56 is 12; expected 11"),
         "{text}"
     );
     let fields = |element: u32, dim: u32| {

@@ -356,7 +356,7 @@ fn unknown_keys_need_a_feature_bit() {
         value.pointer_mut(path).unwrap()["colour"] = "blue".into();
         let text = decode_value(&value).unwrap_err().to_string();
         assert!(
-            text.contains("is \"colour\", expected a key of this version"),
+            text.contains("is \"colour\"; expected a key of this version"),
             "{text}"
         );
         value["writer_features"] = (STATE | UNKNOWN).into();
@@ -422,7 +422,7 @@ fn version_1_is_read_as_coupled() {
         value[key] = body(&manifest)[key].take();
         let error = Manifest::decode(&framed_as(1, &value.to_string()), "MANIFEST").unwrap_err();
         let text = error.to_string();
-        let expected = format!("is \"{key}\", expected a key of this version");
+        let expected = format!("is \"{key}\"; expected a key of this version");
         assert!(text.contains(&expected), "{text}");
     }
 }
@@ -564,7 +564,7 @@ fn a_placement_has_its_feature_bit() {
     };
     let text = refused(&manifest);
     assert!(
-        text.contains("reader_features at offset 34 is 0, expected bit 0 set where there"),
+        text.contains("reader_features at offset 34 is 0; expected bit 0 set where there"),
         "{text}"
     );
     manifest.placement = None;
@@ -584,7 +584,7 @@ fn a_placement_has_its_feature_bit() {
     });
     let text = refused(&manifest);
     assert!(
-        text.contains("the placement at offset 34 is 6, expected at most 5"),
+        text.contains("the placement at offset 34 is 6; expected at most 5"),
         "{text}"
     );
     // A version that has no placement.
@@ -594,7 +594,7 @@ fn a_placement_has_its_feature_bit() {
         .unwrap_err()
         .to_string();
     assert!(
-        text.contains("is \"placement\", expected a key of this"),
+        text.contains("is \"placement\"; expected a key of this"),
         "{text}"
     );
 }
@@ -626,13 +626,13 @@ fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
             m.writer_features = STATE
         }),
         (
-            "of the drift at offset 34 is 124, expected at most 123",
+            "of the drift at offset 34 is 124; expected at most 123",
             |m| {
                 m.placement.as_mut().unwrap().drift.as_mut().unwrap().came = 124;
             },
         ),
         (
-            "of the drift at offset 34 is 1001, expected at most 1000",
+            "of the drift at offset 34 is 1001; expected at most 1000",
             |m| {
                 let placement = m.placement.as_mut().unwrap();
                 placement.drift.as_mut().unwrap().thousandths = 1_001;
@@ -671,25 +671,25 @@ fn layouts_and_segments_that_contradict_each_other_are_refused() {
         ),
         (
             |m| m.layout = PACKED.into(),
-            "is 100000, expected 0 in the packed layout",
+            "is 100000; expected 0 in the packed layout",
         ),
         (
             |m| m.layout = COUPLED.into(),
-            "is 100000, expected 0 in the coupled layout",
+            "is 100000; expected 0 in the coupled layout",
         ),
         (
             |m| m.segments.clear(),
-            "is 0, expected 100000 in the decoupled layout",
+            "is 0; expected 100000 in the decoupled layout",
         ),
         (
             |m| m.codebook = "xyz".into(),
-            "codebook at offset 34 is \"xyz\", expected 64 hexadecimal digits",
+            "codebook at offset 34 is \"xyz\"; expected 64 hexadecimal digits",
         ),
-        (|m| drop(m.segments.pop()), "is 65536, expected 100000"),
-        (|m| m.vectors += 1, "is 100000, expected 100001"),
+        (|m| drop(m.segments.pop()), "is 65536; expected 100000"),
+        (|m| m.vectors += 1, "is 100000; expected 100001"),
         (
             |m| m.segments[1].first += 1,
-            "segment at offset 34 is 1: 34464 vectors from 65537 on, expected 1 vector or more from 65536 on",
+            "segment at offset 34 is 1: 34464 vectors from 65537 on; expected 1 vector or more from 65536 on",
         ),
         (|m| m.segments[0].first = 1, "is 0: 65536 vectors from 1 on"),
         (|m| m.segments[0].vectors = 0, "is 0: 0 vectors from 0 on"),
@@ -778,7 +778,7 @@ fn segments_that_were_kept_need_their_bit_and_leave_others_as_they_were() {
     let decode = |manifest: &Manifest| Manifest::decode(&manifest.encode(), "m");
     let text = decode(&manifest).unwrap_err().to_string();
     assert!(
-        text.contains("is 1, expected bit 1 set where a segment was kept"),
+        text.contains("is 1; expected bit 1 set where a segment was kept"),
         "{text}"
     );
     manifest.reader_features |= KEPT;

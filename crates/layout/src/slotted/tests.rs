@@ -512,13 +512,13 @@ fn what_a_page_cannot_have_is_refused() {
             FileKind::Packed,
             0,
             &[0, 0],
-            "4100 is 0, expected 1 or more",
+            "4100 is 0; expected 1 or more",
         ),
         (
             FileKind::Packed,
             0,
             &[255, 255],
-            "4100 is 65535, expected as many",
+            "4100 is 65535; expected as many",
         ),
         (
             FileKind::Packed,
@@ -539,8 +539,8 @@ fn what_a_page_cannot_have_is_refused() {
             "bytes of an id at offset 4102 is 255",
         ),
         (FileKind::Vectors, 2, &[255], "bytes of an id"),
-        (FileKind::Adjacency, 2, &[0], "is 0, expected 255"),
-        (FileKind::Adjacency, 2, &[3], "is 3, expected 255"),
+        (FileKind::Adjacency, 2, &[0], "is 0; expected 255"),
+        (FileKind::Adjacency, 2, &[3], "is 3; expected 255"),
         (
             FileKind::Packed,
             3,
@@ -561,7 +561,7 @@ fn what_a_page_cannot_have_is_refused() {
             FileKind::Vectors,
             3,
             &[0x18],
-            "4103 is 24, expected none of a relocated page",
+            "4103 is 24; expected none of a relocated page",
         ),
         (FileKind::Vectors, 3, &[0x01], "length of a list"),
         (
@@ -575,7 +575,7 @@ fn what_a_page_cannot_have_is_refused() {
             FileKind::Adjacency,
             12,
             &[2],
-            "length of a vector at offset 4112 is 2 or more, expected none",
+            "length of a vector at offset 4112 is 2 or more; expected none",
         ),
     ];
     for (kind, at, with, expected) in changes {
@@ -637,7 +637,7 @@ fn lengths_that_lead_out_of_the_page_are_refused() {
         .to_string();
     assert!(
         text.starts_with(
-            "f: end of a record at offset 4103 is 4663 in place 8, expected at most 4096"
+            "f: end of a record at offset 4103 is 4663 in place 8; expected at most 4096"
         ),
         "{text}"
     );
@@ -765,7 +765,7 @@ fn other_pages_have_consecutive_nodes() {
         assert_eq!(view.node(1), Ok(u32::MAX));
         assert_eq!((view.slot_of(u32::MAX), view.slot_of(0)), (Some(1), None));
         let text = view.node(2).unwrap_err().to_string();
-        let expected = "f: node of a record at offset 4104 is 4294967294 + 2, expected below 2^32";
+        let expected = "f: node of a record at offset 4104 is 4294967294 + 2; expected below 2^32";
         assert!(text.starts_with(expected), "{text}");
     }
 }
@@ -850,18 +850,18 @@ fn nodes_that_contradict_each_other_are_refused() {
             let text = refused(&|page| page.copy_within(at..at + 4, at + 4));
             let offset = BLOCK + at;
             let expected = format!(
-                "f: node of a record at offset {offset} is {}, twice, expected each node once",
+                "f: node of a record at offset {offset} is {}, twice; expected each node once",
                 numbers[0]
             );
             assert!(text.starts_with(&expected), "{text}");
             for first in [0, 9, 11] {
                 let text = refused(&|page| page[8] = first);
                 let expected =
-                    format!("f: least node of the page at offset 4104 is {first}, expected 10");
+                    format!("f: least node of the page at offset 4104 is {first}; expected 10");
                 assert!(text.starts_with(&expected), "{text}");
             }
             let text = refused(&|page| page[at..at + 4].copy_from_slice(&[1, 0, 0, 0]));
-            assert!(text.contains("is 10, expected"), "{text}");
+            assert!(text.contains("is 10; expected"), "{text}");
         }
     }
     // More nodes than fit a page.
@@ -923,14 +923,14 @@ fn impossible_shapes_are_refused() {
             FileKind::Graph,
             1,
             1,
-            "the file kind is 1, the format allows slotted pages in",
+            "the file kind is 1; the format allows slotted pages in",
         ),
         (FileKind::Chunks, 1, 1, "the file kind is 8"),
         (
             FileKind::Packed,
             0,
             64,
-            "the dimension is 0, the format allows 1 to 65536",
+            "the dimension is 0; the format allows 1 to 65536",
         ),
         (FileKind::Packed, 65_537, 64, "the dimension is 65537"),
         (FileKind::Vectors, usize::MAX, 64, "the dimension"),
@@ -938,7 +938,7 @@ fn impossible_shapes_are_refused() {
             FileKind::Adjacency,
             1,
             0,
-            "the degree R is 0, the format allows 1 to 4096",
+            "the degree R is 0; the format allows 1 to 4096",
         ),
         (FileKind::Adjacency, 1, 4097, "the degree R is 4097"),
     ] {
@@ -985,7 +985,7 @@ fn header_round_trip_and_contradictions() {
             (
                 12,
                 0,
-                "blocks of a page at offset 60 is 0, expected 1 to 256",
+                "blocks of a page at offset 60 is 0; expected 1 to 256",
             ),
             (12, 257, "blocks of a page"),
             (12, u32::MAX, "blocks of a page"),
@@ -995,7 +995,7 @@ fn header_round_trip_and_contradictions() {
             (
                 20,
                 699,
-                "number of pages at offset 76 is 700, expected enough for 699",
+                "number of pages at offset 76 is 700; expected enough for 699",
             ),
             (20, 0, "number of pages"),
             (28, 699, "file length"),

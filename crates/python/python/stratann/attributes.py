@@ -65,7 +65,7 @@ def value(given: Any) -> Tuple[str, Any]:
 def text(given: Any, what: str) -> str:
     """A text from a user. Raises ValueError if UTF-8 cannot encode it."""
     if not isinstance(given, str):
-        raise TypeError(f"{what} is {given!r}: it must be a str")
+        raise TypeError(f"{what} is {given!r}; it is no text. Pass a str")
     try:
         return _unicode(given)
     except ValueError as error:
@@ -77,9 +77,9 @@ def several(given: Any, asked: str) -> List[Any]:
     would take its characters for the values.
     """
     if isinstance(given, (str, bytes, bytearray)):
-        raise TypeError(f"{asked}({given!r}) would ask for each character: pass a list, {asked}([{given!r}])")
+        raise TypeError(f"{asked}({given!r}) would ask for each character. Pass a list, {asked}([{given!r}])")
     if not hasattr(given, "__iter__"):
-        raise TypeError(f"{asked}({given!r}): pass a list of values, {asked}([{given!r}])")
+        raise TypeError(f"{asked}({given!r}); it asks for several values. Pass a list of values, {asked}([{given!r}])")
     return list(given)
 
 
@@ -113,7 +113,7 @@ def _columns(attributes: Any, rows: int, types: Mapping[str, str]) -> Dict[str, 
         _check_name(name)
         values = _listed(column, f"attributes[{name!r}]")
         if len(values) != rows:
-            raise ValueError(f"attributes[{name!r}] has {len(values)} values; it must have {rows}, one for each vector")
+            raise ValueError(f"attributes[{name!r}] has {len(values)} values; it must have {rows}. Pass one for each vector, or None where it has none")
         if types.get(name) == "integer" and getattr(getattr(column, "dtype", None), "kind", None) == "f":
             values = _whole_where_all_are(values, column.dtype)
         made[name] = (*_column(name, values), None)
@@ -134,14 +134,14 @@ def _whole_where_all_are(values: List[Any], dtype: Any) -> List[Any]:
 def _of_rows(attributes: Iterable[Any], rows: int) -> Dict[str, Column]:
     given = list(attributes)
     if len(given) != rows:
-        raise ValueError(f"attributes has {len(given)} rows; it must have {rows}, one for each vector")
+        raise ValueError(f"attributes has {len(given)} rows; it must have {rows}. Pass one for each vector")
     columns: Dict[str, List[Any]] = {}
     named: Dict[str, List[bool]] = {}
     for row, one in enumerate(given):
         if one is None:
             continue
         if not isinstance(one, collections.abc.Mapping):
-            raise TypeError(f"attributes: row {row} is {one!r}; it must be a dict, or None")
+            raise TypeError(f"attributes: row {row} is {one!r}; a row has names and values. Pass a dict, or None")
         for name in one:
             if name not in columns:
                 _check_name(name)
@@ -152,7 +152,7 @@ def _of_rows(attributes: Iterable[Any], rows: int) -> Dict[str, Column]:
 
 def _check_name(name: Any) -> None:
     if not isinstance(name, str):
-        raise TypeError(f"attributes has a column named {name!r}; a name must be a str")
+        raise TypeError(f"attributes has a column named {name!r}; a name is a text. Pass a str")
     text(name, "the name of a column of attributes")
 
 
@@ -184,7 +184,7 @@ def _column(name: str, values: List[Any]) -> Tuple[str, List[Any]]:
             kind, kind_of = ("float" if kind is not None else found), row
             continue
         raise TypeError(
-            f"attributes[{name!r}]: row {row} is {given!r}, of type {found}, and row {kind_of} is of type {kind}; a column has one type"
+            f"attributes[{name!r}]: row {row} is {given!r}, of type {found}, and row {kind_of} is of type {kind}; a column has one type. Pass values of one type"
         )
     if kind == "float":
         made = [None if one is None else _as_float(name, row, one) if isinstance(one, int) else float(one) for row, one in enumerate(made)]
@@ -214,7 +214,7 @@ def _value(given: Any) -> Tuple[Optional[str], Any]:
         micros = given.astype("datetime64[us]")
         # NumPy overflows without an error if 64 bits cannot hold the time.
         if micros.astype("datetime64[Y]") != given.astype("datetime64[Y]"):
-            raise ValueError(f"is {given}; times are microseconds since 1970 in 64 bits, which hold the years -290307 to 294247")
+            raise ValueError(f"is {given}; times are microseconds since 1970 in 64 bits, which hold the years -290307 to 294247. Pass another time")
         return "timestamp", int(micros.astype(numpy.int64))
     if isinstance(given, (numpy.generic, numpy.ndarray)):
         given = given.tolist()
@@ -254,7 +254,7 @@ def _items(items: List[Any]) -> Tuple[Optional[str], Any]:
         return "strings", [_unicode(one) for one in items]
     if all(isinstance(one, int) and not isinstance(one, bool) for one in items):
         return "integers", [_whole(one) for one in items]
-    raise TypeError(f"is {items!r}; a list has only str or only int")
+    raise TypeError(f"is {items!r}; a list has only str or only int. Pass one of these")
 
 
 def _unicode(given: str) -> str:
@@ -278,7 +278,7 @@ def _shortened(given: str) -> str:
 
 def _whole(given: int) -> int:
     if not -_LARGEST - 1 <= given <= _LARGEST:
-        raise ValueError(f"is {given}; whole numbers have 64 bits, from -2^63 to 2^63 - 1")
+        raise ValueError(f"is {given}; whole numbers have 64 bits. Pass -2^63 to 2^63 - 1, or a float")
     return given
 
 
@@ -287,7 +287,7 @@ def _payload(payload: Any, rows: int) -> List[Optional[str]]:
         raise TypeError("payload is a dict. Pass a list, with a JSON value or None for each vector")
     given = _listed(payload, "payload")
     if len(given) != rows:
-        raise ValueError(f"payload has {len(given)} values; it must have {rows}, one for each vector")
+        raise ValueError(f"payload has {len(given)} values; it must have {rows}. Pass one for each vector, or None where it has none")
     made: List[Optional[str]] = []
     for row, one in enumerate(given):
         if _is_missing(one):
@@ -296,6 +296,6 @@ def _payload(payload: Any, rows: int) -> List[Optional[str]]:
         try:
             said = json.dumps(one, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         except (TypeError, ValueError) as error:
-            raise type(error)(f"payload: row {row} cannot be written as JSON: {error}") from None
+            raise type(error)(f"payload: row {row} cannot be written as JSON; {error}. Pass a JSON value") from None
         made.append(text(said, f"payload: row {row}"))
     return made

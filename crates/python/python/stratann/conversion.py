@@ -133,7 +133,7 @@ def _of_rows(rows: Iterable[Any], name: str) -> NDArray[Any]:
     made: List[NDArray[Any]] = []
     for row, cell in enumerate(rows):
         if not hasattr(cell, "__len__"):
-            raise ValueError(f"{name}: row {row} is {cell!r}, and row 0 is a vector; all rows must be vectors")
+            raise ValueError(f"{name}: row {row} is {cell!r}, and row 0 is a vector; all rows must be vectors. Leave it out")
         if isinstance(cell, numpy.ndarray):
             cell = _unmasked(cell, name, row)
             if cell.dtype.kind == "O":
@@ -144,7 +144,7 @@ def _of_rows(rows: Iterable[Any], name: str) -> NDArray[Any]:
             cell = numpy.asarray(cell)
         if cell.shape != (made[0].shape if made else cell.shape):
             raise ValueError(
-                f"{name} has rows of different lengths: row {row} has {len(cell)} elements and row 0 has {len(made[0])}"
+                f"{name} has rows of different lengths: row {row} has {len(cell)} elements and row 0 has {len(made[0])}. Pass vectors of one dimension"
             )
         made.append(cell)
     return numpy.stack(made)
@@ -159,7 +159,7 @@ def _of_numbers(cells: Iterable[Any], name: str, row: Optional[int]) -> NDArray[
     if array.dtype.kind == "O":
         for column, cell in enumerate(cells):
             if cell is None or _is_missing(cell):
-                raise ValueError(f"{name}: {_at(row)}column {column} is missing ({cell!r}); every element of a vector needs a value")
+                raise ValueError(f"{name}: {_at(row)}column {column} is missing ({cell!r}); every element of a vector needs a value. Leave the row out")
         try:
             array = numpy.array(cells, dtype=numpy.float64)
         except (TypeError, ValueError, OverflowError) as error:
@@ -272,7 +272,7 @@ def _equal(lengths: NDArray[Any], name: str) -> int:
     if len(other):
         row = int(other[0])
         raise ValueError(
-            f"{name} has rows of different lengths: row {row} has {lengths[row]} elements and row 0 has {lengths[0]}"
+            f"{name} has rows of different lengths: row {row} has {lengths[row]} elements and row 0 has {lengths[0]}. Pass vectors of one dimension"
         )
     return int(lengths[0])
 
@@ -312,8 +312,8 @@ def _converted(array: NDArray[Any], wanted: numpy.dtype[Any], name: str) -> NDAr
             place[0] += first
             where = f"row {place[0]}, column {place[1]}" if array.ndim == 2 else f"element {place[0]}"
             does = "is too large for" if rounds else "is no"
-            remedy = f"if it should be rounded, pass {name}.astype(numpy.{wanted})" if not rounds else "scale the vectors"
-            raise ValueError(f"{name}: {where} is {shown}, which {does} {wanted}: {remedy}")
+            remedy = f"If it should be rounded, pass {name}.astype(numpy.{wanted})" if not rounds else "Scale the vectors"
+            raise ValueError(f"{name}: {where} is {shown}, which {does} {wanted}. {remedy}")
     return made
 
 
@@ -329,7 +329,7 @@ def _not_numbers(array: NDArray[Any], name: str) -> str:
 def _array_of_ids(value: Any, beside: Optional[str]) -> NDArray[Any]:
     package = _package(value)
     if package is not None and type(value).__name__ in ("DataFrame", "LazyFrame", "Table", "RecordBatch"):
-        raise TypeError(f"ids is a {type(value).__name__}: pass one of its columns")
+        raise TypeError(f"ids is a {type(value).__name__}; it has several columns. Pass one of them")
     if package == "pandas":
         missing = value.isna()
         if missing.any():
@@ -352,16 +352,16 @@ def _array_of_ids(value: Any, beside: Optional[str]) -> NDArray[Any]:
         return _whole([value])
     if isinstance(value, (str, bytes, dict)) or value is None:
         article = "an" if type(value).__name__[:1] in "aeio" else "a"
-        raise TypeError(f"ids is {article} {type(value).__name__}: pass integers, as an array or a list")
+        raise TypeError(f"ids is {article} {type(value).__name__}; it has no integers. Pass them as an array or a list")
     if beside is not None and isinstance(value, (set, frozenset)):
-        raise TypeError(f"ids is a {type(value).__name__}, which has no order: pass a list, in the order of {beside}")
+        raise TypeError(f"ids is a {type(value).__name__}, which has no order. Pass a list, in the order of {beside}")
     if hasattr(value, "__array__"):
         return numpy.asarray(value)
     try:
         return _whole(value)
     except _NotIterable:
         article = "an" if type(value).__name__[:1] in "aeio" else "a"
-        raise TypeError(f"ids is {article} {type(value).__name__}: pass integers, as an array or a list") from None
+        raise TypeError(f"ids is {article} {type(value).__name__}; it has no integers. Pass them as an array or a list") from None
 
 
 class _NotIterable(TypeError):
@@ -387,7 +387,7 @@ def _whole(cells: Any) -> NDArray[numpy.uint64]:
                 raise ValueError(f"ids: row {row} is missing ({cell!r}). Leave it out") from None
             if not isinstance(cell, (float, numpy.floating)):
                 remedy = ". For texts and UUIDs use stratann.documents.Documents" if isinstance(cell, (str, uuid.UUID)) else ""
-                raise TypeError(f"ids: row {row} is {cell!r}; ids are integers from 0 to 2^64 - 2{remedy}") from None
+                raise TypeError(f"ids: row {row} is {cell!r}; ids are integers from 0 to 2^64 - 2. Pass these{remedy}") from None
             number = int(_whole_floats(numpy.array([cell]), row)[0])
         if not 0 <= number <= MOST_ID:
             raise _no_id(row, number)

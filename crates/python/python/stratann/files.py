@@ -52,7 +52,7 @@ def read(path: Path, *, mmap: bool = False) -> Any:
         return _read_truth(path, numpy.dtype("<u4"))
     if suffix == ".bin64":
         return _read_truth(path, numpy.dtype("<u8"))
-    raise ValueError(f"{path}: the ending {suffix or 'is missing and'} is not known; known are {_KNOWN}")
+    raise ValueError(f"{path}: the ending {suffix or 'is missing and'} names no format; the ending must. Use one of {_KNOWN}")
 
 
 def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:
@@ -63,13 +63,13 @@ def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:
     suffix = path.suffix.lower()
     array = numpy.asarray(array)
     if array.ndim != 2:
-        raise ValueError(f"array has the shape {array.shape}; it must be (n, d)")
+        raise ValueError(f"array has the shape {array.shape}; vectors have (n, d). Pass such an array")
     if suffix == ".npy":
         numpy.save(path, array)
         return
     name = _MATRICES.get(suffix) or _RECORDS.get(suffix)
     if name is None:
-        raise ValueError(f"{path}: the ending {suffix or 'is missing and'} is not known or holds no vectors")
+        raise ValueError(f"{path}: the ending {suffix or 'is missing and'} names no format of vectors; the ending must. Give the file another name")
     dtype = numpy.dtype(name)
     if array.dtype != dtype:
         raise TypeError(f"array is {array.dtype}, and {suffix} files hold {dtype}. Pass array.astype(numpy.{dtype})")
@@ -110,11 +110,11 @@ def _read_records(path: pathlib.Path, dtype: numpy.dtype[Any]) -> Any:
     dimension = int(first[0]) if len(first) else 0
     record = _record(dtype, dimension) if dimension > 0 else None
     if record is None or size % record.itemsize:
-        raise ValueError(f"{path}: {size} bytes are no whole number of rows of {dimension} {dtype}; the file is damaged or cut off")
+        raise ValueError(f"{path}: {size} bytes are no whole number of rows of {dimension} {dtype}; the file is damaged or cut off. Fetch it again")
     records = numpy.fromfile(path, dtype=record)
     if (records["dimension"] != dimension).any():
         row = int((records["dimension"] != dimension).argmax())
-        raise ValueError(f"{path}: row {row} has {records['dimension'][row]} dimensions and row 0 has {dimension}; the file is damaged")
+        raise ValueError(f"{path}: row {row} has {records['dimension'][row]} dimensions and row 0 has {dimension}; the file is damaged. Fetch it again")
     return numpy.ascontiguousarray(records["row"])
 
 
@@ -124,7 +124,7 @@ def _read_truth(path: pathlib.Path, dtype: numpy.dtype[Any]) -> Any:
     if size not in (ids_only, ids_only + 4 * queries * k):
         raise ValueError(
             f"{path}: {size} bytes, but ids of {queries} queries and k = {k} need {ids_only}, "
-            f"with distances {ids_only + 4 * queries * k}; the file is damaged, cut off or no ground truth"
+            f"with distances {ids_only + 4 * queries * k}; the file is damaged, cut off or no ground truth. Fetch it again, or check its name"
         )
     ids = numpy.fromfile(path, dtype=dtype, offset=8, count=queries * k).reshape(queries, k)
     if size == ids_only:
@@ -135,14 +135,14 @@ def _read_truth(path: pathlib.Path, dtype: numpy.dtype[Any]) -> Any:
 def _header(path: pathlib.Path) -> tuple[int, int]:
     header = numpy.fromfile(path, dtype="<u4", count=2)
     if len(header) < 2:
-        raise ValueError(f"{path}: the file ends within its header of 8 bytes")
+        raise ValueError(f"{path}: the file ends within its header of 8 bytes; it is cut off. Fetch it again")
     return int(header[0]), int(header[1])
 
 
 def _expect(path: pathlib.Path, size: int, what: str) -> None:
     actual = path.stat().st_size
     if actual != size:
-        raise ValueError(f"{path}: {actual} bytes, but {what} need {size}; the file is damaged, cut off or of another type")
+        raise ValueError(f"{path}: {actual} bytes, but {what} need {size}; the file is damaged, cut off or of another type. Fetch it again, or check its name")
 
 
 def _record(dtype: numpy.dtype[Any], dimension: int) -> numpy.dtype[Any]:

@@ -126,7 +126,7 @@ def _columns(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> D
 def batches(index: Index, size: int) -> Iterator[Rows]:
     """All vectors of an index, `size` at a time."""
     if size < 1:
-        raise ValueError(f"size={size}: it must be at least 1")
+        raise ValueError(f"size={size}; a batch has at least one vector. Pass 1 or more")
     return _batches(index, size)
 
 

@@ -92,7 +92,7 @@ pub enum Fault {
     Closed(String),
     /// The server sent an invalid answer.
     #[error(
-        "sent an invalid answer ({0}); it is not a server of this version, or the server or the network is broken"
+        "sent an invalid answer ({0}); it is not a server of this version, or the server or the network is broken. Run one version of StratANN on both sides, or restart the server"
     )]
     Nonsense(String),
     /// The server is of another kind, or of another version.
@@ -106,7 +106,7 @@ pub enum Fault {
     Certificate(String),
     /// The server's certificate is one of an authority, and none of a server.
     #[error(
-        "shows the certificate of an authority (CA:TRUE), as `openssl req -x509` makes it; make one of a server, with `-addext basicConstraints=critical,CA:FALSE`"
+        "shows the certificate of an authority (CA:TRUE), as `openssl req -x509` makes it; clients trust those of servers alone. Make one of a server, with `-addext basicConstraints=critical,CA:FALSE`"
     )]
     Authority,
     /// Client or server does not know the secret.

@@ -33,7 +33,7 @@ def translate(given: dict[str, Any] | None, columns: Columns) -> stratann.Filter
 
 def _condition(given: Any, columns: Columns) -> stratann.Filter:
     if not isinstance(given, dict):
-        raise FilterError(f"a condition is {given!r}; it must be a dict")
+        raise FilterError(f"a condition is {given!r}; it has no operator. Pass a dict")
     if "field" in given:
         return _comparison(given, columns)
     operator, conditions = _taken(given, "operator"), _taken(given, "conditions")
@@ -55,9 +55,9 @@ def _joined(operator: str, conditions: list[Any], columns: Columns) -> stratann.
 def _comparison(given: dict[str, Any], columns: Columns) -> stratann.Filter:
     field, operator, value = (_taken(given, name) for name in ("field", "operator", "value"))
     if not isinstance(field, str):
-        raise FilterError(f"a filter has the field {field!r}; it must be a str")
+        raise FilterError(f"a filter has the field {field!r}; a name is a text. Pass a str")
     if operator not in _OPERATORS:
-        raise FilterError(f"a filter of {field!r} has the operator {operator!r}; it must be one of {', '.join(_OPERATORS)}")
+        raise FilterError(f"a filter of {field!r} has the operator {operator!r}; there is no such operator. Use one of {', '.join(_OPERATORS)}")
     if field == "id":
         return _OPERATORS[operator](columns, columns.ID, value)
     if field in ("content", "blob", "embedding", "score", "sparse_embedding"):

@@ -35,7 +35,7 @@ def _all(given: Mapping[str, Any], columns: Columns) -> stratann.Filter:
     found = None
     for key, wanted in given.items():
         if not isinstance(key, str):
-            raise TypeError(f"a filter has the key {key!r}; a key of metadata in a filter must be a str")
+            raise TypeError(f"a filter has the key {key!r}; a key of metadata is a text. Pass a str")
         one = _combined(key, wanted, columns) if key.startswith("$") else _of_key(key, wanted, columns)
         found = one if found is None else found & one
     if found is None:

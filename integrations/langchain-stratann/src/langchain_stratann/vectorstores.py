@@ -112,7 +112,7 @@ class StratannVectorStore(VectorStore):
 
     def _put(self, texts: list[str], named: list[tuple[str, dict[str, Any]]], vectors: list[list[float]]) -> list[str]:
         if len(vectors) != len(texts):
-            raise ValueError(f"the model returned {len(vectors)} embeddings of {len(texts)} texts; it must return one of each")
+            raise ValueError(f"the model returned {len(vectors)} embeddings of {len(texts)} texts; each text needs one. Repair the model")
         self._documents.put(Stored(id, text, metadata, vector) for text, (id, metadata), vector in zip(texts, named, vectors))
         return [id for id, _ in named]
 

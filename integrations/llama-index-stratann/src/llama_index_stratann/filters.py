@@ -101,7 +101,7 @@ def _check_texts(given: MetadataFilter | MetadataFilters) -> None:
         for part in given.filters:
             _check_texts(part)
     elif given.operator in _TEXTS and not isinstance(given.value, str):
-        raise TypeError(f"a filter {given.operator.value} of {given.key!r} has the value {given.value!r}; it must be a text")
+        raise TypeError(f"a filter {given.operator.value} of {given.key!r} has the value {given.value!r}; the operator is for texts. Pass a str")
 
 
 def _matches(operator: FilterOperator, value: Any, wanted: Any) -> bool:
@@ -140,7 +140,7 @@ _ORDERS: dict[FilterOperator, Callable[[Any, Any], bool]] = {
 
 def _several(key: str, value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise TypeError(f"a filter compares {key!r} with {value!r}: pass a list")
+        raise TypeError(f"a filter compares {key!r} with {value!r}; the operator is for several values. Pass a list")
     return value
 
 

@@ -1012,7 +1012,7 @@ fn damage_is_told_from_a_torn_end() {
                 .write_at(0, &other)
                 .unwrap();
         },
-        &["log-000003: number of the log at offset 56 is 2, expected 3"],
+        &["log-000003: number of the log at offset 56 is 2; expected 3"],
     );
     let text = found(
         &three_logs(),
@@ -1389,7 +1389,8 @@ fn wrong_calls_are_refused() {
         },
     ];
     let text = log.append_all(&records).unwrap_err().to_string();
-    assert_eq!(text, "the vector of id 2 is 599 bytes: expected 600 bytes");
+    let said = "the vector of id 2 is 599 bytes; a vector of this index has 600 bytes. Give vectors of its dimension and element type";
+    assert_eq!(text, said);
     assert_eq!(log.append_all(&[]).unwrap(), 15..15);
     assert_eq!(log.append(LogRecord::Delete { id: 3 }).unwrap(), 15);
     assert_eq!(

@@ -225,7 +225,12 @@ mod tests {
             // The sample is full again before the pause begins.
             serve(&of_thread);
             match count.fetch_add(1, Ordering::AcqRel) {
-                1 => Some(Err(Error::call("a query", "lost", "another"))),
+                1 => Some(Err(Error::call(
+                    "a query",
+                    "lost",
+                    "of a test",
+                    "Ask again",
+                ))),
                 _ => Some(Ok(())),
             }
         };

@@ -294,7 +294,8 @@ impl RecallWatch {
                 return Err(Error::call(
                     "watch_recall",
                     format!("the watch of {}", before.path.display()),
-                    "a watch of its own for each index (`RecallWatch::new`)",
+                    "a watch is of one index",
+                    "Make one for each index (`RecallWatch::new`)",
                 ));
             }
             if before.vectors != vectors {
@@ -367,7 +368,8 @@ impl RecallWatch {
         Error::call(
             "watch_recall",
             "not given",
-            "a sample of queries to measure: open the index with one (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`)",
+            "there is no sample of queries to measure",
+            "Open the index with one (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`)",
         )
     }
     /// Measures the sample in an index that changes. `hold` keeps the index's present checkpoint;

@@ -73,11 +73,11 @@ impl Stream {
     /// Appends a part of the payload, and returns its place.
     pub(super) fn part(&mut self, bytes: &[u8]) -> Result<Span, Error> {
         let length = u32::try_from(bytes.len()).map_err(|_| {
-            let expected = "fewer than 4 GiB of a column's values together";
             Error::call(
-                "part of a column",
+                "a part of a column",
                 format!("{} bytes", bytes.len()),
-                expected,
+                "its values take fewer than 4 GiB together",
+                "Give shorter values, or divide them among several columns",
             )
         })?;
         let offset = self.stream.pushed();
@@ -167,10 +167,11 @@ impl<'a> SegmentWriter<'a> {
         self.entries.push(&[&node.to_be_bytes(), &entry.encode()])?;
         self.ids
             .push(&[&id.to_be_bytes(), &self.rows.to_be_bytes()])?;
-        self.rows = self
-            .rows
-            .checked_add(1)
-            .ok_or_else(|| Error::call("rows", "2^32", "fewer than there are numbers of nodes"))?;
+        self.rows = self.rows.checked_add(1).ok_or_else(|| {
+            let reason = "an index numbers fewer";
+            let remedy = "Divide the rows among several indexes";
+            Error::call("number of rows", "2^32", reason, remedy)
+        })?;
         self.stream.push(row)
     }
 
@@ -192,8 +193,14 @@ impl<'a> SegmentWriter<'a> {
             columns,
         } = self;
         if columns.len() > MOST_COLUMNS {
-            let expected = format!("at most {MOST_COLUMNS}");
-            return Err(Error::call("columns", columns.len(), expected));
+            let reason = format!("an index has at most {MOST_COLUMNS}");
+            let remedy = "Put more values into the payload";
+            return Err(Error::call(
+                "number of columns",
+                columns.len(),
+                reason,
+                remedy,
+            ));
         }
         let file = RowsFile::new(rows.into(), stream.stream.pushed())?;
         stream.align()?;

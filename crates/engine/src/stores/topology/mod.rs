@@ -176,7 +176,8 @@ impl FromStr for Layout {
         let named = Self::ALL.into_iter().find(|layout| layout.name() == name);
         named.ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            Error::call("layout", name, format!("one of: {names}"))
+            let remedy = format!("Use one of: {names}");
+            Error::call("layout", name, "there is no such layout", remedy)
         })
     }
 }

@@ -146,6 +146,7 @@ fn takes_none() -> Error {
     Error::call(
         "way to update",
         "direct",
-        "merge, since this layout takes no direct inserts",
+        "this layout takes no direct inserts",
+        "Use merge",
     )
 }

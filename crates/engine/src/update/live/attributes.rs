@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use stratann_layout::LogRecord;
 use stratann_layout::attributes::Row;
 
-use super::changes::{BATCH, check_ids};
+use super::changes::{BATCH, check_ids, no_such_id};
 use super::{LiveIndex, State};
 use crate::Error;
 use crate::data::{Cleared, RowSource};
@@ -349,11 +349,11 @@ impl LiveIndex {
         let columns = schema.len();
         let name = attributes.name();
         if attributes.rows() != rows {
-            let expected = format!("{rows}, one for each");
             return Err(Error::call(
-                format!("rows of {name}"),
+                format!("number of rows of {name}"),
                 attributes.rows(),
-                expected,
+                format!("there are {rows} ids or vectors"),
+                "Give one row for each",
             ));
         }
         for at in 0..rows {
@@ -423,7 +423,7 @@ impl LiveIndex {
             Ok(reading.contains(id, windows)?.then_some(()))
         })?;
         if let Some((id, _)) = ids.iter().zip(there).find(|(_, there)| there.is_none()) {
-            return Err(Error::call("id", id, "an id in the index"));
+            return Err(no_such_id(*id));
         }
         let mut places = Places::default();
         let _stage = Stage::begin(progress, "setting attributes", ids.len() as u64);

@@ -15,6 +15,7 @@ use super::directly::place_directly;
 use super::reserved::Reservation;
 use super::{LiveIndex, State};
 use crate::Error;
+use crate::build::twice;
 use crate::data::{RowSource, VectorSource, check_rows};
 use crate::durable::Log;
 use crate::progress::{Progress, Silent, Stage};
@@ -121,8 +122,9 @@ impl LiveIndex {
         };
         for &id in &ids {
             if self.contains(id)? {
-                let expected = "an id that is not in the index (or upsert, which replaces)";
-                return Err(Error::call("id", id, expected));
+                let reason = "the index has a vector with this id";
+                let remedy = "Give another id, or upsert, which replaces the vector";
+                return Err(Error::call("id", id, reason, remedy));
             }
         }
         self.put(vectors, attributes, &ids, progress)
@@ -225,7 +227,7 @@ impl LiveIndex {
         for &id in ids {
             let known = state.known(id)?;
             if !known.live {
-                return Err(Error::call("id", id, "an id in the index"));
+                return Err(no_such_id(id));
             }
             built.push((id, known.built));
         }
@@ -277,9 +279,10 @@ impl LiveIndex {
         let reserved = self.reserved.next(count, &self.next_id, LAST_ID);
         reserved.map_err(|first| {
             Error::call(
-                "ids",
-                format!("the next {count} from {first} on"),
-                format!("ids up to {LAST_ID}, and the index has an id too near to it. Give ids"),
+                "the next id",
+                first,
+                format!("{count} ids from there on would pass the last id, {LAST_ID}"),
+                "Give the ids",
             )
         })
     }
@@ -293,19 +296,19 @@ impl LiveIndex {
     fn check(&self, vectors: &dyn VectorSource) -> Result<(), Error> {
         let index = self.index();
         if vectors.dim() != index.dim() {
-            let expected = format!("{}, the index's", index.dim());
             return Err(Error::call(
                 format!("dimension of {}", vectors.name()),
                 vectors.dim(),
-                expected,
+                format!("the index's is {}", index.dim()),
+                "Give vectors of this dimension",
             ));
         }
         if vectors.element() != index.element() {
-            let expected = format!("{}, the index's", index.element());
             return Err(Error::call(
                 format!("element type of {}", vectors.name()),
                 vectors.element(),
-                expected,
+                format!("the index's is {}", index.element()),
+                "Give vectors of this element type",
             ));
         }
         let mut rows = Vec::new();
@@ -492,21 +495,28 @@ fn place(state: &State, record: &LogRecord<'_>, built: &HashSet<u64>) {
     }
 }
 
+/// The error of an id that the index does not have.
+pub(super) fn no_such_id(id: u64) -> Error {
+    let reason = "the index has no vector with this id";
+    Error::call("id", id, reason, "Give an id in the index")
+}
+
 /// Refuses ids that are too few, too many, not unique, or invalid.
 pub(super) fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     if ids.len() != rows {
-        let found = format!("{} for {rows} rows", ids.len());
-        return Err(Error::call("ids", found, "one a row"));
+        let reason = format!("there are {rows} rows, and each has one id");
+        let remedy = "Give one id for each row";
+        return Err(Error::call("number of ids", ids.len(), reason, remedy));
     }
     let mut seen = HashSet::with_capacity(ids.len());
     for &id in ids {
         if id > LAST_ID {
-            // This number stands for "no answer" in results.
-            return Err(Error::call("id", id, "below 18446744073709551615"));
+            let reason = "this number stands for a missing answer in results";
+            let remedy = format!("Give an id of at most {LAST_ID}");
+            return Err(Error::call("id", id, reason, remedy));
         }
         if !seen.insert(id) {
-            let found = format!("duplicate id {id}");
-            return Err(Error::call("ids", found, "ids that are unique"));
+            return Err(twice(id));
         }
     }
     Ok(())

@@ -230,8 +230,9 @@ fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool 
 
 /// The refusal of a call that would wait for its own caller.
 fn refused_within(id: u64) -> Error {
-    let expected = "an id that no other call is changing, since a callback of a change cannot wait for another. Make this call after the other has returned";
-    Error::call("id", id, expected)
+    let reason = "another call is changing it, and a callback of a change cannot wait for another";
+    let remedy = "Make this call after the other has returned";
+    Error::call("id", id, reason, remedy)
 }
 
 #[cfg(test)]

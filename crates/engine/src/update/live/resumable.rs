@@ -208,19 +208,18 @@ impl LiveIndex {
     /// could not be written; then they are known as before, or forgotten.
     pub fn forget_cut_off(&self, file: &str) -> Result<Vec<CutOffInsert>, Error> {
         let mut cut = self.cut_off_inserts();
-        let known = match cut.is_empty() {
-            true => "none was cut off".to_owned(),
-            false => {
-                let names: Vec<&str> = cut.iter().map(|insert| &*insert.file).collect();
-                format!("{} was", names.join(", "))
-            }
+        let names: Vec<&str> = cut.iter().map(|insert| &*insert.file).collect();
+        let remedy = match names.is_empty() {
+            true => "Leave this call out, since none was cut off".to_owned(),
+            false => format!("Give one of these: {}", names.join(", ")),
         };
         cut.retain(|insert| insert.file == file);
         if cut.is_empty() {
             return Err(Error::call(
                 "the insert to forget",
                 file,
-                format!("the file of an insert that was cut off ({known})"),
+                "no insert of this file was cut off",
+                remedy,
             ));
         }
         let mut begun = self.begun.lock();
@@ -265,11 +264,14 @@ impl LiveIndex {
                     format!("ids: row {row}"),
                     id,
                     format!(
-                        "an id of no row that is still to come: an insert of {file} was cut off, or goes on, and has the ids from {} to {}. Resume it first \
-                         (`stratann insert {index} FILE --resume`, with the file of its vectors and its options; in Python `insert(vectors, resume=True)`). Or give all missing rows, with their ids, attributes and payloads. Or forget it \
-                         (`stratann insert {index} {file} --forget`; `forget_cut_off()`). Or give other ids",
+                        "an insert of {} was cut off, or goes on, and has the ids from {} to {}",
+                        insert.file,
                         of_it.start,
                         of_it.end - 1,
+                    ),
+                    format!(
+                        "Resume it first (`stratann insert {index} FILE --resume`, with the file of its vectors and its options; in Python `insert(vectors, resume=True)`). Or give all missing rows, with their ids, attributes and payloads. Or forget it \
+                         (`stratann insert {index} {file} --forget`; `forget_cut_off()`). Or give other ids",
                         file = insert.file,
                         index = self.path.display(),
                     ),
@@ -353,14 +355,15 @@ impl LiveIndex {
                 format!("attributes of the rows of {}", vectors.name()),
                 given,
                 format!(
-                    "the options of the insert of these vectors that began before, {}. Its rows have the ids from {} on, and some are in. Give the same options to resume it",
+                    "an insert of these vectors began before and gave {}; its rows have the ids from {} on, and some are in",
                     match known.beside {
                         Some(_) =>
-                            "which gave each row attributes or a payload (`--attributes`, `--payload`, `--times`)",
-                        None => "which gave no attributes",
+                            "each row attributes or a payload (`--attributes`, `--payload`, `--times`)",
+                        None => "no attributes",
                     },
                     known.first_id,
                 ),
+                "Give the same options to resume it",
             ));
         }
         let known = known.filter(|known| known.beside == beside);
@@ -379,12 +382,11 @@ impl LiveIndex {
                 (known, before)
             }
             (None, CutOff::Resume) => {
-                let expected = "an insert that was cut off. This one never began, or was not recorded (in Python inserts of fewer than 1,000 vectors are not), or it ended and another has begun since, or INSERTS is \
-                                damaged. Check whether the index has its rows (`stratann get`; in Python `index.ids()`), and insert the missing ones without resuming";
                 return Err(Error::call(
                     format!("the insert of {}", vectors.name()),
                     "not known to this index",
-                    expected,
+                    "it never began, or was not recorded (in Python inserts of fewer than 1,000 vectors are not), or it ended and another has begun since, or INSERTS is damaged",
+                    "Check whether the index has its rows (`stratann get`; in Python `index.ids()`), and insert the missing ones without resuming",
                 ));
             }
             (Some(known), CutOff::Refuse) if !known.done => {
@@ -604,8 +606,8 @@ impl LiveIndex {
                 return Err(Error::call(
                     format!("the id of row {row} of {}", vectors.name()),
                     format!("{id}, which is not in the index, though the id of row {last} is"),
-                    "rows that are all in, up to the last one that the insert added. Some were deleted since, or other calls inserted these ids. \
-                     `--upsert` inserts all rows, whatever the index has",
+                    "some rows were deleted since, or other calls inserted these ids",
+                    "Insert all rows with `--upsert` (in Python `upsert`), whatever the index has",
                 ));
             }
         }
@@ -641,7 +643,8 @@ impl LiveIndex {
                     "another vector than the index has under its id, {}",
                     ids[at]
                 ),
-                "the rows and ids of the insert that was cut off",
+                "these are not the rows and ids of the insert that was cut off",
+                "Give the same file and ids",
             )),
         }
     }

@@ -167,8 +167,13 @@ pub(super) fn rebalance(
     let first = stores.nodes() as u32;
     let nodes = u64::from(first) + rows.len() as u64;
     if nodes >= u64::from(u32::MAX) {
-        let expected = "fewer than 4294967295, with the deleted ones. Compact the index";
-        return Err(Error::call("vectors", nodes, expected));
+        let reason = "an index numbers fewer than 4294967295, with the deleted ones";
+        return Err(Error::call(
+            "number of vectors",
+            nodes,
+            reason,
+            "Compact the index",
+        ));
     }
     let mut shape = ClusterShape {
         element: index.element(),

@@ -296,7 +296,7 @@ fn ids_near_the_end_are_refused_before_anything_is_written() {
             let ids: Vec<u64> = (0..count).collect();
             let refused = live.insert(&rows(&ids, 3), None, &Silent).unwrap_err();
             assert!(refused.is_call_wrong(), "{refused}");
-            assert!(refused.to_string().contains("Give ids"), "{refused}");
+            assert!(refused.to_string().contains("Give the ids"), "{refused}");
         }
         assert_eq!(contents(&live), before);
         live.insert(&rows(&[700], 1), Some(&[700]), &Silent)

@@ -186,7 +186,9 @@ fn an_export_replaces_nothing_unasked_and_leaves_nothing_half_written() {
         .export(&wrong, &ExportOptions::default(), &Silent)
         .unwrap_err();
     assert!(
-        error.to_string().contains("is not one of .npy .u8bin"),
+        error
+            .to_string()
+            .contains("names no format; the extension must. Use one of: .npy .u8bin"),
         "{error}"
     );
     let same = ExportOptions {

@@ -184,7 +184,7 @@ fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
     let open = |volume: &SimVolume| open(case, volume, folder.path(), Durability::Always).unwrap();
     let live = open(&volume);
     let unknown = live.forget_cut_off("another").unwrap_err().to_string();
-    assert!(unknown.contains("array was"), "{unknown}");
+    assert!(unknown.contains("Give one of these: array"), "{unknown}");
     let last = BASE + rows_of(case) - 1;
     let other = rows(&[last], 3);
     live.insert(&other, Some(&[last]), &Silent).unwrap_err();

@@ -170,13 +170,13 @@ fn ids_ascend_and_are_those_of_nodes() {
     one(
         &|entries| entries.swap(1, 2),
         at(2),
-        "is 1, expected above 2",
+        "is 1; expected above 2",
     );
-    one(&|entries| entries[9].0 = 8, at(9), "is 8, expected above 8");
+    one(&|entries| entries[9].0 = 8, at(9), "is 8; expected above 8");
     one(
         &|entries| entries[9].1 = 60,
         at(9) + 8,
-        "is 60, expected below 60",
+        "is 60; expected below 60",
     );
     one(
         &|entries| entries.truncate(59),

@@ -256,7 +256,7 @@ class Columns:
         self._admit(key)
         kind, held = kind_of(value)
         if kind in (None, "strings", "integers"):
-            raise TypeError(f"{key!r} == {value!r}: pass a bool, a number, a text of at most {_MOST_STRING} bytes or a time")
+            raise TypeError(f"{key!r} == {value!r}; no filter finds such a value. Pass a bool, a number, a text of at most {_MOST_STRING} bytes or a time")
         name = self._find(kind, key)
         return NOTHING if name is None else column(name) == held
 
@@ -273,7 +273,7 @@ class Columns:
                 continue
             kind, held = kind_of(value)
             if kind in (None, "strings", "integers"):
-                raise TypeError(f"{key!r} in [.., {value!r}, ..]: pass bools, numbers, texts of at most {_MOST_STRING} bytes or times")
+                raise TypeError(f"{key!r} in [.., {value!r}, ..]; no filter finds such a value. Pass bools, numbers, texts of at most {_MOST_STRING} bytes or times")
             name = self._find(kind, key)
             if name is not None:
                 by_name.setdefault(name, []).append(held)
@@ -295,7 +295,7 @@ class Columns:
             names = [self._find("time", key), self._find("moment", key) if moments else None]
             return _any(_ordered(name, operator, held) for name in names if name is not None)
         if kind not in ("number", "integer"):
-            raise TypeError(f"{key!r} {operator} {value!r}: only numbers and times can be compared so. Pass a number or a time")
+            raise TypeError(f"{key!r} {operator} {value!r}; only numbers and times can be compared so. Pass a number or a time")
         numbers, integers = self._find("number", key), self._find("integer", key)
         found = NOTHING if numbers is None else _ordered(numbers, operator, held)
         return found if integers is None else either(found, _whole(integers, operator, value))
@@ -312,7 +312,7 @@ class Columns:
             whole = not isinstance(value, float) or value.is_integer()
             name = self._find(kind, key) if kind is not None and whole else None
             if kind is None:
-                raise TypeError(f"{key!r} contains {value!r}: lists in filters have texts or whole numbers. Pass one of these")
+                raise TypeError(f"{key!r} contains {value!r}; lists in filters have texts or whole numbers. Pass one of these")
             one = NOTHING if name is None else column(name).contains(int(value) if kind == "integers" else str.__str__(value))
             found = one if found is None else (found & one if every else found | one)
         return (EVERYTHING if every else NOTHING) if found is None else found
@@ -361,7 +361,7 @@ def _ordered(name: str, operator: str, value: Any) -> Filter:
     asked = column(name)
     ways: Dict[str, Callable[[object], Filter]] = {"<": asked.__lt__, "<=": asked.__le__, ">": asked.__gt__, ">=": asked.__ge__}
     if operator not in ways:
-        raise ValueError(f"the operator is {operator!r}; it must be <, <=, > or >=")
+        raise ValueError(f"the operator is {operator!r}; there is no such operator. Use one of <, <=, > and >=")
     return ways[operator](value)
 
 

@@ -24,4 +24,4 @@ def listed(given: Any, argument: str, call: str) -> List[Any]:
     remedy = "Pass a list, " + call.format(f"[{inside}]")
     if isinstance(given, (str, bytes, bytearray)):
         raise TypeError(f"{argument} is {shown}; each of its characters would count as one of {argument}. {remedy}")
-    raise TypeError(f"{argument} is {shown}; it must be a list. {remedy}")
+    raise TypeError(f"{argument} is {shown}; it has no values of its own. {remedy}")

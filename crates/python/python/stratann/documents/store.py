@@ -279,7 +279,7 @@ class Documents:
         pass. `options` are arguments of `Index.search`: recall, list_size, ...
         """
         if k < 1:
-            raise ValueError(f"k is {k}; it must be 1 or more")
+            raise ValueError(f"k is {k}; a search returns at least one result. Pass 1 or more")
         found = self._reading(lambda index: self._nearest(index, vector, k, filter, check, vectors, options))
         return [] if found is None else found[1]
 
@@ -345,7 +345,7 @@ class Documents:
         documents, each of them complete.
         """
         if existing not in ("replace", "skip", "refuse"):
-            raise ValueError(f'existing is {existing!r}; it must be "replace", "skip" or "refuse"')
+            raise ValueError(f'existing is {existing!r}; there is no such choice. Pass "replace", "skip" or "refuse"')
         given = _unique(documents, existing)
         if not given:
             return []
@@ -374,7 +374,7 @@ class Documents:
         there = 0 if index is None else len(index)
         if index is not None and there and self._has_vectors(index):
             if dimension is not None and dimension != index.dim:
-                raise ValueError(f"a vector has {dimension} dimensions; it must have {index.dim}, as the vectors in {index.path}")
+                raise ValueError(f"a vector has {dimension} dimensions; the vectors in {index.path} have {index.dim}. Pass vectors of this dimension")
             built = there - (index.count(column(LATE).exists()) if LATE in index.columns else 0)
             late = built < _ENOUGH
             anew = late and there + len(given) > _GROWTH * built
@@ -382,7 +382,7 @@ class Documents:
         else:
             late, anew = False, dimension is not None or not there
             if self._dimension is not None and dimension not in (None, self._dimension):
-                raise ValueError(f"a vector has {dimension} dimensions; it must have {self._dimension}")
+                raise ValueError(f"a vector has {dimension} dimensions; the store has {self._dimension}. Pass vectors of this dimension")
             dimension = dimension or self._dimension or (index.dim if there and index is not None else 1)
         columns = Columns({} if index is None or not there else index.columns)
         ids, rows, payload = self._encode(given, columns)
@@ -505,7 +505,7 @@ def _checked_dimension(dimension: Any) -> int:
     except TypeError:
         raise TypeError(f"dimension is {dimension!r}; it is a number of elements. Pass an int, 1 or more") from None
     if number < 1:
-        raise ValueError(f"dimension is {number}; it must be 1 or more")
+        raise ValueError(f"dimension is {number}; a vector has at least one element. Pass 1 or more")
     return number
 
 
@@ -516,7 +516,7 @@ def _unique(documents: Iterable[Document], existing: str) -> List[Document]:
         if not isinstance(document, Document):
             raise TypeError(f"documents has {document!r}; put writes stratann.documents.Document. Pass Document(id, content, metadata, vector)")
         if not isinstance(document.id, str) or not document.id:
-            raise TypeError(f"the id of a document is {document.id!r}; it must be a str, and not empty")
+            raise TypeError(f"the id of a document is {document.id!r}; an id is a text. Pass a str that is not empty")
         other = by_hash.setdefault(hash_of(document.id), document.id)
         if other != document.id:
             raise IdCollisionError(f"the ids {document.id!r} and {other!r} have the same hash. Give one of them another id")
@@ -547,7 +547,7 @@ def _without(row: Dict[str, Any], name: str) -> Dict[str, Any]:
 def _hashes(ids: Sequence[str]) -> NDArray[numpy.uint64]:
     for id in ids:
         if not isinstance(id, str):
-            raise TypeError(f"the id of a document is {id!r}; it must be a str")
+            raise TypeError(f"the id of a document is {id!r}; an id is a text. Pass a str")
     return numpy.array([hash_of(id) for id in ids], numpy.uint64)
 
 

@@ -42,7 +42,7 @@ try:
     import ray as _ray
     import ray.data as _data
 except ImportError as error:
-    raise ImportError(f"stratann.ray needs Ray with Ray Data ({error}): pip install 'stratann[ray]'") from error
+    raise ImportError(f"stratann.ray needs Ray with Ray Data ({error}). Run pip install 'stratann[ray]'") from error
 
 from .build import build_shards
 from .cluster import Cluster

@@ -239,9 +239,9 @@ def _check(shards: int, sample: int, retries: int, memory: Optional[int], build:
         if value is None and name == "memory":
             continue
         if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"{name} is {value!r}; it must be an integer" + (" of bytes, or None" if name == "memory" else ""))
+            raise TypeError(f"{name} is {value!r}; it is of another type. Pass an integer" + (" of bytes, or None" if name == "memory" else ""))
         if value < least:
-            raise ValueError(f"{name} is {value}; it must be at least {least}")
+            raise ValueError(f"{name} is {value}; it is out of range. Pass at least {least}")
     known = [name for name in inspect.signature(stratann.build).parameters if name not in _OURS]
     for name in build:
         if name not in known:

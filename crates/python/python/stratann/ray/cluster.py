@@ -145,7 +145,7 @@ class Cluster:
         opening: float = 300.0,
     ) -> None:
         if servers < 1:
-            raise ValueError(f"servers is {servers}; it must be 1 or more")
+            raise ValueError(f"servers is {servers}; a cluster has at least one. Pass 1 or more")
         if detached and name is None:
             raise ValueError("detached=True needs a name, so that the cluster can be found and closed. Pass name=")
         path = pathlib.Path(index).absolute()
@@ -461,7 +461,7 @@ def _told(handle: Any, method: str, deadline: float, who: str) -> Any:
             return ray.get(getattr(handle, method).remote(), timeout=left)
         except (ActorUnavailableError, GetTimeoutError) as error:
             if time.monotonic() + PAUSE > deadline:
-                raise ActorsError(f"{who} does not answer: {error}") from None
+                raise ActorsError(f"{who} does not answer; {error}. Check it with `ray status`") from None
             time.sleep(PAUSE)
 
 

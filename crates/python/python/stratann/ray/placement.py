@@ -74,9 +74,9 @@ class Resources:
 
     def __post_init__(self) -> None:
         if not self.cpus >= 0:
-            raise ValueError(f"cpus is {self.cpus}; it must be 0 or more")
+            raise ValueError(f"cpus is {self.cpus}; it is a number of processors. Pass 0 or more")
         if self.memory is not None and self.memory <= 0:
-            raise ValueError(f"memory is {self.memory}; it must be a number of bytes above 0, or None")
+            raise ValueError(f"memory is {self.memory}; it is no size. Pass a number of bytes above 0, or None")
 
     @property
     def threads(self) -> int:

@@ -96,7 +96,7 @@ class ShardedIndex:
         names, state = _shards(self.path)
         count = len(names) if actors is None else actors
         if not 1 <= count <= len(names):
-            raise ValueError(f"actors is {count}; it must be from 1 to {len(names)}, the number of shards")
+            raise ValueError(f"actors is {count}; each has at least one of the {len(names)} shards. Pass 1 to {len(names)}")
         options = {"io": io, "cache": cache, "navigation": navigation, "place": place}
         bound = None if memory is None else memory + WORKER_BYTES
         self._actors = Actors(_Shards, resources, bound=bound, restarts=restarts)
@@ -237,7 +237,7 @@ class ShardedIndex:
         k = operator.index(k)
         most = max(len(self), MOST_PADDED)
         if not 1 <= k <= most:
-            raise ValueError(f"k is {k}; it must be from 1 to {most}")
+            raise ValueError(f"k is {k}; a search returns 1 to {most} results. Pass such a number")
         options = {
             "list_size": list_size,
             "probes": probes,
@@ -357,7 +357,7 @@ def _of_one_space(described: Iterable[dict[str, Any]]) -> dict[str, Any]:
     for other in others:
         if other["space"] != first["space"]:
             raise ValueError(
-                f"{other['name']} has vectors of {other['space']} and {first['name']} has {first['space']}; they cannot be searched as one"
+                f"{other['name']} has vectors of {other['space']} and {first['name']} has {first['space']}; they cannot be searched as one. Build both from vectors of one kind"
             )
     return dict(first["space"])
 

@@ -55,7 +55,7 @@ def read(path: Path) -> Dataset:
     if suffix in _MAPPED:
         rows = read_file(file, mmap=True)
         if rows.ndim != 2:
-            raise ValueError(f"{file}: the file has an array of the shape {rows.shape}; it must be (n, d)")
+            raise ValueError(f"{file}: the file has an array of the shape {rows.shape}; vectors have (n, d). Save such an array")
         pieces = max(1, math.ceil(rows.nbytes / PIECE))
         bounds = [len(rows) * piece // pieces for piece in range(pieces + 1)]
     else:
@@ -79,7 +79,7 @@ class Rows:
         if isinstance(source, numpy.ndarray):
             _no_columns(vector_column, id_column, "an array")
             if source.ndim != 2:
-                raise ValueError(f"source has the shape {source.shape}; it must be (n, d)")
+                raise ValueError(f"source has the shape {source.shape}; vectors have (n, d). Pass such an array")
             dataset, vector_column = ray.data.from_numpy(source), None
         elif isinstance(source, Dataset):
             dataset = source
@@ -88,13 +88,13 @@ class Rows:
             dataset, vector_column, id_column = read(source), VECTOR, ID
         else:
             raise TypeError(
-                f"source is a {type(source).__name__}; it must be a Ray Dataset, the path of a vector file or an array"
+                f"source is a {type(source).__name__}; it has no vectors. Pass a Ray Dataset, the path of a vector file or an array"
             )
         with _in_order(dataset):
             self.dataset: _Rows = dataset.materialize()
         self.count = self.dataset.count()
         if self.count == 0:
-            raise ValueError("source has no rows")
+            raise ValueError("source has no rows; an index of it would be empty. Pass vectors")
         names = self.dataset.schema().names
         self.ids = id_column if id_column is None else _column(id_column, names, "id_column")
         others = [name for name in names if name != self.ids]
@@ -150,13 +150,13 @@ def spool(rows: _Rows, vectors: str, ids: Optional[str], folder: pathlib.Path) -
                 write_header(file, count, block.shape[1])
             if (block.dtype, block.shape[1]) != shape:
                 raise ValueError(
-                    f"the column {vectors!r} has vectors of {shape[1]} {shape[0]} and of {block.shape[1]} {block.dtype}; all must have one dimension and type"
+                    f"the column {vectors!r} has vectors of {shape[1]} {shape[0]} and of {block.shape[1]} {block.dtype}; all must have one dimension and type. Convert them before"
                 )
             block.tofile(file)
             if ids is not None:
                 named.append(numpy.asarray(batch[ids]))
     if shape is None:
-        raise ValueError("a shard has no rows")
+        raise ValueError("a shard has no rows; an index of it would be empty. Pass fewer shards")
     whole = path.with_suffix(_ENDINGS[shape[0].name])
     path.rename(whole)
     return whole, numpy.concatenate(named) if ids is not None else None
@@ -181,11 +181,11 @@ def _matrix(column: NDArray[Any], name: str) -> NDArray[Any]:
         lengths = {len(vector) for vector in column}
         if len(lengths) > 1:
             raise ValueError(
-                f"the column {name!r} has vectors of {min(lengths)} and of {max(lengths)} dimensions; all must have the same"
+                f"the column {name!r} has vectors of {min(lengths)} and of {max(lengths)} dimensions; all must have the same. Convert them before"
             )
         column = numpy.stack(list(column))
     if column.ndim != 2:
-        raise ValueError(f"the column {name!r} has values of the shape {column.shape[1:]}; they must be vectors, (d,)")
+        raise ValueError(f"the column {name!r} has values of the shape {column.shape[1:]}; a vector has (d,). Pass a column of vectors")
     if column.dtype.name not in _ENDINGS:
         raise TypeError(
             f"the column {name!r} has {column.dtype}; it must be {', '.join(_ENDINGS)}. "
@@ -214,5 +214,5 @@ def _no_columns(vector_column: Optional[str], id_column: Optional[str], what: st
 
 def _column(name: Optional[str], names: list[str], argument: str) -> str:
     if name not in names:
-        raise ValueError(f"{argument} is {name!r}; the dataset has the columns {', '.join(names)}")
+        raise ValueError(f"{argument} is {name!r}; the dataset has no such column. Pass one of {', '.join(names)}")
     return str(name)
