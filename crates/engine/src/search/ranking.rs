@@ -142,7 +142,7 @@ impl<'a> Ranking<'a> {
         self.limit = nearest.copied().unwrap_or(f32::INFINITY);
     }
 
-    /// Drops the bound that the seeds gave, if their distances are not exact.
+    /// Drops the bound that the seeds gave. This is for seeds whose distances are not exact.
     pub(crate) fn begin_without_limit(&mut self) {
         self.limit = f32::INFINITY;
     }

@@ -22,7 +22,7 @@ const PIECE: usize = 4 << 20;
 pub(super) const SMALL_PIECE: usize = 1 << 19;
 /// The most bytes of sets of filter matches in one scan of all vectors.
 const MATCHES: usize = 64 << 20;
-/// The most vectors that are read at a time. Several threads would read a larger number.
+/// The most vectors that are read at a time. A larger number would be read by several threads.
 const MOST_ROWS: usize = 1 << 12;
 
 /// The recall of a query.
