@@ -103,8 +103,8 @@ impl<'a> Ranking<'a> {
         };
     }
 
-    /// Whether the results so far include a node about which codes say little. Only nodes on storage
-    /// count.
+    /// Whether the results so far include a node about which codes say little. Only nodes on
+    /// storage count.
     pub(crate) fn an_answer_came(&self) -> bool {
         // The bound by leading parts, where these are beside lists.
         let kth = self.leading.bound().or(self.nearest.bound());
