@@ -183,7 +183,7 @@ impl<'a> Round<'a> {
             mut fresh,
             ..
         } = look;
-        // From here on, `fresh` has only ids whose vectors were replaced or moved out of memory
+        // After this loop, `fresh` has only ids whose vectors were replaced or moved out of memory
         // since.
         for (at, (graph, _)) in standing.fresh().enumerate() {
             graph.each_slot_at(graph.now(), |slot, id, _| {
