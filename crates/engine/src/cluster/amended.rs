@@ -28,8 +28,8 @@ const RULE: Rule = Rule {
     saturate: false,
 };
 
-/// The number of rows, and the number of heads, to which walks are tried. The list size of these
-/// walks is about that of searches that probe few clusters.
+/// The number of rows for which walks are tried, and the number of heads. The list size of these
+/// walks is about the list size of searches that probe few clusters.
 const TRIED: usize = 64;
 const TRIED_LIST: usize = 20;
 /// The graph is rebuilt if more than one in this many walks misses the nearest head.
@@ -260,7 +260,8 @@ impl AmendedHeads {
                 self.pruner.prune(&points, cluster, &RULE).to_vec()
             }
         };
-        // A head that is to be linked must get a link, so that searches find it.
+        // If the prune dropped the only new link but left space, the link is kept, so that searches
+        // find the new head.
         if let [only] = others
             && *only != cluster
             && !chosen.contains(only)
@@ -441,8 +442,8 @@ mod tests {
         let rows: Vec<[u8; 2]> = (0..200).map(row).collect();
         let found = |heads: &AmendedHeads| heads.are_found(rows.iter().map(|row| &row[..]));
         assert!(found(&heads));
-        // Each head links only to the next one, so a walk fills its list with other heads long
-        // before it comes to a distant head.
+        // Each head links to only one other head, so a walk fills its list long before it comes to
+        // a distant head.
         for cluster in 0..200 {
             heads.links[cluster] = vec![(cluster as u32 * 7 + 1) % 200];
         }

@@ -20,8 +20,8 @@ pub(crate) const MOST_MEMBERS: usize = 2;
 pub(crate) struct Closure {
     /// The most clusters that a row is a member of, 1 or more.
     pub(crate) replicas: usize,
-    /// The most by which another head may be farther than the nearest one, as a share of the
-    /// nearest's squared distance.
+    /// The share of the nearest head's squared distance by which the squared distance of another
+    /// head may be larger.
     pub(crate) share: f32,
     /// The most members of a cluster. If a cluster has more, members that have a nearer cluster
     /// leave it. Members with the largest ratio of the two distances leave first.
@@ -41,8 +41,8 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// The number of members to keep out of `members`, so that blocks are full. If the last block
-    /// is less than three quarters full, the members in it are dropped.
+    /// If a cluster has `members` members: the number that it keeps, so that blocks are full. If
+    /// the last block is less than three quarters full, the members in it are dropped.
     fn filled(self, members: usize) -> usize {
         let bytes = self.fixed + members * self.member;
         let (whole, rest) = (bytes / self.block, bytes % self.block);
@@ -82,7 +82,7 @@ impl Closure {
         }
     }
 
-    /// The number of members that a cluster keeps out of `members`. Members that leave must have a
+    /// If a cluster has `members` members: the number that it keeps. Members that leave must have a
     /// nearer cluster.
     pub(crate) fn kept(&self, members: usize) -> usize {
         let members = members.min(self.most);
@@ -152,8 +152,8 @@ impl Memberships {
         rows as u64 * (4 + 8 * replicas as u64)
     }
 
-    /// The members of all clusters, as offsets into a list of rows. In each cluster, rows for which
-    /// it is the nearest cluster come first. The order of rows is kept otherwise.
+    /// The members of all clusters: where each cluster begins in a list of rows, and this list. In
+    /// each cluster, rows for which it is the nearest cluster come first. Otherwise rows ascend.
     pub(crate) fn by_cluster(&self) -> (Vec<u32>, Vec<u32>) {
         let mut starts = Vec::with_capacity(self.sizes.len() + 1);
         let mut at = 0;
@@ -181,7 +181,7 @@ impl Memberships {
 /// Computes all memberships.
 ///
 /// # Errors
-/// Rows cannot be read, or an interruption.
+/// Rows cannot be read, or `progress` interrupts.
 pub(crate) fn memberships(
     rows: &PointRows<'_>,
     heads: &Heads,

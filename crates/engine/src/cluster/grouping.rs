@@ -51,7 +51,7 @@ pub(crate) fn groups(memberships: &Memberships, visits: &[u64]) -> Vec<u32> {
 /// ranking of clusters matters. `heads` finds the clusters. `kernel` is the kernel of the index.
 ///
 /// # Errors
-/// Queries cannot be read, or an interruption.
+/// Queries cannot be read, or `progress` interrupts.
 pub(crate) fn visits(
     heads: &Navigation,
     kernel: &Kernel,

@@ -69,11 +69,11 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// Builds the graph over the heads, which are rows. Returns the graph with the heads as rows,
-    /// as searches use it, and the heads in build space.
+    /// Builds the graph over the heads, which are rows. Returns the graph twice: with the heads as
+    /// rows, as searches use it, and with the heads in build space.
     ///
     /// # Errors
-    /// Rows cannot be read, or an interruption.
+    /// Rows cannot be read, or `progress` interrupts.
     pub(crate) fn build(
         rows: &PointRows<'_>,
         heads: &[u32],

@@ -24,8 +24,7 @@ const BRANCHES: usize = 16;
 const SAMPLE_A_MEAN: usize = 192;
 /// The number of Lloyd's rounds.
 const ROUNDS: usize = 10;
-/// All threads together divide a part of at least this many rows. Each smaller part is divided by
-/// one thread.
+/// All threads together divide a part of more rows than this. One thread divides a smaller part.
 const LARGE: usize = 1 << 15;
 /// The exponent of the load in the update of a mean's weight. The load is the number of rows that
 /// the mean attracts, relative to an even share.
@@ -44,7 +43,7 @@ pub(crate) struct Partition {
 /// Divides all rows into clusters of about `size` rows, and of at most 1.5 times `size`.
 ///
 /// # Errors
-/// Rows cannot be read, or an interruption.
+/// Rows cannot be read, or `progress` interrupts.
 pub(crate) fn partition(
     rows: &PointRows<'_>,
     size: usize,
@@ -61,7 +60,7 @@ pub(crate) fn partition(
         progress,
     };
     let mut order: Vec<u32> = (0..count as u32).collect();
-    // Large parts are divided first, one after the other. Then small parts are divided, one by each
+    // Large parts are divided first, one after the other. Then small parts are divided, each by one
     // thread. Parts stay in order.
     let mut small: Vec<&mut [u32]> = Vec::new();
     let mut parts: Vec<(&mut [u32], u64)> = vec![(&mut order, 0)];
@@ -106,7 +105,7 @@ pub(crate) fn most_of(size: usize) -> usize {
 /// in the middle. If all rows are equal, both heads are equal, too.
 ///
 /// # Errors
-/// Rows cannot be read, or an interruption.
+/// Rows cannot be read, or `progress` interrupts.
 pub(crate) fn halves(
     rows: &PointRows<'_>,
     least: usize,

@@ -129,8 +129,8 @@ impl Checker<'_> {
     }
 }
 
-/// A requested value, converted to a column's type. An integer beyond 2^53 may not equal any float,
-/// and is then converted to the nearest one.
+/// A requested value, converted to a column's type. If an integer beyond 2^53 equals no float, it
+/// is converted to the nearest one.
 struct Near {
     value: Value,
     /// How the requested value compares with `value`.
@@ -193,7 +193,7 @@ impl Column<'_> {
     fn having(&mut self, values: &[Value], kind: ColumnType) -> Result<Expression, Error> {
         let values = values.iter().map(|value| self.fit(value, kind));
         let values = values.collect::<Result<Vec<_>, _>>()?;
-        // A column of floats cannot equal an integer that is not a float.
+        // If an integer equals no float, it equals no value in a column of floats.
         let exact = values.into_iter().filter(|near| near.asked.is_eq());
         let mut values: Vec<Value> = exact.map(|near| near.value).collect();
         if values.is_empty() {

@@ -80,8 +80,8 @@ const RESERVED: [&str; 10] = [
 /// timestamps also takes integers in microseconds, and texts in ISO 8601. Names that are not plain
 /// words are written in backticks. Missing values fail every comparison except `!=` and `not in`.
 ///
-/// A filter prints as text that parses to the same filter. This requires values of types that the
-/// conditions allow.
+/// A filter prints as text that parses to the same filter. This requires values that its
+/// conditions allow. NaN is not one of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     node: Node,
@@ -275,7 +275,7 @@ impl Filter {
     ///
     /// # Errors
     /// [`Error::Filter`] if the text is not a filter, is longer than a megabyte, or has too many
-    /// parts. The error gives the position of the first wrong character.
+    /// parts. Unless the text is too long, the error gives the position of the wrong character.
     pub fn parse(text: &str) -> Result<Filter, Error> {
         parse::parse(text)
     }

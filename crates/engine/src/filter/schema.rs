@@ -139,7 +139,7 @@ impl Schema {
 const LEAST_NAME: usize = 3;
 
 /// Whether two names differ by one edit: a character is added, missing or replaced, or two
-/// neighbours are swapped. If all characters that differ are digits, the names count as different.
+/// neighbours are swapped. False if only digits differ, since numbered names are no misspellings.
 fn is_one_edit(one: &str, other: &str) -> bool {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let shorter = one.len().min(other.len());

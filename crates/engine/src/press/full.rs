@@ -121,8 +121,8 @@ impl Full {
             .transpose()
     }
 
-    /// The collection of a checkpoint, if nodes of that checkpoint can be ranked. These are the
-    /// last checkpoint, and the one before until it is released
+    /// The collection of a checkpoint, if its nodes can be ranked. Nodes of the last checkpoint
+    /// always can. Nodes of the one before can until it is released
     /// ([`forget_before`](Self::forget_before)).
     pub fn collection_of(&self, state: u64) -> Option<Collection> {
         self.states.collection(state)
@@ -383,8 +383,8 @@ impl View {
     }
 
     /// Appends vectors that waited for the merge after this checkpoint, and are now in the next
-    /// checkpoint. Vectors that changed `since` then are excluded. At least `k` of the remaining
-    /// vectors are appended, if there are as many.
+    /// checkpoint. `since` has the changes since that merge, and vectors that they deleted or
+    /// replaced are excluded. At least `k` vectors are appended, if as many remain.
     fn merged_since(
         &self,
         query: &[u8],

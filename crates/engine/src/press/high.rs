@@ -319,8 +319,7 @@ impl HighQuery {
             }
         }
         let collection = &high.collection;
-        // This is always the case: an index without codes of two precisions was refused when it was
-        // opened.
+        // There are always two precisions: an index without them was refused when it was opened.
         if let Some(paired) = high.codebook.paired() {
             collection.sent(query, paired.rounding(), &mut self.floats)?;
             paired.rest_table(collection.metric, &self.floats, &mut self.table);

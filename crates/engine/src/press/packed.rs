@@ -119,7 +119,7 @@ impl PackedLists {
 /// Calls `each` with each of the lists in a message.
 ///
 /// # Errors
-/// The bytes are not lists, or an error of `each`.
+/// The bytes are not lists, or `each` returns an error.
 pub(super) fn each_list(
     model: &ListModel,
     mut bytes: &[u8],

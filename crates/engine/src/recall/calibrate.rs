@@ -19,10 +19,11 @@
 //! each other.
 //!
 //! The reference is rows that were held out of the build. The share of results that their searches
-//! miss is about the geometric mean of both kinds. Recall@10 with lists of 13, 17, 22 and 29 was on
-//! package-text: held out .949, .971, .982, .988; traversed .969, .985, .992, .996; not traversed
-//! .926, .953, .962, .970; mean .952, .973, .982, .988. On photo-sift-100k: held out .942, .968,
-//! .983, .992; mean .931, .962, .980, .990. So each row is searched in both ways.
+//! miss is about the geometric mean of the shares missed with and without traversal. Recall@10 with
+//! lists of 13, 17, 22 and 29 was on package-text: held out .949, .971, .982, .988; traversed .969,
+//! .985, .992, .996; not traversed .926, .953, .962, .970; mean .952, .973, .982, .988. On
+//! photo-sift-100k: held out .942, .968, .983, .992; mean .931, .962, .980, .990. So each row is
+//! searched in both ways.
 //!
 //! A user's own queries are better. Queries far from all rows need the longest lists, and rows
 //! represent such queries worst. [`calibrate`] accepts a user's queries.

@@ -27,7 +27,7 @@ use crate::update::Dead;
 pub(crate) struct Matching<'a> {
     /// Matching nodes of the index on storage.
     pub(crate) nodes: &'a NodeSet,
-    /// Matching slots in each graph of fresh vectors.
+    /// Matching slots in each graph of vectors that are only in memory.
     pub(crate) fresh: [&'a NodeSet; 2],
     /// The cost of finding the matches.
     pub(crate) looked: Looked,

@@ -230,7 +230,7 @@ impl Clock {
         Self(Rc::new(thread_cpu_time()))
     }
 
-    /// The CPU time since that task began, if this was the share's last task.
+    /// The CPU time since the share's first task began, if this was its last task.
     fn last(self) -> Option<Duration> {
         let begun = Rc::into_inner(self.0)?;
         Some(thread_cpu_time().saturating_sub(begun))
@@ -450,8 +450,8 @@ impl<'a> Batch<'a> {
                 );
             }
             let (live, all) = match self.matching {
-                // Some of the matches may be deleted. If a walk finds fewer results than matches,
-                // all matches are scanned.
+                // Some of the matches may be deleted. If a walk finds fewer than `k` results, and
+                // fewer than there are matches, all matches are scanned.
                 Some(matching) => (matching.len(), plan.way == Way::Before),
                 None => {
                     let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));

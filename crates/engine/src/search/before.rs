@@ -313,7 +313,7 @@ mod tests {
             let mut best = Best::new(most);
             keys.iter().for_each(|&key| best.offer(key));
             let mut expected = keys;
-            // The largest value serves as no key.
+            // The largest value is never a key.
             expected.retain(|&key| key < u64::MAX);
             expected.sort_unstable();
             expected.truncate(most);

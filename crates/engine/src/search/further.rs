@@ -53,8 +53,9 @@ const TIMES: usize = 8;
 
 /// The list size of the further walk, or 0 if there is none.
 ///
-/// It is at least the plan's list size. In a search with a recall target, the plan's list is the
-/// longest one. It was measured before the drift, so it may be too short.
+/// It is at least the plan's list size, and whole pages serve the second walk by default. In a
+/// search with a recall target, the plan's list is the longest one. That list was measured before
+/// the drift, so it may be too short.
 pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     if plan.drifted_from.is_none() {
         return 0;

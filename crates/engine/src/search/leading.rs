@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   nearest first    1  2  ..  k-1 | k   k+1 | k+2 ..
-//!                      results     | in doubt |   no results
+//!                      results     | in doubt |   not results
 //!                                     <---> 1.5 deviations of the leading parts' error
 //!                                           from the middle between k and k + 1
 //! ```
@@ -461,8 +461,8 @@ mod tests {
         expect(&mut leading, Metric::InnerProduct);
         let doubts = leading.in_doubt(false);
         assert_eq!(doubts, [1, 2, 3]);
-        // All exact distances exceed the expected ones by more than their distance from the first
-        // candidate.
+        // Each of them is farther than expected, by more than its expected distance exceeds the
+        // first candidate's.
         for (place, distance) in doubts.into_iter().zip([2.0, 1.9, 1.95]) {
             leading.settle(place, distance);
         }

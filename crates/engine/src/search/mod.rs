@@ -18,8 +18,8 @@
 //! - [`admission`]: decides which nodes may be results
 //! - [`ranking`]: computes exact distances, for the candidates where it is worth the cost
 //! - [`promise`]: the rule that ends a search before it has expanded its whole list
-//! - [`leading`]: ranks candidates by the leading parts of their vectors, and reads the trailing
-//!   parts of doubtful ones
+//! - [`leading`]: ranks candidates by the leading parts of their vectors, and chooses the
+//!   candidates in doubt
 //! - [`rerank`]: reads vectors that are stored apart from the graph, after the traversal
 //! - [`ways`]: the strategies for a filter, and the choice between them
 //! - [`before`]: finds the nearest of a set of nodes: ranks all by their codes, then the best by
@@ -152,16 +152,16 @@ pub struct SearchOptions {
     pub stop_early: bool,
     /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. It
     /// replaces `list`, which is then ignored. The number of candidates follows the measurements of
-    /// [`calibrate`](crate::calibrate): a query gets as many candidates as measured queries with
-    /// equally distant results needed. In a cluster index it gets as many probes as measured
-    /// queries with an equally distant nearest head needed.
+    /// [`calibrate`](crate::calibrate): it is the number that measured queries with results at the
+    /// same distance needed. In a cluster index, the number of probes follows from queries whose
+    /// nearest head was at the same distance.
     ///
     /// `recall` cannot be combined with `stop_early` or `probes`. Recall was measured with the
     /// preset's strategy. If that is PRESS, the search must use PRESS. Otherwise the search must
     /// use another strategy.
     pub recall: Option<f64>,
-    /// The strategy for a filter: *within* the walk, or *before* it. `None` chooses by the expected
-    /// cost of each strategy. Without a filter, it must be `None`.
+    /// The strategy for a filter, [`Way::Within`] or [`Way::Before`]. `None` chooses by the
+    /// expected cost of each. Without a filter, it must be `None`.
     pub way: Option<Way>,
     /// Whether to measure the time of each part ([`SearchResults::parts`]). The measurement itself
     /// costs time.

@@ -39,9 +39,9 @@ use crate::progress::Progress;
 use crate::stores::ClusterStores;
 use crate::stores::clusters::{ByteFile, MemberAt, Run, Vectors};
 
-/// The greatest excess distance of a probed head over the nearest head. The unit is the nearest
-/// head's distance, or the mean distance of a vector to its head if that is larger. SPANN §4.1 also
-/// uses 7 for ten neighbours.
+/// A cluster is probed only if its head is at most (1 + this number) times as far as the nearest
+/// head. If the mean distance of a vector to its head is larger than the nearest head's distance,
+/// the mean replaces it. SPANN §4.1 also uses 7 for ten neighbours.
 const FARTHEST: f32 = 7.0;
 /// Heads that the search in the graph of heads looks for beyond the number of probes. With a longer
 /// list, it finds the nearest heads more reliably.

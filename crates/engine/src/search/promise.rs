@@ -54,7 +54,7 @@ pub(crate) struct Promise {
     /// The rule that ends searches.
     ends: Ends,
     /// The number of deviations beyond the k-th result within which a candidate has promise. `None`
-    /// if this query has no such rule.
+    /// if promise does not end this query.
     slack: Option<f32>,
     /// The number of nearest candidates to expand, for a search with a recall target.
     depth: Option<Depth>,
@@ -136,7 +136,7 @@ impl Promise {
     }
 
     /// Sets an upper bound of the k-th distance: the k-th exact distance of distinct nodes that may
-    /// all be results. The caller must not report these nodes with `met` as well.
+    /// all be results. These nodes do not count as met. Each of them may be met later.
     pub(crate) fn limit(&mut self, kth: Option<f32>) {
         self.limit = kth.unwrap_or(f32::INFINITY).min(f32::INFINITY);
     }

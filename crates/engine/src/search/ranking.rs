@@ -103,7 +103,8 @@ impl<'a> Ranking<'a> {
         };
     }
 
-    /// Whether a result on storage so far is one of the nodes about which codes say little.
+    /// Whether the results so far include a node about which codes say little. Only nodes on
+    /// storage count.
     pub(crate) fn an_answer_came(&self) -> bool {
         // The bound by leading parts, where these are beside lists.
         let kth = self.leading.bound().or(self.nearest.bound());
@@ -142,7 +143,7 @@ impl<'a> Ranking<'a> {
         self.limit = nearest.copied().unwrap_or(f32::INFINITY);
     }
 
-    /// Drops the bound that the seeds gave, if their distances are not exact.
+    /// Drops the bound that the seeds gave. This is for seeds whose distances are not exact.
     pub(crate) fn begin_without_limit(&mut self) {
         self.limit = f32::INFINITY;
     }

@@ -52,7 +52,7 @@ use crate::{Error, Rerank};
 
 /// Candidates that are ranked at a time, if some vectors are deleted.
 const PIECE: usize = 64;
-/// The approximate number of pages that are kept until a query ends, if it may pass many deleted
+/// The approximate limit on pages that are kept until a query ends, if it may pass many deleted
 /// vectors.
 const MOST_HELD: usize = 128;
 
@@ -80,7 +80,7 @@ pub(crate) struct Reranker<'a> {
     due: usize,
     /// Pages that have arrived, kept until the query ends.
     held: Vec<(Extent, Bytes<'a>)>,
-    /// Candidates that were found not to be results.
+    /// Candidates whose vectors showed that they may not be results.
     refused: Vec<u64>,
     /// Candidates that were ranked, and whether they became results. If some were found to be
     /// deleted, the traversal continues, and all batches are repeated. The first `known` entries
@@ -526,8 +526,8 @@ impl<'a> Reranker<'a> {
         Ok(outcome)
     }
 
-    /// Whether a candidate that was ranked in an earlier round became a result. `None` if it was
-    /// not ranked.
+    /// Whether a candidate that was ranked in an earlier round became a result. `None` if no
+    /// earlier round ranked it.
     fn came_in_before(&self, key: u64) -> Option<bool> {
         let known = &self.ranked[..self.known];
         let at = known.binary_search_by_key(&key, |&(key, _)| key).ok()?;
@@ -550,7 +550,7 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// The candidates that were found not to be results since the last call.
+    /// The candidates whose vectors showed, since the last call, that they may not be results.
     pub(crate) fn take_refused(&mut self) -> std::vec::Drain<'_, u64> {
         self.refused.drain(..)
     }

@@ -40,7 +40,7 @@ pub(super) trait CandidateSource<'a> {
     fn ranking(&mut self) -> &mut Ranking<'a>;
 
     /// Excludes a node from the results of the next query, and from its walk unless
-    /// [`leads_on`](LeftOut::leads_on) is set. No scan has such a node.
+    /// [`leads_on`](LeftOut::leads_on) is set. It is not called on a scan.
     fn leave_out(&mut self, _node: Option<LeftOut>) {}
 
     /// Finds candidates for the query with a candidate list of size `list`, and ranks them.

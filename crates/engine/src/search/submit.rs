@@ -261,7 +261,7 @@ enum Phase {
     Runs { shares: Shares, begun: Instant },
     /// The matches could not be found, so the search does not begin.
     Failed(Error),
-    /// The search ends before it begins.
+    /// The search was stopped before its queries ran.
     Over,
 }
 

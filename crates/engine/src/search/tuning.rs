@@ -158,7 +158,7 @@ struct Tuning {
 
 impl Tuning {
     /// Records that a query finished on one of `threads` threads. True if the number in flight
-    /// changes, or is chosen now because no other number is left to try.
+    /// changes, or must be chosen now.
     fn answered(&mut self, threads: usize, now: Instant) -> bool {
         self.left = self.left.saturating_sub(1);
         match &mut self.phase {

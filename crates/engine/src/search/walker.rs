@@ -39,8 +39,8 @@ pub(crate) struct Plan {
     /// For a recall target: the number of clusters to probe, given the distance of the nearest
     /// head. It is at most `list`.
     pub(crate) probe_depth: Option<Depth>,
-    /// The number of candidates beyond twice the list size that a query may keep because some are
-    /// deleted.
+    /// The most candidates that a query may keep if some are deleted. It applies only if it exceeds
+    /// twice the list size.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,
     pub(crate) strategy: Strategy,
@@ -170,8 +170,8 @@ impl<'a, N: NodePages> Walker<'a, N> {
         self.walk().await?;
         loop {
             // Where vectors are apart from lists, deleted candidates are found only now, and other
-            // candidates take their places. Only then is a walk resumed. It is not resumed for
-            // exact distances of candidates that had no promise.
+            // candidates take their places. This is the only reason to resume a walk. If an exact
+            // distance gives promise to a candidate that had none, the walk stays ended.
             let refused = self.traversal.finish(&self.reader).await?;
             if !refused || !self.traversal.frontier.has_unread() {
                 return Ok(());
@@ -292,8 +292,8 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         outcome
     }
 
-    /// A walk may end with fewer candidates than match the filter. Then it was cut off, or could
-    /// reach no more matches.
+    /// If a walk ends while its list has space for further matches, it was cut off, or could reach
+    /// no more of them.
     fn is_dry(&self) -> bool {
         let frontier = &self.traversal.frontier;
         let Some(nodes) = self.traversal.ranking.admission().nodes() else {

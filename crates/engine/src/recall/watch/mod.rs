@@ -603,8 +603,8 @@ impl LiveIndex {
         let mut measurers = self.measurers().lock();
         let measurer = Measurer::start(watch.clone(), move |stop| {
             let gone = || live.strong_count() == 0;
-            // This thread has only a weak reference between measurements, so closing the index does
-            // not wait for it.
+            // This thread has a strong reference to the index only while `held` runs. So closing
+            // the index does not wait for this thread to release it.
             let hold = || live.upgrade().map(|live| live.held());
             Some(of_thread.measure_held(hold, &stop.or(&gone)))
         })?;

@@ -22,7 +22,7 @@ const PIECE: usize = 4 << 20;
 pub(super) const SMALL_PIECE: usize = 1 << 19;
 /// The most bytes of sets of filter matches in one scan of all vectors.
 const MATCHES: usize = 64 << 20;
-/// The most vectors that are read at a time. Several threads would read a larger number.
+/// The most vectors that are read at a time. A larger number would be read by several threads.
 const MOST_ROWS: usize = 1 << 12;
 
 /// The recall of a query.
@@ -183,7 +183,7 @@ impl<'a> Round<'a> {
             mut fresh,
             ..
         } = look;
-        // From here on, `fresh` has only ids whose vectors were replaced or moved out of memory
+        // After this loop, `fresh` has only ids whose vectors were replaced or moved out of memory
         // since.
         for (at, (graph, _)) in standing.fresh().enumerate() {
             graph.each_slot_at(graph.now(), |slot, id, _| {

@@ -20,7 +20,7 @@ use crate::stores::NodePages;
 named! {
     /// The order in which nodes are read and scored.
     pub enum Strategy, "strategy" {
-        /// DiskANN's beam search: reads the best W unread candidates, and waits for all W pages.
+        /// DiskANN's beam search: reads the best W unread candidates, and waits for all of them.
         BestFirst = "best-first", "Waits for the whole beam (DiskANN)",
         /// PipeANN's search: handles each completion at once, and widens its pipeline as it
         /// converges.

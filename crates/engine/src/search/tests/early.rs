@@ -149,7 +149,7 @@ fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
     assert_eq!(all.hops, few.hops);
     assert!(all.reranked > some.reranked && all.reranked > few.reranked);
     // The whole list is ranked. Candidates that were ranked during the walk and then left the list
-    // are ranked as well, but these are fewer than one in twenty.
+    // are ranked as well, but these are at most one in a hundred.
     let list = 100 * 100;
     assert!(all.reranked >= list, "{all:?}");
     assert!(all.reranked <= list + 100, "{all:?}");

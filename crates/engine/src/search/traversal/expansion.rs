@@ -260,7 +260,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         for slot in 0..count {
             let node = view.node(slot)?;
             if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
-                // As in a list, the remaining nodes of the page are newer than the checkpoint.
+                // As in `expand_record`: the rest of the page is newer than the checkpoint.
                 break;
             }
             largest = largest.max(node);
@@ -286,7 +286,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             if self.visited.insert(node) {
                 Self::admit(&mut self.frontier, &self.ranking, key);
             }
-            // A node that stays in the candidate list is ranked whatever the error of the codes.
+            // A node that may stay in the list is ranked whatever the error of the codes.
             let ranks = N::VECTORS && slot < count;
             if ranks
                 && (worth.admits(node, score) || key <= self.frontier.bound())
