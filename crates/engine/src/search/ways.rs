@@ -199,7 +199,7 @@ pub(super) fn choose(
             let k = plan.k as f64;
             let adapted = |list: f64| {
                 let least = (k + (list - k) / 2.0).clamp(1.0, LEAST * k);
-                (grown(list) * share).clamp(least.min(list), list).ceil()
+                (grown(list) * share).clamp(least.min(list), list)
             };
             // The expected list of a query, and the longest.
             let (usual, list) = match &mut plan.ends {
@@ -207,7 +207,10 @@ pub(super) fn choose(
                     *depth = depth.map(adapted);
                     (depth.typical(), depth.most() as f64)
                 }
-                Ends::WithItsList | Ends::WithoutPromise => (adapted(list), adapted(list)),
+                Ends::WithItsList | Ends::WithoutPromise => {
+                    let list = adapted(list).ceil();
+                    (list, list)
+                }
             };
             let walked = (list / share).min(all);
             plan.through = THROUGH;

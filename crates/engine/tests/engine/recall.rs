@@ -76,10 +76,7 @@ fn a_recall_is_found_that_was_asked_for() {
         assert!(of(&found) > 0.88, "{k}: {}", of(&found));
     }
     let error = index.search(&queries, &wanted(101)).unwrap_err();
-    assert!(
-        error.to_string().contains("at most 100 with a recall"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("at most 100 results"), "{error}");
     let report = verify(&path, &Silent).unwrap();
     assert_eq!(report.problem_count, 0, "{report:?}");
     // Measured with the given queries, which are nearer than rows are.
