@@ -88,10 +88,14 @@ pub enum NodeError {
     #[error("none of the servers can be reached; {}", said(.0))]
     Servers(Vec<TierError>),
     /// The system has no random numbers.
-    #[error("the system has no random numbers; {0}. Allow this process to use getrandom or /dev/urandom")]
+    #[error(
+        "the system has no random numbers; {0}. Allow this process to use getrandom or /dev/urandom"
+    )]
     Random(io::Error),
     /// A thread cannot be started.
-    #[error("cannot start a thread; {0}. Use fewer threads, or raise the limit of this user (`ulimit -u`)")]
+    #[error(
+        "cannot start a thread; {0}. Use fewer threads, or raise the limit of this user (`ulimit -u`)"
+    )]
     Thread(io::Error),
 }
 

@@ -129,7 +129,9 @@ pub enum GraphError {
         least: u64,
     },
     /// More rows than ids.
-    #[error("{rows} vectors are too many; one index holds up to {most}. Divide them among several indexes")]
+    #[error(
+        "{rows} vectors are too many; one index holds up to {most}. Divide them among several indexes"
+    )]
     Rows {
         /// Rows of the source.
         rows: usize,

@@ -76,7 +76,7 @@ fn a_recall_is_found_that_was_asked_for() {
     }
     let error = index.search(&queries, &wanted(101)).unwrap_err();
     assert!(
-        error.to_string().contains("at most 100 with a recall"),
+        error.to_string().contains("known for at most 100 results"),
         "{error}"
     );
     let report = verify(&path, &Silent).unwrap();
