@@ -411,7 +411,7 @@ fn attributes_are_changed_without_vectors() {
         set(&["set.jsonl"]).refused(1, &["set.jsonl, line 2", said]);
     }
     place.write("set.jsonl", b"{}\n{}\n");
-    set(&["set.jsonl", "--ids", "set.ids"]).refused(2, &["1 for 2 rows"]);
+    set(&["set.jsonl", "--ids", "set.ids"]).refused(2, &["number of ids is 1; there are 2 rows"]);
     set(&["set.jsonl", "--id", "key", "--ids", "set.ids"]).refused(2, &["--ids", "--id"]);
     set(&["missing.jsonl"]).refused(1, &["missing.jsonl"]);
     place

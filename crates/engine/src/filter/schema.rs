@@ -114,7 +114,7 @@ impl Schema {
                 return Err(Error::call(
                     format!("the value of column {name:?}"),
                     integer,
-                    "the column has floats, and none equals this integer",
+                    "the column has floats, and none equals this integer exactly",
                     "Give a float",
                 ));
             }

@@ -255,7 +255,7 @@ fn vectors_of_no_rows_are_of_every_type_and_metric() {
         ids: Some(vec![7]),
         ..options(Preset::STRATANN)
     };
-    refused(4, &ids, "1 for 0 rows");
+    refused(4, &ids, "number of ids is 1; there are 0 rows");
     let space = BuildOptions {
         space: Some(1 << 20),
         degree: None,

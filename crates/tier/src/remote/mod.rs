@@ -106,7 +106,7 @@ pub enum Fault {
     Certificate(String),
     /// The server's certificate is one of an authority, and none of a server.
     #[error(
-        "shows the certificate of an authority (CA:TRUE), as `openssl req -x509` makes it; clients trust those of servers alone. Make one of a server, with `-addext basicConstraints=critical,CA:FALSE`"
+        "shows the certificate of an authority (CA:TRUE), as `openssl req -x509` makes it; clients trust a certificate of a server alone. Make one of a server, with `-addext basicConstraints=critical,CA:FALSE`"
     )]
     Authority,
     /// Client or server does not know the secret.
