@@ -84,7 +84,7 @@ pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
     }
 }
 
-pub use stratann_layout::attributes::{MOST_COLUMNS, MOST_PAYLOAD};
+pub use stratann_layout::attributes::{MOST_COLUMNS, MOST_ITEMS, MOST_PAYLOAD, MOST_STRING};
 
 /// The largest k that is always taken. If there are fewer vectors, the answers are padded.
 pub const MOST_PADDED: usize = 1 << 16;
