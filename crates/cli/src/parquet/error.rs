@@ -91,6 +91,13 @@ pub enum ParquetError {
         /// The longest one, and the remedy.
         reason: String,
     },
+    /// A column in a compression that is not read.
+    Compression {
+        /// The column.
+        column: String,
+        /// The compression.
+        found: String,
+    },
     /// Reading it takes more memory than the process may take.
     Memory {
         /// The bytes, about.
@@ -201,6 +208,12 @@ impl fmt::Display for ParquetError {
                 found,
                 reason,
             } => write!(f, "row {row}, column {column:?} is {found}; {reason}"),
+            Self::Compression { column, found } => write!(
+                f,
+                "column {column:?} is compressed with {found}; the compressions that are read are \
+                 snappy, gzip, zstd and lz4. Write the file again with one of them (compression= of \
+                 pyarrow.parquet.write_table)"
+            ),
             Self::Memory { needed, cap } => write!(
                 f,
                 "reading it takes {needed} bytes or more, and the cap is {cap}; raise --memory, or \
