@@ -309,6 +309,10 @@ pub struct PlanArguments {
     /// The file of vectors to index
     pub base: PathBuf,
 
+    /// The id of each row; with --vectors the column of the ids
+    #[arg(long, value_name = "FILE|COLUMN")]
+    pub ids: Option<PathBuf>,
+
     /// The column of the vectors, if BASE is a Parquet file
     #[arg(long = "vectors", value_name = "COLUMN")]
     pub column: Option<String>,
@@ -375,6 +379,10 @@ pub struct SearchArguments {
     // A single list, since two lists could not be distinguished with options between their words.
     #[arg(required = true, value_name = "INDEX.. QUERIES")]
     pub files: Vec<PathBuf>,
+
+    /// The column of the vectors, if QUERIES is a Parquet file
+    #[arg(long = "vectors", value_name = "COLUMN", conflicts_with = "like")]
+    pub column: Option<String>,
 
     /// Neighbours to find for each query
     #[arg(short = 'k', long = "k", default_value_t = 10, value_name = "K", value_parser = at_least_one,
@@ -875,6 +883,10 @@ pub struct CalibrateArguments {
     /// use made queries: a vector plus 0.2, 0.35 or 0.5 times the difference of two other vectors]
     pub queries: Option<PathBuf>,
 
+    /// The column of the vectors, if QUERIES is a Parquet file
+    #[arg(long = "vectors", value_name = "COLUMN", requires = "queries")]
+    pub column: Option<String>,
+
     /// Cap on the memory of the index during the measurement
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
@@ -993,6 +1005,10 @@ pub struct TruthArguments {
     /// The id of the first row; each later row has the next number
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub first_id: u64,
+
+    /// The column of the vectors, in BASE and QUERIES, if one of them or both are Parquet files
+    #[arg(long = "vectors", value_name = "COLUMN")]
+    pub column: Option<String>,
 
     /// The ids of the rows, as for `build`
     #[arg(long, value_name = "FILE", conflicts_with = "first_id")]

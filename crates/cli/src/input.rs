@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stratann::{JsonColumns, JsonRows, Progress, VectorFile, VectorSource};
+use stratann::{JsonColumns, JsonRows, NoRows, Progress, VectorFile, VectorSource};
 use stratann_terminal::failure::Failure;
 
 use crate::args::{RowArguments, SetAttributesArguments};
@@ -15,6 +15,8 @@ pub struct Input {
     /// The ids that were given.
     pub ids: Option<Vec<u64>>,
     pub rows: Option<JsonRows>,
+    /// Bytes of temporary files, which hold the contents of Parquet files.
+    pub copied: u64,
 }
 
 /// The files and options that an input is read from.
@@ -34,19 +36,25 @@ pub struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Opens them. A Parquet file is read once, also where it has the attributes too.
+    /// Opens them. A Parquet file is read once, also where it has the attributes too. Before such a
+    /// file is copied, which may take long, `check` refuses vectors of this shape.
     ///
     /// # Errors
-    /// One of them cannot be read, or they do not fit together.
-    pub fn open(&self, progress: &dyn Progress) -> Result<Input, Failure> {
+    /// One of them cannot be read, or they do not fit together; the error of `check`.
+    pub fn open(
+        &self,
+        progress: &dyn Progress,
+        check: impl FnOnce(&NoRows) -> Result<(), Failure>,
+    ) -> Result<Input, Failure> {
         let target = Target {
             index: self.index,
             memory: self.memory,
             progress,
         };
         let Some(column) = self.column else {
-            return self.separate(target);
+            return self.separate(target, check);
         };
+        check_parquet(&[self.vectors])?;
         let ids = match self.ids.map(|ids| (ids, ids.to_str())) {
             None => None,
             Some((_, Some(name))) => Some(("--ids", name)),
@@ -67,26 +75,29 @@ impl Files<'_> {
             attributes: is_same.then_some(&columns),
             rows: None,
         };
+        if let Some(shape) = parquet::shape(self.vectors, &wanted, target)? {
+            check(&shape)?;
+        }
         let contents = parquet::read(self.vectors, &wanted, target)?;
         let Some(vectors) = contents.vectors else {
-            return Err(Failure::Failed(format!(
-                "{}: column {column:?} has no vectors",
-                self.vectors.display()
-            )));
+            return Err(none_in(self.vectors, column));
         };
-        let rows = match beside.filter(|_| !is_same) {
-            Some(file) => Some(rows_of(file, &columns, vectors.rows(), target)?),
-            None => contents.rows,
-        };
+        let beside = beside.filter(|_| !is_same);
+        let (rows, copied) = rows_of(beside, &columns, vectors.rows(), target)?;
         Ok(Input {
             vectors: Box::new(vectors),
             ids: contents.ids,
-            rows,
+            rows: rows.or(contents.rows),
+            copied: contents.copied + copied,
         })
     }
 
     /// Opens a file of vectors, and one for each other thing.
-    fn separate(&self, target: Target) -> Result<Input, Failure> {
+    fn separate(
+        &self,
+        target: Target,
+        check: impl FnOnce(&NoRows) -> Result<(), Failure>,
+    ) -> Result<Input, Failure> {
         if parquet::is_named(self.vectors) {
             return Err(without_column(self.vectors));
         }
@@ -96,13 +107,81 @@ impl Files<'_> {
         };
         let columns = self.rows.columns();
         let rows = self.rows.attributes.as_deref();
-        let rows = rows.map(|file| rows_of(file, &columns, vectors.rows(), target));
+        if rows.is_some_and(parquet::is_one) {
+            check(&NoRows::new(vectors.element(), vectors.dim()))?;
+        }
+        let ids = self.ids.map(ids::read).transpose()?;
+        let (rows, copied) = rows_of(rows, &columns, vectors.rows(), target)?;
         Ok(Input {
-            ids: self.ids.map(ids::read).transpose()?,
-            rows: rows.transpose()?,
+            ids,
+            rows,
             vectors: Box::new(vectors),
+            copied,
         })
     }
+}
+
+/// Opens a file of vectors. If it is a Parquet file, `column` names the column that has them, and
+/// they are copied to the folder of temporary files. `memory`: the cap of the process.
+///
+/// # Errors
+/// It cannot be read, or it is a Parquet file and there is no `column`.
+pub fn vectors(
+    file: &Path,
+    column: Option<&str>,
+    memory: Option<u64>,
+    progress: &dyn Progress,
+) -> Result<Box<dyn VectorSource>, Failure> {
+    let Some(column) = column.filter(|_| parquet::is_one(file)) else {
+        return match parquet::is_named(file) {
+            true => Err(without_column(file)),
+            false => Ok(Box::new(VectorFile::open(file)?)),
+        };
+    };
+    let wanted = Wanted {
+        vectors: Some(column),
+        ..Wanted::default()
+    };
+    let target = Target {
+        index: &std::env::temp_dir(),
+        memory,
+        progress,
+    };
+    let contents = parquet::read(file, &wanted, target)?;
+    let vectors = contents.vectors.ok_or_else(|| none_in(file, column))?;
+    Ok(Box::new(vectors))
+}
+
+/// Refuses `--vectors` if none of these files is a Parquet file.
+///
+/// # Errors
+/// None is, or one of them cannot be opened.
+pub fn check_parquet(files: &[&Path]) -> Result<(), Failure> {
+    for file in files {
+        if let Err(error) = std::fs::File::open(file) {
+            return Err(Failure::file("open", file, &error));
+        }
+    }
+    if files.iter().any(|file| parquet::is_one(file)) {
+        return Ok(());
+    }
+    let are = if files.len() > 1 { "are" } else { "is" };
+    let files: Vec<String> = files
+        .iter()
+        .map(|file| file.display().to_string())
+        .collect();
+    let files = files.join(" and ");
+    Err(Failure::Wrong(format!(
+        "--vectors names a column of a Parquet file, and {files} {are} none. Remove it"
+    )))
+}
+
+/// The error for a column without vectors.
+fn none_in(file: &Path, column: &str) -> Failure {
+    Failure::Failed(format!(
+        "{}: column {column:?} has no vectors",
+        file.display()
+    ))
 }
 
 /// The error for a Parquet file of vectors without the option that names their column.
@@ -165,22 +244,27 @@ pub fn attributes(
     Ok((of_file(&arguments.rows, contents.rows)?, ids))
 }
 
-/// The attributes of so many vectors, in a file of JSON lines or Parquet.
+/// The attributes of so many vectors, in a file of JSON lines or Parquet, and the bytes of their
+/// copy.
 fn rows_of(
-    file: &Path,
+    file: Option<&Path>,
     columns: &JsonColumns,
     vectors: usize,
     target: Target,
-) -> Result<JsonRows, Failure> {
+) -> Result<(Option<JsonRows>, u64), Failure> {
+    let Some(file) = file else {
+        return Ok((None, 0));
+    };
     if !parquet::is_one(file) {
-        return Ok(JsonRows::open(file, columns)?);
+        return Ok((Some(JsonRows::open(file, columns)?), 0));
     }
     let wanted = Wanted {
         attributes: Some(columns),
         rows: Some((vectors as u64, "vectors")),
         ..Wanted::default()
     };
-    of_file(file, parquet::read(file, &wanted, target)?.rows)
+    let contents = parquet::read(file, &wanted, target)?;
+    Ok((Some(of_file(file, contents.rows)?), contents.copied))
 }
 
 /// The rows of a Parquet file, which were wanted.

@@ -99,7 +99,7 @@ pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
     }
 }
 
-pub use stratann_layout::attributes::{MOST_COLUMNS, MOST_PAYLOAD};
+pub use stratann_layout::attributes::{MOST_COLUMNS, MOST_ITEMS, MOST_PAYLOAD, MOST_STRING};
 
 /// The largest k that is always accepted. If the index has fewer vectors, the results are padded.
 pub const MOST_PADDED: usize = 1 << 16;

@@ -24,19 +24,33 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         index: &arguments.index,
         memory: arguments.shape.memory,
     };
-    let input = files.open(&progress)?;
+    let options = |source: &dyn VectorSource| {
+        Ok::<_, Failure>(BuildOptions {
+            calibrate: !arguments.no_calibrate,
+            overwrite: arguments.overwrite,
+            resume: arguments.resume,
+            savepoint_seconds: arguments.savepoint_seconds,
+            places: arguments.places.all()?,
+            ..options(&arguments.shape, source)?
+        })
+    };
+    let check = |shape: &NoRows| {
+        let (element, dim) = (shape.element(), shape.dim());
+        Ok(stratann::check_build(
+            &arguments.index,
+            element,
+            dim,
+            &options(shape)?,
+        )?)
+    };
+    let input = files.open(&progress, check)?;
     let source = &*input.vectors;
     let options = BuildOptions {
         ids: match input.ids {
             Some(ids) => Some(ids),
             None => ids(arguments.first_id, source.rows())?,
         },
-        calibrate: !arguments.no_calibrate,
-        overwrite: arguments.overwrite,
-        resume: arguments.resume,
-        savepoint_seconds: arguments.savepoint_seconds,
-        places: arguments.places.all()?,
-        ..options(&arguments.shape, source)?
+        ..options(source)?
     };
     let report = match &input.rows {
         Some(rows) => {

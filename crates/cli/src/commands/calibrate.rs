@@ -1,21 +1,24 @@
 //! `stratann calibrate INDEX [QUERIES]`
 
-use stratann::{OpenOptions, VectorFile, VectorSource};
+use stratann::OpenOptions;
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::progress::Shown;
 use stratann_terminal::table::Table;
 
 use crate::args::{CalibrateArguments, threads_or_cores};
+use crate::input::{check_parquet, vectors};
 
 /// Measures recall, and prints it by list size, or by probes.
 pub fn run(arguments: &CalibrateArguments, quiet: bool) -> Result<(), Failure> {
     let progress = Shown::new(quiet);
-    let queries = arguments
-        .queries
-        .as_ref()
-        .map(VectorFile::open)
-        .transpose()?;
+    let column = arguments.column.as_deref();
+    let queries = arguments.queries.as_deref();
+    if let Some(file) = queries.filter(|_| column.is_some()) {
+        check_parquet(&[file])?;
+    }
+    let queries = queries.map(|file| vectors(file, column, arguments.memory, &progress));
+    let queries = queries.transpose()?;
     let open = OpenOptions {
         memory: arguments.memory,
         ..OpenOptions::default()
@@ -23,7 +26,7 @@ pub fn run(arguments: &CalibrateArguments, quiet: bool) -> Result<(), Failure> {
     let found = stratann::calibrate(
         &arguments.index,
         &open,
-        queries.as_ref().map(|queries| queries as &dyn VectorSource),
+        queries.as_deref(),
         threads_or_cores(arguments.threads),
         &progress,
     )?;

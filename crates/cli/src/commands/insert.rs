@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use stratann::data::RowSource;
-use stratann::{CutOff, Error, LiveIndex, Progress, Resumed, VectorSource};
+use stratann::{CutOff, Error, LiveIndex, NoRows, Progress, Resumed, VectorSource};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::progress::Shown;
 
@@ -31,7 +31,13 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         index: &arguments.index,
         memory: arguments.write.memory,
     };
-    let input = files.open(&shown)?;
+    // The index is opened twice: a copy and an open index together may take more memory than the
+    // process may have.
+    let check = |shape: &NoRows| {
+        let live = open(&arguments.index, &arguments.write)?;
+        Ok(live.check_shape(shape.element(), shape.dim())?)
+    };
+    let input = files.open(&shown, check)?;
     let (vectors, ids) = (&*input.vectors, &input.ids);
     let rows = input.rows.as_ref().map(|rows| rows as &dyn RowSource);
     let live = open(&arguments.index, &arguments.write)?;

@@ -3,15 +3,13 @@
 //! are printed.
 
 use serde::Serialize;
-use stratann::{
-    Index, Matrix, Range, RangeResults, SearchOptions, Silent, VectorFile, VectorSource,
-};
+use stratann::{Index, Matrix, Range, RangeResults, SearchOptions, Silent, VectorSource};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::table::Table;
 
 use super::answers;
-use super::search::options_of;
+use super::search::{options_of, queries_of};
 use super::target::Target;
 use crate::args::{SearchArguments, threads_or_cores};
 
@@ -111,7 +109,7 @@ fn asked(index: &Index, arguments: &SearchArguments) -> Result<Vec<Asked>, Failu
             })
             .collect();
     }
-    let queries = Matrix::read(&VectorFile::open(arguments.queries())?)?;
+    let queries = Matrix::read(&*queries_of(arguments)?)?;
     let row = queries.row_bytes().max(1);
     let rows = queries.bytes().chunks_exact(row);
     rows.map(|bytes| {

@@ -1,5 +1,6 @@
 //! `stratann plan BASE`
 
+use stratann::{BuildOptions, NoRows};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::progress::Shown;
@@ -17,20 +18,36 @@ pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
     let files = Files {
         vectors: &arguments.base,
         column: arguments.column.as_deref(),
-        ids: None,
+        ids: arguments.ids.as_deref(),
         rows: &arguments.rows,
         even_empty: true,
         // There is no index yet.
         index: &std::env::temp_dir(),
         memory: cap,
     };
-    let input = files.open(&progress)?;
+    let check = |shape: &NoRows| {
+        Ok(stratann::plan_build(
+            shape,
+            &BuildOptions {
+                // It would follow from the number of vectors.
+                space: None,
+                ..options(&arguments.shape, shape)?
+            },
+        )
+        .map(drop)?)
+    };
+    let input = files.open(&progress, check)?;
     let source = &*input.vectors;
-    let options = options(&arguments.shape, source)?;
-    let plan = match &input.rows {
+    let options = BuildOptions {
+        ids: input.ids,
+        ..options(&arguments.shape, source)?
+    };
+    let mut plan = match &input.rows {
         Some(rows) => stratann::plan_build_with_rows(source, rows, &options, &progress)?,
         None => stratann::plan_build(source, &options)?,
     };
+    // A build copies a Parquet file too, and keeps the copy until its end.
+    plan.scratch += input.copied;
     if let Some(cap) = cap.filter(|&cap| cap < plan.least_memory) {
         return Err(Failure::Wrong(format!(
             "--memory {cap} is too little for this build. Give {} or more",

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use stratann::{
     ByWay, Error, ErrorKind, Explained, GroundTruth, LiveRecall, Matrix, Preset, Press,
-    SearchOptions, SearchResults, VectorFile, VectorSource, Way, bounds,
+    SearchOptions, SearchResults, Silent, VectorSource, Way, bounds,
 };
 use stratann_bench::measured::{Detailed, Latency, Measured, PartsUs, PerQuery};
 use stratann_terminal::failure::Failure;
@@ -14,6 +14,7 @@ use stratann_terminal::table::Table;
 use super::target::Target;
 use super::{answers, near};
 use crate::args::{SearchArguments, threads_or_cores};
+use crate::input::{check_parquet, vectors};
 
 /// How often a search opens an index again because another process has changed it.
 const MOST_OPENINGS: usize = 20;
@@ -108,16 +109,25 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
     printer.finish()
 }
 
+/// The queries of a search.
+pub(super) fn queries_of(arguments: &SearchArguments) -> Result<Box<dyn VectorSource>, Failure> {
+    let (file, column) = (arguments.queries(), arguments.column.as_deref());
+    if column.is_some() {
+        check_parquet(&[file])?;
+    }
+    vectors(file, column, arguments.memory, &Silent)
+}
+
 impl Searcher<'_> {
     fn open(arguments: &SearchArguments) -> Result<Searcher<'_>, Failure> {
         let paths = Target::paths(arguments);
         // Read before the index, so that their buffers are free again.
-        let queries = VectorFile::open(arguments.queries())?;
+        let queries = queries_of(arguments)?;
         // Thousands of queries take a tenth of a tiny budget. Under such a budget, each query is
         // read when it is needed.
         let queries: Box<dyn VectorSource> = match arguments.memory {
-            Some(budget) if budget < TINY => Box::new(queries),
-            _ => Box::new(Matrix::read(&queries)?),
+            Some(budget) if budget < TINY => queries,
+            _ => Box::new(Matrix::read(&*queries)?),
         };
         let truth = answers::truth(
             arguments.truth.as_deref(),

@@ -1,19 +1,25 @@
 //! `stratann truth BASE QUERIES OUT`
 
-use stratann::{GroundTruth, VectorFile, VectorSource};
+use stratann::GroundTruth;
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::{self, Output};
 use stratann_terminal::progress::Shown;
 use stratann_terminal::size;
 
 use crate::args::{TruthArguments, threads_or_cores};
+use crate::input::{check_parquet, vectors};
 
 /// Computes the exact neighbours, and writes them.
 pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
-    let base = VectorFile::open(&arguments.base)?;
-    let queries = VectorFile::open(&arguments.queries)?;
     GroundTruth::check_name(&arguments.out)?;
     output::refuse(&arguments.out, arguments.overwrite)?;
+    let progress = Shown::new(quiet);
+    let column = arguments.column.as_deref();
+    if column.is_some() {
+        check_parquet(&[&arguments.base, &arguments.queries])?;
+    }
+    let queries = vectors(&arguments.queries, column, None, &progress)?;
+    let base = vectors(&arguments.base, column, None, &progress)?;
     let ids = match &arguments.ids {
         Some(file) => Some(crate::ids::read(file)?),
         None => None,
@@ -41,12 +47,11 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         Some(ids) => GroundTruth::check_ids(&arguments.out, ids)?,
         None => GroundTruth::check_ids(&arguments.out, &[behind.saturating_sub(1)])?,
     }
-    let progress = Shown::new(quiet);
     let threads = threads_or_cores(arguments.threads);
     let started = std::time::Instant::now();
     let mut truth = stratann::brute_force(
-        &base,
-        &queries,
+        &*base,
+        &*queries,
         arguments.k,
         arguments.metric,
         threads,

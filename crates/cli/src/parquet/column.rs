@@ -7,6 +7,7 @@ use parquet::file::reader::RowGroupReader;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 use serde_json::value::RawValue;
+use stratann::bounds::{MOST_ITEMS, MOST_PAYLOAD, MOST_STRING};
 
 use super::budget::Budget;
 use super::error::ParquetError;
@@ -24,9 +25,39 @@ pub struct Column {
 #[derive(Debug)]
 enum Form {
     /// A value a row, or a list of values, in one leaf of the schema.
-    Leaf { leaf: usize, kind: Kind },
+    Leaf { leaf: usize, kind: Kind, most: Most },
     /// Anything else: a part of the schema by itself, whose rows become JSON.
     Nested(Box<Type>),
+}
+
+/// The longest value that a column may have. A longer one is refused before it becomes a text.
+#[derive(Debug, Clone, Copy)]
+struct Most {
+    /// Items of a list.
+    items: usize,
+    /// Bytes of a text.
+    text: usize,
+    /// The remedy for a longer one.
+    remedy: &'static str,
+}
+
+impl Most {
+    const ATTRIBUTE: Self = Self {
+        items: MOST_ITEMS,
+        text: MOST_STRING,
+        remedy: "Leave the column out with --without, or make it the payload with --payload",
+    };
+    /// An item of a list takes two bytes of JSON or more.
+    const PAYLOAD: Self = Self {
+        items: MOST_PAYLOAD / 2,
+        text: MOST_PAYLOAD,
+        remedy: "Leave the column out with --without, or shorten it before",
+    };
+
+    fn refuse(self, found: String, most: usize, of: &str) -> Wrong {
+        let reason = format!("it may have at most {most} {of}. {}", self.remedy);
+        Wrong::Long { found, reason }
+    }
 }
 
 /// The kind of value that the values of a leaf become.
@@ -74,7 +105,11 @@ impl Column {
             let is_payload = payload == Some(name);
             let form = match (leaf_of(schema, at, field), is_payload) {
                 (Some((leaf, kind)), _) if kind != Kind::Json || is_payload => {
-                    Form::Leaf { leaf, kind }
+                    let most = match is_payload {
+                        true => Most::PAYLOAD,
+                        false => Most::ATTRIBUTE,
+                    };
+                    Form::Leaf { leaf, kind, most }
                 }
                 (_, true) => Form::Nested(Box::new(alone(schema, at)?)),
                 (_, false) => {
@@ -115,9 +150,10 @@ impl Column {
         budget: &'a Budget,
     ) -> Result<Values<'a>, ParquetError> {
         let source = match &self.form {
-            Form::Leaf { leaf, kind } => Source::Leaf(Box::new(Leaf {
+            Form::Leaf { leaf, kind, most } => Source::Leaf(Box::new(Leaf {
                 reader: group.get_column_reader(*leaf)?,
                 kind: *kind,
+                most: *most,
                 levels: Levels::of(&group.metadata().schema_descr().column(*leaf)),
             })),
             Form::Nested(schema) => Source::Nested(RowIter::from_row_group(
@@ -262,11 +298,22 @@ impl Values<'_> {
             return Err(ParquetError::ended(self.column, row));
         }
         let checked = (first..).zip(texts).map(|(row, text)| {
-            text.map_err(|Wrong { found, expected }| ParquetError::Value {
-                row,
-                column: self.column.to_owned(),
-                found,
-                expected: expected.into(),
+            text.map_err(|wrong| {
+                let column = self.column.to_owned();
+                match wrong {
+                    Wrong::Value { found, expected } => ParquetError::Value {
+                        row,
+                        column,
+                        found,
+                        expected: expected.into(),
+                    },
+                    Wrong::Long { found, reason } => ParquetError::Long {
+                        row,
+                        column,
+                        found,
+                        reason,
+                    },
+                }
             })
         });
         checked.collect()
@@ -274,9 +321,13 @@ impl Values<'_> {
 }
 
 /// A value that cannot be one.
-struct Wrong {
-    found: String,
-    expected: &'static str,
+enum Wrong {
+    Value {
+        found: String,
+        expected: &'static str,
+    },
+    /// A longer value than there may be: its reason, and the remedy.
+    Long { found: String, reason: String },
 }
 
 /// A value as a text in JSON.
@@ -289,8 +340,12 @@ fn null() -> String {
 struct Leaf {
     reader: ColumnReader,
     kind: Kind,
+    most: Most,
     levels: Levels,
 }
+
+/// Bytes of an item of a list of numbers as a text: its place, and its digits.
+const ITEM: u64 = size_of::<Text>() as u64 + 32;
 
 /// Which values of a leaf are there, and where lists begin.
 pub struct Levels {
@@ -304,7 +359,7 @@ pub struct Levels {
 
 impl Leaf {
     fn next(&mut self, rows: usize, budget: &Budget) -> Result<Vec<Text>, ParquetError> {
-        let (levels, kind) = (&mut self.levels, self.kind);
+        let (levels, kind, most) = (&mut self.levels, self.kind, self.most);
         let values: Vec<Text> = match &mut self.reader {
             ColumnReader::BoolColumnReader(reader) => {
                 let values = levels.read(reader, rows)?;
@@ -312,6 +367,10 @@ impl Leaf {
             }
             ColumnReader::Int32ColumnReader(reader) => {
                 let values = levels.read(reader, rows)?;
+                if let Some(refused) = levels.refused(most, rows) {
+                    return Ok(refused);
+                }
+                budget.take_text(levels.items(values.len()) * ITEM)?;
                 let whole = |&value: &i32| match kind {
                     Kind::Unsigned => Ok((value as u32).to_string()),
                     _ => whole(kind, value.into()),
@@ -320,6 +379,10 @@ impl Leaf {
             }
             ColumnReader::Int64ColumnReader(reader) => {
                 let values = levels.read(reader, rows)?;
+                if let Some(refused) = levels.refused(most, rows) {
+                    return Ok(refused);
+                }
+                budget.take_text(levels.items(values.len()) * ITEM)?;
                 values.iter().map(|&value| whole(kind, value)).collect()
             }
             ColumnReader::Int96ColumnReader(reader) => {
@@ -339,13 +402,21 @@ impl Leaf {
             }
             ColumnReader::ByteArrayColumnReader(reader) => {
                 let values = levels.read(reader, rows)?;
+                if let Some(refused) = levels.refused(most, rows) {
+                    return Ok(refused);
+                }
                 // A text of a dictionary may be short there, and the value of many rows.
                 let bytes: u64 = values.iter().map(|value| value.len() as u64).sum();
-                budget.take_text(bytes)?;
-                values
-                    .iter()
-                    .map(|value| text(kind, value.data()))
-                    .collect()
+                budget.take_text(bytes + levels.items(values.len()) * ITEM)?;
+                let mut texts = Vec::with_capacity(values.len());
+                for value in &values {
+                    let text = text(kind, value.data(), most);
+                    // In JSON a character may take six bytes.
+                    let more = text.as_ref().map_or(0, String::len);
+                    budget.take_text(more.saturating_sub(value.len()) as u64)?;
+                    texts.push(text);
+                }
+                texts
             }
             ColumnReader::FixedLenByteArrayColumnReader(reader) => {
                 let values = levels.read(reader, rows)?;
@@ -381,6 +452,33 @@ impl Levels {
         Ok(values)
     }
 
+    /// So many values, if they are items of lists.
+    fn items(&self, values: usize) -> u64 {
+        self.item.map_or(0, |_| values as u64)
+    }
+
+    /// The first list of those that were read last that has too many items, as a row of `rows`.
+    fn refused(&self, most: Most, rows: usize) -> Option<Vec<Text>> {
+        let item = self.item?;
+        let mut lengths: Vec<usize> = Vec::with_capacity(rows);
+        for (&definition, &repetition) in self.definition.iter().zip(&self.repetition) {
+            if repetition == 0 {
+                lengths.push(0);
+            }
+            if let Some(length) = lengths.last_mut().filter(|_| definition >= item) {
+                *length += 1;
+            }
+        }
+        let long = lengths.iter().position(|&length| length > most.items)?;
+        let found = format!("a list of {} items", lengths[long]);
+        let mut wrong = Some(most.refuse(found, most.items, "items"));
+        let text = |row: usize| match wrong.take_if(|_| row == long) {
+            Some(wrong) => Err(wrong),
+            None => Ok(null()),
+        };
+        Some((0..lengths.len()).map(text).collect())
+    }
+
     /// A text for each row of those that were read last.
     fn assembled(&self, values: Vec<Text>) -> Vec<Text> {
         if self.there == 0 {
@@ -405,7 +503,7 @@ impl Levels {
                 continue;
             }
             let one = match definition < self.there {
-                true => Err(Wrong {
+                true => Err(Wrong::Value {
                     found: "a list with a null in it".to_owned(),
                     expected: "a list of strings or of integers alone, or a null in its place",
                 }),
@@ -435,7 +533,7 @@ fn whole(kind: Kind, value: i64) -> Text {
             let value = value as u64;
             return match i64::try_from(value) {
                 Ok(value) => Ok(value.to_string()),
-                Err(_) => Err(Wrong {
+                Err(_) => Err(Wrong::Value {
                     found: value.to_string(),
                     expected: WHOLE,
                 }),
@@ -446,10 +544,11 @@ fn whole(kind: Kind, value: i64) -> Text {
         Kind::Time(1) => (Some(value.div_euclid(1_000)), "nanoseconds"),
         _ => (Some(value), ""),
     };
-    made.map(|made| made.to_string()).ok_or_else(|| Wrong {
-        found: format!("{value} {unit} since 1970"),
-        expected: MICROSECONDS,
-    })
+    made.map(|made| made.to_string())
+        .ok_or_else(|| Wrong::Value {
+            found: format!("{value} {unit} since 1970"),
+            expected: MICROSECONDS,
+        })
 }
 
 /// A time as days of the Julian calendar and nanoseconds of the day.
@@ -462,7 +561,7 @@ fn impala_time(value: &Int96) -> Text {
     let made = (i128::from(*days) - EPOCH) * 86_400_000_000 + nanoseconds / 1_000;
     match i64::try_from(made) {
         Ok(made) => Ok(made.to_string()),
-        Err(_) => Err(Wrong {
+        Err(_) => Err(Wrong::Value {
             found: format!("{made} microseconds since 1970"),
             expected: MICROSECONDS,
         }),
@@ -480,7 +579,7 @@ fn float(value: f64) -> String {
 /// A float of 16 bits.
 fn half(bytes: &[u8]) -> Text {
     let &[low, high] = bytes else {
-        return Err(Wrong {
+        return Err(Wrong::Value {
             found: format!("a float of {} bytes", bytes.len()),
             expected: "two",
         });
@@ -499,9 +598,17 @@ fn half(bytes: &[u8]) -> Text {
     }))
 }
 
-fn text(kind: Kind, bytes: &[u8]) -> Text {
+fn text(kind: Kind, bytes: &[u8], most: Most) -> Text {
+    let bytes = match kind {
+        Kind::Json => bytes.trim_ascii(),
+        _ => bytes,
+    };
+    if bytes.len() > most.text {
+        let found = format!("a text of {} bytes", bytes.len());
+        return Err(most.refuse(found, most.text, "bytes"));
+    }
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(Wrong {
+        return Err(Wrong::Value {
             found: "bytes that are no text in UTF-8".to_owned(),
             expected: "UTF-8",
         });
@@ -512,7 +619,7 @@ fn text(kind: Kind, bytes: &[u8]) -> Text {
             .map(|json| json.get().replace(['\n', '\r'], " ")),
         _ => serde_json::to_string(text),
     };
-    made.map_err(|error| Wrong {
+    made.map_err(|error| Wrong::Value {
         found: format!("no JSON: {error}"),
         expected: "a text in JSON, as the type of the column says,",
     })

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use stratann_terminal::failure::Failure;
+use strsim::damerau_levenshtein;
 
 use super::budget::Beyond;
 use super::types;
@@ -78,6 +79,24 @@ pub enum ParquetError {
         found: String,
         /// Values that would do.
         expected: Cow<'static, str>,
+    },
+    /// A longer value than there may be.
+    Long {
+        /// Its row, from 0.
+        row: u64,
+        /// Its column.
+        column: String,
+        /// Its length.
+        found: String,
+        /// The longest one, and the remedy.
+        reason: String,
+    },
+    /// A column in a compression that is not read.
+    Compression {
+        /// The column.
+        column: String,
+        /// The compression.
+        found: String,
     },
     /// Reading it takes more memory than the process may take.
     Memory {
@@ -156,11 +175,16 @@ impl fmt::Display for ParquetError {
                 option,
                 column,
                 there,
-            } => write!(
-                f,
-                "{option} names {column:?}, which is no column of the file; it has {}",
-                listed(there)
-            ),
+            } => {
+                write!(
+                    f,
+                    "{option} names {column:?}, which is no column of the file; "
+                )?;
+                match near(column, there) {
+                    Some(meant) => write!(f, "did you mean {meant:?}? It has {}", listed(there)),
+                    None => write!(f, "it has {}", listed(there)),
+                }
+            }
             Self::Twice { column } => write!(
                 f,
                 "two columns are named {column:?}; each needs a name of its own. Rename one"
@@ -178,6 +202,18 @@ impl fmt::Display for ParquetError {
                 f,
                 "row {row}, column {column:?} is {found}; expected {}. Repair or remove the row",
                 expected.trim_end_matches(',')
+            ),
+            Self::Long {
+                row,
+                column,
+                found,
+                reason,
+            } => write!(f, "row {row}, column {column:?} is {found}; {reason}"),
+            Self::Compression { column, found } => write!(
+                f,
+                "column {column:?} is compressed with {found}; the compressions that are read are \
+                 snappy, gzip, zstd and lz4. Write the file again with one of them (compression= of \
+                 pyarrow.parquet.write_table)"
             ),
             Self::Memory { needed, cap } => write!(
                 f,
@@ -232,6 +268,16 @@ fn unfit(
             false => ", or name one with --payload",
         }
     )
+}
+
+/// The name that is nearest to one, if it is so near that it may have been meant.
+fn near<'a>(name: &str, there: &'a [String]) -> Option<&'a str> {
+    let near = there.iter().filter_map(|known| {
+        let most = known.chars().count().max(name.chars().count()).div_ceil(3);
+        let edits = damerau_levenshtein(&known.to_lowercase(), &name.to_lowercase());
+        (edits <= most).then_some((edits, known.as_str()))
+    });
+    near.min().map(|(_, known)| known)
 }
 
 /// Some of these names, and how many more there are.

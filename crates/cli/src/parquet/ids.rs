@@ -29,10 +29,21 @@ impl IdColumn {
             Some((leaf, Kind::Integer)) => (leaf, true),
             Some((leaf, Kind::Unsigned)) => (leaf, false),
             _ => {
+                let found = types::name(field);
+                let without = match (option, found.as_str()) {
+                    ("--ids", "string") => {
+                        ", or leave --ids out: then rows are numbered. For strings as ids use \
+                         stratann.documents.Documents in Python"
+                    }
+                    ("--ids", _) => ", or leave --ids out: then rows are numbered",
+                    _ => "",
+                };
                 return Err(ParquetError::Type {
                     column: field.name().to_owned(),
-                    found: types::name(field),
-                    expected: format!("ids are whole numbers. Name another column with {option}"),
+                    found,
+                    expected: format!(
+                        "ids are whole numbers. Name another column with {option}{without}"
+                    ),
                 });
             }
         };

@@ -35,9 +35,12 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parquet::basic::Compression;
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, RowGroupReader};
+use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::schema::types::SchemaDescriptor;
-use stratann::{JsonColumns, JsonRows, Progress};
+use stratann::{JsonColumns, JsonRows, NoRows, Progress, VectorSource};
 use stratann_terminal::failure::Failure;
 
 use self::budget::Budget;
@@ -89,6 +92,8 @@ pub struct Contents {
     pub vectors: Option<Vectors>,
     pub ids: Option<Vec<u64>>,
     pub rows: Option<JsonRows>,
+    /// Bytes of the temporary files.
+    pub copied: u64,
 }
 
 /// The index that the rows of a file go to, and the cap on memory.
@@ -118,6 +123,31 @@ pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Fa
         contents.rows = Some(JsonRows::of_file(lines, name, &columns, target.progress)?);
     }
     Ok(contents)
+}
+
+/// The shape of the vectors of a Parquet file, as its first row has them. `None` if it has no rows.
+///
+/// # Errors
+/// As for [`read`], for the footer, the columns that are wanted, and the first vectors.
+pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<NoRows>, Failure> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
+    let shape = guarded(|| {
+        let opened = Opened::of(file, wanted, target)?;
+        let (columns, groups) = (opened.columns(wanted)?, opened.groups());
+        let Some(mut column) = columns.vectors else {
+            return Ok(None);
+        };
+        for group in groups {
+            let group = group?;
+            if group.metadata().num_rows() > 0 {
+                column.next(&mut column.open(&group)?, 1, 0, &mut Vec::new())?;
+                break;
+            }
+        }
+        Ok(column.shape())
+    });
+    shape.map_err(|error| error.of(&name))
 }
 
 /// The columns of a file that may be vectors; none, if it cannot be read.
@@ -242,6 +272,78 @@ impl Columns {
     }
 }
 
+/// Refuses a column that is wanted in a compression that is not read.
+fn check_compression(file: &ParquetMetaData, wanted: &Wanted) -> Result<(), ParquetError> {
+    let schema = file.file_metadata().schema_descr();
+    let is_wanted = |name: &str| match wanted.attributes {
+        Some(options) => !options.without.contains(name),
+        None => wanted.vectors == Some(name) || wanted.ids.is_some_and(|(_, id)| id == name),
+    };
+    for group in file.row_groups() {
+        for (at, chunk) in group.columns().iter().enumerate() {
+            let name = schema.get_column_root(at).name();
+            let found = match chunk.compression() {
+                Compression::UNCOMPRESSED
+                | Compression::SNAPPY
+                | Compression::GZIP(_)
+                | Compression::ZSTD(_)
+                | Compression::LZ4
+                | Compression::LZ4_RAW => continue,
+                Compression::BROTLI(_) => "brotli",
+                Compression::LZO => "lzo",
+            };
+            if is_wanted(name) {
+                return Err(ParquetError::Compression {
+                    column: name.to_owned(),
+                    found: found.to_owned(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A file whose footer was read.
+struct Opened {
+    reader: SerializedFileReader<File>,
+    /// The file, once more.
+    again: Arc<File>,
+    budget: Arc<Budget>,
+}
+
+impl Opened {
+    /// # Errors
+    /// It is no Parquet file, or a column that is wanted has a compression that is not read.
+    fn of(file: File, wanted: &Wanted, target: Target) -> Result<Self, ParquetError> {
+        let budget = Arc::new(Budget::new(target.memory));
+        let again = file.try_clone();
+        let again = again.map_err(parquet::errors::ParquetError::from)?;
+        let reader = footer::open(file, &budget)?;
+        check_compression(reader.metadata(), wanted)?;
+        Ok(Self {
+            reader,
+            again: Arc::new(again),
+            budget,
+        })
+    }
+
+    /// The columns that are wanted.
+    fn columns(&self, wanted: &Wanted) -> Result<Columns, ParquetError> {
+        let schema = self.reader.metadata().file_metadata().schema_descr();
+        Columns::of(schema, wanted)
+    }
+
+    fn groups(&self) -> impl Iterator<Item = Result<Checked<'_>, ParquetError>> {
+        (0..self.reader.num_row_groups()).map(|group| {
+            Ok(Checked {
+                group: self.reader.get_row_group(group)?,
+                file: Arc::clone(&self.again),
+                budget: Arc::clone(&self.budget),
+            })
+        })
+    }
+}
+
 /// The lines of attributes, and the options for them.
 type Lines = (File, JsonColumns);
 
@@ -252,16 +354,10 @@ fn written(
     folder: &Path,
     target: Target,
 ) -> Result<(Contents, Option<Lines>), ParquetError> {
-    let budget = Arc::new(Budget::new(target.memory));
-    let again = Arc::new(
-        file.try_clone()
-            .map_err(parquet::errors::ParquetError::from)?,
-    );
-    let reader = footer::open(file, &budget)?;
-    let schema = reader.metadata().file_metadata().schema_descr_ptr();
-    let mut columns = Columns::of(&schema, wanted)?;
+    let opened = Opened::of(file, wanted, target)?;
+    let mut columns = opened.columns(wanted)?;
     let mut rows = 0u64;
-    for group in reader.metadata().row_groups() {
+    for group in opened.reader.metadata().row_groups() {
         let of_group =
             u64::try_from(group.num_rows()).map_err(parquet::errors::ParquetError::from)?;
         rows = rows.saturating_add(of_group);
@@ -292,14 +388,14 @@ fn written(
             ids: ids.as_mut(),
             cannot_write: &cannot_write,
         };
-        let groups = (0..reader.num_row_groups()).map(|group| {
-            Ok::<_, ParquetError>(Checked {
-                group: reader.get_row_group(group)?,
-                file: Arc::clone(&again),
-                budget: Arc::clone(&budget),
-            })
-        });
-        convert(groups, &mut columns, spools, &budget, target.progress)?;
+        let groups = opened.groups();
+        convert(
+            groups,
+            &mut columns,
+            spools,
+            &opened.budget,
+            target.progress,
+        )?;
     }
     let whole = |spool: BufWriter<File>| {
         let file = spool.into_inner();
@@ -313,10 +409,16 @@ fn written(
         (Some(lines), Some((_, options))) => Some((whole(lines)?, options)),
         _ => None,
     };
+    let bytes = vectors
+        .as_ref()
+        .map_or(0, |vectors| (vectors.rows() * vectors.row_bytes()) as u64);
+    let of_lines = lines.as_ref().map(|(lines, _)| lines.metadata());
+    let of_lines = of_lines.transpose().map_err(cannot_write)?;
     let contents = Contents {
         vectors,
         ids,
         rows: None,
+        copied: bytes + of_lines.map_or(0, |lines| lines.len()),
     };
     Ok((contents, lines))
 }

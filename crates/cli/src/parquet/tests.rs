@@ -211,6 +211,51 @@ fn a_list_that_takes_a_few_bytes_and_much_memory_is_refused() {
     assert!(matches!(refused, ParquetError::Memory { .. }), "{refused}");
 }
 
+/// Refused for its length, and not for memory: an item of a list takes far more as a text.
+#[test]
+fn what_is_too_long_is_refused_before_it_becomes_a_text() {
+    let read = |column: Written, payload: Option<&str>, memory: u64| {
+        let bytes = parquet_of(&[column], 256, WriterProperties::builder().build());
+        let columns = JsonColumns {
+            payload: payload.map(str::to_owned),
+            ..JsonColumns::default()
+        };
+        let wanted = Wanted {
+            attributes: Some(&columns),
+            ..Wanted::default()
+        };
+        found(&bytes, &wanted, Some(memory)).map(|_| ())
+    };
+    let refused = |column: Written, payload: Option<&str>, words: &str| {
+        let refused = read(column, payload, 64 << 20).unwrap_err();
+        assert!(matches!(refused, ParquetError::Long { .. }), "{refused}");
+        assert!(refused.to_string().starts_with(words), "{refused}");
+    };
+    let numbers = list("n", "int32 element");
+    let of = |items: usize| Values::Bytes(vec![Some(vec![]), Some(vec![Some(7); items])]);
+    let words =
+        "row 1, column \"n\" is a list of 1048576 items; it may have at most 4096 items. Leave";
+    refused((&numbers, of(1 << 20)), None, words);
+    assert_eq!(read((&numbers, of(4_096)), None, 64 << 20), Ok(()));
+    assert_eq!(read((&numbers, of(5_000)), Some("n"), 64 << 20), Ok(()));
+    let words =
+        "row 1, column \"n\" is a list of 40000 items; it may have at most 32768 items. Leave";
+    refused((&numbers, of(40_000)), Some("n"), words);
+
+    let text = "optional binary t (UTF8);";
+    let of = |bytes: usize, rows: usize| Values::Texts(vec![Some("\u{1}".repeat(bytes)); rows]);
+    let words =
+        "row 0, column \"t\" is a text of 32769 bytes; it may have at most 32768 bytes. Leave";
+    refused((text, of(32_769, 2)), None, words);
+    let words =
+        "row 0, column \"t\" is a text of 65537 bytes; it may have at most 65536 bytes. Leave";
+    refused((text, of(65_537, 2)), Some("t"), words);
+    // Such a character takes six bytes in JSON.
+    let refused = read((text, of(32_768, 256)), None, 32 << 20).unwrap_err();
+    assert!(matches!(refused, ParquetError::Memory { .. }), "{refused}");
+    assert_eq!(read((text, of(32_768, 256)), None, 128 << 20), Ok(()));
+}
+
 #[test]
 fn lengths_of_texts_that_are_more_than_the_page_has_are_refused() {
     for encoding in [

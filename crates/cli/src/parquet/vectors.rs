@@ -7,7 +7,7 @@ use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::column::reader::ColumnReader;
 use parquet::file::reader::RowGroupReader;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
-use stratann::{DataError, Element, VectorSource};
+use stratann::{DataError, Element, NoRows, VectorSource};
 
 use super::column::{Levels, leaf_at};
 use super::error::ParquetError;
@@ -174,6 +174,11 @@ impl VectorColumn {
                 first + lengths.len() as u64,
             )),
         }
+    }
+
+    /// The shape of its vectors, if a row of them was read.
+    pub fn shape(&self) -> Option<NoRows> {
+        Some(NoRows::new(self.element, self.dim?))
     }
 
     /// The vectors that were written to a file.

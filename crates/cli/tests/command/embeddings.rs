@@ -311,7 +311,7 @@ fn options_that_fit_no_column_are_told_with_those_that_do() {
         2,
         &["docs.parquet is a Parquet file", "--vectors: \"embedding\""],
     );
-    let there = "it has \"year\", \"embedding\", \"id\", \"text\"";
+    let there = "t has \"year\", \"embedding\", \"id\", \"text\"";
     refused(
         &["--vectors", "vector"],
         2,
@@ -342,12 +342,152 @@ fn options_that_fit_no_column_are_told_with_those_that_do() {
     refused(&none, 2, &["--without names \"texts\"", there]);
     let all = [&ALL[..], &["--without", "year,text"]].concat();
     refused(&all, 1, &["no columns for attributes"]);
-    build(&place, "base.fbin", "index", &["--vectors", "embedding"])
-        .refused(1, &["base.fbin", "no whole Parquet file"]);
+    build(&place, "base.fbin", "index", &["--vectors", "embedding"]).refused(
+        2,
+        &["--vectors names a column of a Parquet file, and base.fbin is none. Remove it"],
+    );
     build(&place, "not-there.parquet", "index", &[]).refused(1, &["Check the path"]);
+    build(
+        &place,
+        "not-there.fbin",
+        "index",
+        &["--vectors", "embedding"],
+    )
+    .refused(1, &["Check the path"]);
+    // The nearest name comes first, however many there are.
+    let near =
+        "--vectors names \"Embeding\", which is no column of the file; did you mean \"embedding\"?";
+    refused(&["--vectors", "Embeding"], 2, &[near, there]);
+    let strings = ["--vectors", "embedding", "--ids", "text"];
+    refused(
+        &strings,
+        1,
+        &[
+            "\"text\" is of type string",
+            "or leave --ids out",
+            "Documents in Python",
+        ],
+    );
     let insert = ["insert", "index", "docs.parquet"];
     place.run(&["create", "index", "--dimension", "16"]).done();
     place.run(&insert).refused(2, &["--vectors: \"embedding\""]);
+}
+
+/// Options and the index are checked before a file is copied: its last row is no vector, and that
+/// is never said.
+#[test]
+fn a_file_is_copied_after_all_else_was_checked() {
+    let place = documents();
+    let mut rows = whole(&vec![vec![0.5; DIM]; 300]);
+    rows[299] = None;
+    let vectors = list("v", "float element");
+    let years = Values::Integers(vec![Some(1990); 300]);
+    let columns = [
+        (vectors.as_str(), Values::Floats(rows)),
+        ("optional int32 year;", years),
+    ];
+    put(&place, "wrong.parquet", &columns);
+    build(&place, "base.fbin", "index", &[]).done();
+    place.run(&["create", "wide", "--dimension", "17"]).done();
+    let vectors = ["--vectors", "v"];
+    let refused = |words: &[&str], status: i32, said: &[&str]| {
+        let ran = place.run(&[words, &vectors].concat()).refused(status, said);
+        assert!(!ran.stderr.contains("299"), "{ran:?}");
+    };
+    refused(
+        &["build", "wrong.parquet", "index"],
+        2,
+        &["holds an index already"],
+    );
+    let code = ["build", "wrong.parquet", "new", "--code-bytes", "99"];
+    refused(&code, 2, &["code", "99"]);
+    let place_of = ["build", "wrong.parquet", "new", "--place", "nothing=memory"];
+    refused(&place_of, 2, &["nothing"]);
+    refused(
+        &["plan", "wrong.parquet", "--code-bytes", "99"],
+        2,
+        &["code", "99"],
+    );
+    refused(&["insert", "no-index", "wrong.parquet"], 1, &["no-index"]);
+    refused(
+        &["insert", "wide", "wrong.parquet"],
+        2,
+        &["16", "17, the index's"],
+    );
+    // The same of attributes beside other vectors.
+    let attributes = ["--attributes", "wrong.parquet", "--without", "v"];
+    let words = [&["insert", "wide", "base.fbin"][..], &attributes].concat();
+    place.run(&words).refused(2, &["16", "17, the index's"]);
+    assert!(!place.path("new").exists());
+    place
+        .run(&["build", "wrong.parquet", "new", "--vectors", "v"])
+        .refused(1, &["row 299"]);
+}
+
+#[test]
+fn queries_and_exact_answers_come_from_a_parquet_file_too() {
+    let place = documents();
+    build(&place, "base.fbin", "index", &[]).done();
+    let vectors = ["--vectors", "embedding"];
+    let asked = f32s(QUERIES, DIM, 2, None);
+    let embedding = list("embedding", "float element");
+    let column = (embedding.as_str(), Values::Floats(whole(&floats(&asked))));
+    put(&place, "queries.parquet", &[column]);
+    let truth = |base: &str, queries: &str, out: &str, options: &[&str]| {
+        let words = ["truth", base, queries, out, "-k", "10"];
+        place.run(&[&words[..], options].concat())
+    };
+    truth("base.fbin", "queries.fbin", "lines.bin", &[]).done();
+    truth("docs.parquet", "queries.parquet", "both.bin", &vectors).done();
+    truth("base.fbin", "queries.parquet", "queries.bin", &vectors).done();
+    let read = |name: &str| std::fs::read(place.path(name)).unwrap();
+    assert_eq!(read("both.bin"), read("lines.bin"));
+    assert_eq!(read("queries.bin"), read("lines.bin"));
+    let search = |queries: &str, options: &[&str]| {
+        let words = ["search", "index", queries, "--strategy", "best-first"];
+        let options = [&words[..], &["--print", "--json"], options].concat();
+        place.run(&options)
+    };
+    let found = search("queries.parquet", &vectors).done().stdout;
+    assert_eq!(found, search("queries.fbin", &[]).done().stdout);
+    let within = ["--within", "1"];
+    let near = search("queries.parquet", &[&vectors[..], &within].concat());
+    assert_eq!(
+        near.done().stdout,
+        search("queries.fbin", &within).done().stdout
+    );
+    let calibrate = ["calibrate", "index", "queries.parquet", "--json"];
+    place.run(&[&calibrate[..], &vectors].concat()).done();
+
+    let none = "--vectors names a column of a Parquet file, and";
+    search("queries.fbin", &vectors).refused(2, &[none, "queries.fbin is none. Remove it"]);
+    truth("base.fbin", "queries.fbin", "no.bin", &vectors)
+        .refused(2, &[none, "base.fbin and queries.fbin are none. Remove it"]);
+    search("queries.parquet", &[]).refused(2, &["--vectors: \"embedding\""]);
+    place
+        .run(&calibrate)
+        .refused(2, &["--vectors: \"embedding\""]);
+    assert!(!place.path("no.bin").exists());
+}
+
+#[test]
+fn a_plan_has_the_ids_and_the_copy_of_a_file() {
+    let place = documents();
+    let plan = |words: &[&str]| {
+        let ran = place.run(&[&["plan", "--json"][..], words].concat());
+        ran.done().json()
+    };
+    let lines = plan(&["base.fbin", "--ids", "ids", "--attributes", "docs.jsonl"]);
+    let file = plan(&[&["docs.parquet"][..], &ALL].concat());
+    let lines_bytes = std::fs::metadata(place.path("docs.jsonl")).unwrap().len();
+    let vectors = (ROWS * DIM * 4) as u64;
+    let scratch = |plan: &Value| plan["scratch"].as_u64().unwrap();
+    let copied = scratch(&file) - scratch(&lines);
+    // The copy has a null where a line has no text.
+    assert!(copied > vectors + lines_bytes, "{copied}");
+    assert!(copied < vectors + 2 * lines_bytes, "{copied}");
+    assert_eq!(file["storage"], lines["storage"]);
+    assert_eq!(file["attributes"], lines["attributes"]);
 }
 
 #[test]

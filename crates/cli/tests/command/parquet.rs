@@ -209,7 +209,14 @@ fn what_is_wrong_with_a_file_is_told_with_its_column_and_type() {
         "--attributes",
         "types.brotli.parquet",
     ];
-    place.run(&brotli).refused(1, &["brotli"]);
+    let words = [
+        "compressed with brotli",
+        "snappy, gzip, zstd and lz4. Write the file again",
+    ];
+    place.run(&brotli).refused(1, &words);
+    // Before the names of columns.
+    let named = [&brotli[..], &["--payload", "none"]].concat();
+    place.run(&named).refused(1, &words);
     refused(
         "set.parquet",
         2,

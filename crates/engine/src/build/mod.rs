@@ -80,7 +80,7 @@ use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, pro
 use stratann_vector::{Element, LowCodes};
 
 use crate::data::{Check, NoRows, RowSource, VectorSource, check_rows, check_stored_rows};
-use crate::durable::{Checkpoint, Committed, begin_state, inserts, keep_room};
+use crate::durable::{Checkpoint, Committed, begin_state, check_replaceable, inserts, keep_room};
 use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, NodeRows, Parameters};
 use crate::progress::Progress;
@@ -203,13 +203,7 @@ fn build_some(
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     let planned = Made::of(source, options)?;
-    if path.is_file() {
-        return Err(Error::Exists {
-            path: path.to_owned(),
-            reason: "it is a file. Give a directory that does not exist yet".into(),
-        });
-    }
-    check_vacant(path)?;
+    check_path(path)?;
     options.places.check_for_build()?;
     options.places.check_layout(planned.layout())?;
     let directory = Directory::create(path)?;
@@ -251,6 +245,45 @@ fn build_some(
         source: Box::new(source),
     })?;
     Ok(report)
+}
+
+/// Refuses a path that no directory of an index can have.
+fn check_path(path: &Path) -> Result<(), Error> {
+    if path.is_file() {
+        return Err(Error::Exists {
+            path: path.to_owned(),
+            reason: "it is a file. Give a directory that does not exist yet".into(),
+        });
+    }
+    check_vacant(path)
+}
+
+/// Refuses a build in the directory `path` that [`build`] would refuse whatever the rows are:
+/// vectors of `dim` elements. For a caller to whom the rows cost much. It changes nothing.
+///
+/// # Errors
+/// As for [`build`]. Options that depend on the number of rows are not checked.
+pub fn check_build(
+    path: impl AsRef<Path>,
+    element: Element,
+    dim: usize,
+    options: &BuildOptions,
+) -> Result<(), Error> {
+    let path = path.as_ref();
+    bounds::path(path)?;
+    let options = BuildOptions {
+        ids: None,
+        space: None,
+        ..options.clone()
+    };
+    plan_build(&NoRows::new(element, dim), &options)?;
+    check_path(path)?;
+    options.places.check_for_build()?;
+    if !path.is_dir() {
+        return Ok(());
+    }
+    let directory = Directory::open(path)?;
+    check_replaceable(&directory.name(), &directory.list()?, options.overwrite)
 }
 
 /// Refuses the value that is no valid id. An index of an earlier version may have it, and can still

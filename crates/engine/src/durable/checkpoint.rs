@@ -63,36 +63,10 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// The volume holds files of other programs and no index, or an index that may not be replaced.
     pub(crate) fn begin(volume: &'a dyn Volume, overwrite: bool) -> Result<Self, Error> {
-        let refuse = |reason: String| {
-            Err(Error::Exists {
-                path: volume.name().into(),
-                reason,
-            })
-        };
         volume.check_held()?;
         let manifest = Known::settled(volume)?;
         let files = volume.list()?;
-        let indexed = files.iter().any(|name| name == MANIFEST);
-        // In an index, files of other programs stay in place. NFS, for example, keeps files that
-        // are open.
-        if let Some(name) = files.iter().find(|name| !indexed && !is_ours(name)) {
-            return refuse(format!(
-                "it holds {name:?}, which is no part of an index. Give an empty or new directory"
-            ));
-        }
-        if indexed && !overwrite {
-            return refuse(
-                "it holds an index already. Give another directory, or ask to replace it (`--overwrite`, in Python `overwrite=True`)"
-                    .into(),
-            );
-        }
-        if let Some(name) = files.iter().find(|name| !indexed && is_of_changes(name))
-            && !overwrite
-        {
-            return refuse(format!(
-                "it holds {name:?}, with changes of an index whose {MANIFEST} is missing, as in an unfinished copy. Put the {MANIFEST} back, give another directory, or ask to replace the files (`--overwrite`, in Python `overwrite=True`)"
-            ));
-        }
+        check_replaceable(&volume.name(), &files, overwrite)?;
         // Numbers come from the file names, not from the manifest alone. A damaged manifest, or one
         // of a later format, must not prevent a rebuild, and the files it names stay until the new
         // index is complete. A name that the manifest gives to a missing file is not reused: until
@@ -207,6 +181,45 @@ impl<'a> Checkpoint<'a> {
             }
         }
     }
+}
+
+/// Refuses a volume of these files, if no new index may take their place.
+///
+/// # Errors
+/// The volume holds files of other programs and no index, or an index that may not be replaced.
+pub(crate) fn check_replaceable(
+    volume: &str,
+    files: &[String],
+    overwrite: bool,
+) -> Result<(), Error> {
+    let refuse = |reason: String| {
+        Err(Error::Exists {
+            path: volume.into(),
+            reason,
+        })
+    };
+    let indexed = files.iter().any(|name| name == MANIFEST);
+    // In an index, files of other programs stay in place. NFS, for example, keeps files that
+    // are open.
+    if let Some(name) = files.iter().find(|name| !indexed && !is_ours(name)) {
+        return refuse(format!(
+            "it holds {name:?}, which is no part of an index. Give an empty or new directory"
+        ));
+    }
+    if indexed && !overwrite {
+        return refuse(
+            "it holds an index already. Give another directory, or ask to replace it (`--overwrite`, in Python `overwrite=True`)"
+                .into(),
+        );
+    }
+    if let Some(name) = files.iter().find(|name| !indexed && is_of_changes(name))
+        && !overwrite
+    {
+        return refuse(format!(
+            "it holds {name:?}, with changes of an index whose {MANIFEST} is missing, as in an unfinished copy. Put the {MANIFEST} back, give another directory, or ask to replace the files (`--overwrite`, in Python `overwrite=True`)"
+        ));
+    }
+    Ok(())
 }
 
 /// Gives the manifest of the next commit a checkpoint id of its own ([`Manifest::state`]). Copies

@@ -12,7 +12,7 @@ mod log;
 mod room;
 
 pub(crate) use checkpoint::{
-    Checkpoint, Committed, are_of_first_build, begin_state, is_ours, opened_from,
+    Checkpoint, Committed, are_of_first_build, begin_state, check_replaceable, is_ours, opened_from,
 };
 pub use log::Durability;
 pub(crate) use log::{

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use stratann_layout::LogRecord;
+use stratann_vector::Element;
 
 use super::attributes::{Misspelt, declared, read_rows};
 use super::directly::place_directly;
@@ -16,7 +17,7 @@ use super::reserved::Reservation;
 use super::{LiveIndex, State};
 use crate::Error;
 use crate::build::twice;
-use crate::data::{RowSource, VectorSource, check_rows};
+use crate::data::{NoRows, RowSource, VectorSource, check_rows};
 use crate::durable::Log;
 use crate::progress::{Progress, Silent, Stage};
 use crate::stores::columns::{RowBytes, row_charge};
@@ -319,6 +320,16 @@ impl LiveIndex {
             check_rows(vectors, index.metric(), first, &rows)?;
         }
         Ok(())
+    }
+
+    /// Refuses vectors of `dim` elements that [`insert`](LiveIndex::insert) would refuse whatever
+    /// they are. For a caller to whom the rows cost much.
+    ///
+    /// # Errors
+    /// Another dimension or element type; an index that takes no more changes.
+    pub fn check_shape(&self, element: Element, dim: usize) -> Result<(), Error> {
+        self.health.check()?;
+        self.check(&NoRows::new(element, dim))
     }
 
     /// Prepares for so many rows: if they go straight into the graph on storage, the index gets
