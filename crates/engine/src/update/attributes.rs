@@ -12,7 +12,7 @@ use crate::filter::Schema;
 use crate::index::Index;
 use crate::stores::columns::{RowBytes, Windows};
 
-/// The attributes of the vectors that were on storage, followed by those of vectors from memory.
+/// The attributes of the vectors on storage, followed by the attributes of the vectors in memory.
 pub(super) struct MergedRows<'a> {
     index: &'a Index,
     /// The node of each row that was on storage before the merge.

@@ -32,7 +32,8 @@ type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
 /// Calls `each` with every node: in the order of nodes, or page after page if nodes have moved.
 ///
-/// # Errors A page cannot be read or is damaged, `each` fails, or the call is interrupted.
+/// # Errors
+/// A page cannot be read or is damaged, `each` fails, or the call is interrupted.
 pub(crate) fn each_vector(
     index: &Index,
     progress: &dyn Progress,

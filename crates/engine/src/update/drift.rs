@@ -12,7 +12,7 @@
 //! A vector may be far from all centroids. Vectors may also be much nearer to each other than the
 //! centroids are. The codes of such vectors say little or nothing. Inserts and searches rank by
 //! codes, so searches often miss such vectors, without any error. A merge trains a codebook on all
-//! live vectors ([`outgrown`](super::outgrown)). Vectors like those of the last build or merge are
+//! live vectors ([`outgrown`](super::outgrown)). Vectors that resemble the last build or merge are
 //! no drift, however inaccurate their codes are, since that codebook was trained on such vectors.
 //!
 //! ```text
@@ -182,7 +182,8 @@ impl Index {
     /// KiB for each dimension if that is more. Under a smaller budget the sample has 128 vectors,
     /// or none is taken. Searches of this index use the result from then on.
     ///
-    /// # Errors A read fails or a page is damaged.
+    /// # Errors
+    /// A read fails or a page is damaged.
     pub fn health(&self, progress: &dyn Progress) -> Result<IndexHealth, Error> {
         let deleted = self.overlay().map(|overlay| (overlay, overlay.now()));
         let admission = deleted.map_or_else(Admission::default, |(overlay, moment)| {

@@ -317,7 +317,8 @@ impl LiveIndex {
     /// Merges in the background whenever a merge is due, until the returned value or the index is
     /// dropped. The drop interrupts a merge in progress, which then changes nothing.
     ///
-    /// # Errors The thread cannot be started.
+    /// # Errors
+    /// The thread cannot be started.
     pub fn merge_when_due(self: &Arc<Self>, when: MergeWhen) -> Result<Merger, Error> {
         self.merge_when_due_and(when, |_| true)
     }

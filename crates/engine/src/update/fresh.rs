@@ -240,8 +240,8 @@ impl FreshGraph {
     /// the old vector until the new one can be found. If two threads insert one id, the later
     /// insert wins.
     ///
-    /// # Panics If the vector's length is not that of the graph's rows, which is a programming
-    /// error.
+    /// # Panics
+    /// If the vector's length is not that of the graph's rows, which is a programming error.
     pub(crate) fn insert(&self, id: u64, vector: &[u8], row: Option<RowBytes>) -> u32 {
         assert_eq!(
             vector.len(),
@@ -489,8 +489,8 @@ impl FreshGraph {
     /// live. `list` is the length of the candidate list: a longer one finds more of the true
     /// nearest.
     ///
-    /// # Panics If the query's length is not that of the graph's rows, which is a programming
-    /// error.
+    /// # Panics
+    /// If the query's length is not that of the graph's rows, which is a programming error.
     pub(crate) fn search(
         &self,
         query: &[u8],
@@ -517,7 +517,8 @@ impl FreshGraph {
 
     /// The slots of vectors that were live at a moment and match a filter.
     ///
-    /// # Errors A row cannot be decoded.
+    /// # Errors
+    /// A row cannot be decoded.
     pub(crate) fn matching(&self, moment: FreshMoment, filter: &Checked) -> Result<NodeSet, Error> {
         let without = filter.matches(&Row::default());
         let slots = self.next.load(Ordering::Acquire);

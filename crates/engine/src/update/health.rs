@@ -117,8 +117,9 @@ impl Health {
     /// Reads the manifest in the directory, on which the next checkpoint builds. It must be the
     /// manifest that this handle knows.
     ///
-    /// # Errors The manifest is another one or missing, and no more changes are accepted from then
-    /// on. Or it cannot be read.
+    /// # Errors
+    /// The manifest is another one or missing, and no more changes are accepted from then on. Or it
+    /// cannot be read.
     pub(crate) fn standing(&self, volume: &dyn Volume) -> Result<Manifest, Error> {
         self.check()?;
         let held = volume.check_held().map_err(Error::from);

@@ -175,7 +175,8 @@ impl StoredIds {
 
     /// Up to `count` ids of the build that are at least `id`, ascending.
     ///
-    /// # Errors The table cannot be read.
+    /// # Errors
+    /// The table cannot be read.
     pub(crate) fn some_from(&self, id: u64, count: usize) -> Result<Vec<u64>, Error> {
         let table = match self {
             Self::Rows(rows) => return Ok((id..*rows).take(count).collect()),
