@@ -18,10 +18,10 @@
 //! - [`names`]: the names of a directory's indexes, and names similar to a wrong one
 //! - [`federated`]: one search over several indexes
 //!
-//! Opening an `aisaq` index reads a fixed amount, whatever its size: some kilobytes if its codebook
-//! is in memory. So indexes are opened on request, and the least recently used ones are closed
-//! again. `bench/kernels/benches/open.rs` measures the time, and `examples/catalog.rs` the cost of
-//! thousands of indexes.
+//! To open an `aisaq` index, a fixed number of bytes is read, whatever its size: some kilobytes if
+//! its codebook is in memory. So indexes are opened on request, and the least recently used ones
+//! are closed again. `bench/kernels/benches/open.rs` measures the time, and `examples/catalog.rs`
+//! the cost of thousands of indexes.
 
 mod budget;
 mod federated;
@@ -49,28 +49,28 @@ use crate::plan::{self, Needs, PageFile};
 use crate::progress::{Progress, Silent};
 use crate::{Error, ErrorKind, Index, OpenOptions, stored};
 
-/// The most indexes that a catalog has open. Each has its folder and one file open, and more if
-/// vectors or the data beside them are apart from lists. If the process may have few files open,
-/// fewer indexes are open, since a part of the files is left to other uses.
+/// The most indexes that a catalog has open. Each has its folder and one file open, and more files
+/// if vectors or the data beside them are apart from lists. If the process may open few files, the
+/// catalog has fewer indexes open, since some files are left to other uses.
 pub const MOST_OPEN: usize = 512;
 
-/// How often the catalog opens an index that is replaced meanwhile.
+/// The number of attempts to open an index that is replaced meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// The default time that a call waits for memory of a catalog.
+/// The default of the time that a call waits for memory of a catalog.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Options for opening a catalog.
 #[derive(Clone, Debug)]
 pub struct CatalogOptions {
-    /// The most memory to spend on all indexes together, in bytes. It includes the program and the
-    /// queries in flight. `None` sets no limit.
+    /// The most memory of all indexes together, in bytes. It includes the program and the queries
+    /// in flight. `None` sets no limit.
     pub memory: Option<u64>,
-    /// Options for opening each index. `memory` and `watch_recall` must be `None`, since the budget
-    /// is the catalog's. Each open index has a `cache` of its own.
+    /// The options for opening each index. `memory` and `watch_recall` must be `None`, since the
+    /// budget is the catalog's. Each open index has a `cache` of its own.
     pub open: OpenOptions,
-    /// The time that a call waits if the memory budget is full of indexes in use; 10 seconds by
-    /// default. This applies to opening an index for changes. It also applies to opening one for
+    /// How long a call waits if indexes in use fill the memory budget; 10 seconds by default. It
+    /// applies when an index is opened for changes. It also applies when an index is opened for
     /// searches while others are open for changes.
     pub patience: Duration,
 }
@@ -89,24 +89,24 @@ impl Default for CatalogOptions {
 /// may use a catalog.
 ///
 /// An index is opened at its first use. It stays open until another index needs its memory, or its
-/// files if the process may have few open. The least recently used index is closed first. An index
-/// that a caller still holds ([`index`](Catalog::index) returns an [`Arc`]) cannot be closed, and
-/// counts until it is dropped. So hold it no longer than needed. The catalog spends none of its
-/// budget on hot pages, as an index that is opened alone would.
+/// files if the process may open few. The least recently used index is closed first. An index
+/// cannot be closed while a caller has the [`Arc`] that [`index`](Catalog::index) returned. It
+/// counts until the caller drops the [`Arc`], so drop it as soon as possible. Unlike an index that
+/// is opened alone, a catalog spends no part of its budget on hot pages.
 ///
-/// The same threads search all indexes, and all share the memory for queries in flight.
+/// The same threads search all indexes, and all indexes share the memory for queries in flight.
 ///
-/// To change an index, call [`LiveIndex::over`](crate::LiveIndex::over) with the one that
+/// To change an index, call [`LiveIndex::over`](crate::LiveIndex::over) with the index that
 /// [`index`](Catalog::index) returns. Under a budget, it gets as much memory as changes of an index
-/// of its size can use, and more while more changes wait. If there is no memory, it waits for a
-/// time ([`CatalogOptions::patience`]), and is then refused. It has its own threads. Without a
-/// budget, nothing bounds the memory of changes, and it is not counted.
+/// of its size can use, and more while more changes wait. If memory is short, it waits for a time
+/// ([`CatalogOptions::patience`]), and is then refused. It has threads of its own. Without a
+/// budget, the memory of changes is neither limited nor counted.
 pub struct Catalog {
     place: IndexPaths,
     budget: Arc<Budget>,
-    /// Signals that an index is open, or could not be opened.
+    /// Signals that a thread has opened an index, or has failed to.
     settled: Condvar,
-    /// Facts from the manifests of indexes, open or not.
+    /// Facts from the manifests of indexes, whether open or not.
     spaces: Mutex<HashMap<String, (Stamp, Space)>>,
 }
 
@@ -127,29 +127,29 @@ pub struct IndexFacts {
     pub preset: String,
     /// The layout of its nodes on disk.
     pub layout: String,
-    /// Bytes of a vector's code.
+    /// The bytes of a vector's code.
     pub code_bytes: u32,
-    /// Bytes on disk.
+    /// The bytes on disk.
     pub bytes: u64,
     /// The content hash of its codebook, which indexes with equal codebooks share. It is empty in
     /// an index of a format version below 3.
     pub codebook: String,
-    /// Nodes in the navigation graph; 0 if there is none.
+    /// The number of nodes in the navigation graph; 0 if there is none.
     pub navigation_nodes: u64,
-    /// Clusters of a cluster index; 0 in a graph.
+    /// The number of clusters of a cluster index; 0 in a graph.
     pub clusters: u64,
     /// The format version of the index.
     pub format_version: u32,
 }
 
-/// The version of an index on disk: the identity of its manifest file, which a replacement changes,
-/// and the amount of log since.
+/// The version of an index on disk: the identity of its manifest file, which changes when the
+/// manifest is replaced, and the size of its logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
     inode: u64,
     length: u64,
-    /// Bytes of all logs, and the highest number of a log.
+    /// The bytes of all logs, and the highest number of a log.
     logged: (u64, u64),
     modified: (i64, i64),
     changed: (i64, i64),
@@ -174,7 +174,7 @@ impl Stamp {
         }
     }
 
-    /// The log files of a directory: their bytes, and the highest number.
+    /// The bytes of the log files in a directory, and the highest number of a log.
     fn logged(index: &Path) -> Result<(u64, u64), Error> {
         let (mut bytes, mut last) = (0, 0);
         let names = match with_descriptors(|| std::fs::read_dir(index)) {
@@ -198,13 +198,13 @@ impl Stamp {
     }
 }
 
-/// The error of a failed look at an index's files.
+/// The error if the files of an index cannot be examined.
 fn unseen(path: &Path, error: std::io::Error) -> Error {
     TierError::io("open", path.display().to_string(), 0, 0, error).into()
 }
 
-/// The right to open an index, which one thread has at a time. On drop it gives back its memory,
-/// unless the index was opened.
+/// The right to open an index. Only one thread has it at a time. Unless the index was opened, the
+/// drop returns its memory.
 struct Opening<'a> {
     catalog: &'a Catalog,
     name: &'a str,
@@ -230,7 +230,7 @@ impl fmt::Debug for Catalog {
 }
 
 impl Drop for Catalog {
-    /// Closes all open indexes, except those that callers hold.
+    /// Closes all open indexes, except indexes that callers still have.
     fn drop(&mut self) {
         let closed = self.budget.ledger.lock().close_all();
         drop(closed);
@@ -238,21 +238,21 @@ impl Drop for Catalog {
 }
 
 impl Catalog {
-    /// Opens a directory whose subdirectories are indexes. No index is opened yet. Indexes that are
-    /// built there later belong to the catalog too.
+    /// Opens a directory whose subdirectories are indexes. No index is opened yet. If an index is
+    /// built there later, it belongs to the catalog too.
     ///
     /// # Errors
-    /// No such directory; a directory that is an index itself; a memory budget too small for the
-    /// program and its queries.
+    /// There is no such directory, or it is an index itself. Or the memory budget is too small for
+    /// the program and its queries.
     pub fn open(directory: impl AsRef<Path>, options: &CatalogOptions) -> Result<Self, Error> {
         Self::at(IndexPaths::directory(directory.as_ref())?, options)
     }
 
-    /// A catalog of indexes in any places. The name of each is its path as given here.
+    /// Creates a catalog of indexes at any paths. The name of an index is its path as given here.
     ///
     /// # Errors
-    /// No paths, or a memory budget too small for the program and its queries. A missing index is
-    /// reported when it is requested.
+    /// There are no paths, or the memory budget is too small for the program and its queries. A
+    /// missing index is an error only when it is requested.
     pub fn of_paths(
         paths: impl IntoIterator<Item = impl Into<PathBuf>>,
         options: &CatalogOptions,
@@ -278,8 +278,8 @@ impl Catalog {
                 "none, since a watch is of one index. Open an index by itself to watch it",
             ));
         }
-        // The page size is known only when an index is opened. A search with larger pages keeps
-        // fewer queries in flight.
+        // The page size is known only when an index is opened. If its pages are larger, a search
+        // has fewer queries in flight.
         let page = PageFile {
             page_bytes: BLOCK,
             ..PageFile::default()
@@ -310,7 +310,7 @@ impl Catalog {
     /// An unfinished build, for example, has none.
     ///
     /// # Errors
-    /// A directory that is missing or not readable.
+    /// The directory is missing or cannot be read.
     pub fn names(&self) -> Result<Vec<String>, Error> {
         self.place.names()
     }
@@ -318,7 +318,7 @@ impl Catalog {
     /// The number of indexes that exist now.
     ///
     /// # Errors
-    /// As [`names`](Catalog::names).
+    /// As for [`names`](Catalog::names).
     pub fn len(&self) -> Result<usize, Error> {
         Ok(self.names()?.len())
     }
@@ -326,7 +326,7 @@ impl Catalog {
     /// Whether no index exists now.
     ///
     /// # Errors
-    /// As [`names`](Catalog::names).
+    /// As for [`names`](Catalog::names).
     pub fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.names()?.is_empty())
     }
@@ -338,29 +338,31 @@ impl Catalog {
             .is_ok_and(|path| matches!(Stamp::of(&path), Ok(Some(_))))
     }
 
-    /// The index of this name. If it is not open, it is opened, and others may be closed for it.
+    /// Returns the index of this name. If it is not open, it is opened, and others may be closed
+    /// for it.
     ///
-    /// If any process replaced or changed it on disk, it is opened again, and callers that hold the
-    /// old one keep that. So while an index is being changed, each call after a change opens it
-    /// again.
+    /// If any process has replaced or changed the index on disk, it is opened again. A caller that
+    /// has the old one keeps it. So while an index is being changed, each call after a change opens
+    /// it again.
     ///
-    /// If the index is open, the call only looks at its folder. Otherwise its files are read
-    /// without a lock, so that searches, and the opening of other indexes, continue meanwhile.
+    /// If the index is open, the call only examines its folder. Otherwise its files are read
+    /// without a lock, so that searches continue meanwhile and other indexes can be opened.
     ///
     /// # Errors
-    /// - [`Error::NoSuchIndex`], with similar names, if there is none of this name.
-    /// - [`Error::Memory`] if the index can never fit the memory budget, or does not while callers
-    ///   hold others. The call first waits for memory if some of these are open for changes.
-    /// - An error of its files.
+    /// - [`Error::NoSuchIndex`], with similar names, if there is no index of this name.
+    /// - [`Error::Memory`] if the index can never fit the memory budget, or does not fit it
+    ///   together with the indexes that callers have. If some of these are open for changes, the
+    ///   call first waits for memory.
+    /// - The errors of its files.
     pub fn index(&self, name: &str) -> Result<Arc<Index>, Error> {
         self.index_observed(name, &Silent)
     }
 
-    /// As [`index`](Catalog::index). While the call waits for memory, it checks `progress` every
+    /// Like [`index`](Catalog::index). While the call waits for memory, it checks `progress` every
     /// few milliseconds for an interruption.
     ///
     /// # Errors
-    /// As [`index`](Catalog::index); [`Error::Interrupted`].
+    /// As for [`index`](Catalog::index), and [`Error::Interrupted`].
     pub fn index_observed(&self, name: &str, progress: &dyn Progress) -> Result<Arc<Index>, Error> {
         let path = self.place.path(name)?;
         let mut attempt = 0;
@@ -376,8 +378,8 @@ impl Catalog {
             self.budget.leave_files();
             match self.budget.assemble(name, &path, progress) {
                 Ok(index) => return Ok(self.settle(opening, index, stamp)),
-                // A build that replaces the index removes files between the reading of the manifest
-                // and their opening.
+                // A build that replaces the index may have removed files after the manifest was
+                // read and before they were opened.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(&path)? != Some(stamp) => {}
                 // Other uses have taken the remaining file descriptors.
                 Err(error)
@@ -389,30 +391,31 @@ impl Catalog {
         }
     }
 
-    /// Closes an index, and returns whether it was open. Its memory is freed once no caller holds
-    /// it.
+    /// Closes an index, and returns whether it was open. Its memory is freed when no caller has it
+    /// any more.
     pub fn close(&self, name: &str) -> bool {
         let closed = self.budget.ledger.lock().retire(name);
         closed.is_some()
     }
 
-    /// Whether the index of this name is open, in its latest version that was requested. The call
-    /// does not count as a use.
+    /// Whether the index of this name is open, in the latest version that a caller requested. The
+    /// call does not count as a use.
     pub fn is_open(&self, name: &str) -> bool {
         self.budget.ledger.lock().is_open(name)
     }
 
-    /// The number of open indexes, including those that callers still hold, have opened again, or
-    /// change.
+    /// The number of open indexes, including closed ones that callers still have, and indexes that
+    /// callers have opened again or for changes.
     pub fn open_count(&self) -> usize {
         self.budget.ledger.lock().open_count()
     }
 
-    /// Bytes in use by the catalog's accounts: the program and the queries in flight, codebooks,
-    /// and the most that open indexes may take, including those open for changes.
+    /// The bytes in use, as the catalog counts them: the program and the queries in flight,
+    /// codebooks, and the most that open indexes may take, including indexes open for changes.
     ///
-    /// This never exceeds the budget, with one exception: while a caller holds both an index and
-    /// its replacement ([`LiveIndex::over`](crate::LiveIndex::over), [`Opener`](crate::Opener)).
+    /// The number never exceeds the budget, with one exception: while a caller has both an index
+    /// and its replacement ([`LiveIndex::over`](crate::LiveIndex::over),
+    /// [`Opener`](crate::Opener)).
     pub fn memory_bytes(&self) -> u64 {
         self.budget.ledger.lock().bytes()
     }
@@ -422,17 +425,17 @@ impl Catalog {
         self.budget.options.memory
     }
 
-    /// The number of codebooks in memory: one for each content that open indexes have, and those
-    /// used last.
+    /// The number of codebooks in memory: one for each content that open indexes have, and the
+    /// codebooks used last.
     pub fn codebook_count(&self) -> usize {
         self.budget.ledger.lock().codebook_count()
     }
 
-    /// The backend of the search threads, which read pages. If there are none yet, they are
-    /// started.
+    /// The backend of the search threads, which read pages. If there are no such threads yet, they
+    /// are started.
     ///
     /// # Errors
-    /// A thread could not be started.
+    /// A thread cannot be started.
     pub fn backend(&self) -> Result<Backend, Error> {
         let worker_pool = self
             .budget
@@ -445,7 +448,7 @@ impl Catalog {
     /// the memory budget.
     ///
     /// # Errors
-    /// No index of this name; a manifest that is damaged or of a later format.
+    /// There is no index of this name, or its manifest is damaged or of a later format.
     pub fn facts(&self, name: &str) -> Result<IndexFacts, Error> {
         let path = self.place.path(name)?;
         self.stamp(name, &path)?;
@@ -467,7 +470,7 @@ impl Catalog {
         })
     }
 
-    /// The current stamp of an index. If the index is gone, the catalog forgets it.
+    /// The current stamp of an index. If the index no longer exists, the catalog forgets it.
     fn stamp(&self, name: &str, path: &Path) -> Result<Stamp, Error> {
         if let Some(stamp) = Stamp::of(path)? {
             return Ok(stamp);
@@ -477,13 +480,13 @@ impl Catalog {
         Err(self.place.absent(name, path))
     }
 
-    /// The index, if it is open and unchanged on disk. Otherwise the right to open it, once no
-    /// other thread has that right.
+    /// The index, if it is open and unchanged on disk. Otherwise the right to open it, after
+    /// waiting until no other thread has that right.
     fn begin<'a>(&'a self, name: &'a str, stamp: Stamp) -> Begin<'a> {
         let mut ledger = self.budget.ledger.lock();
         if ledger.is_opening(name) {
             self.settled.wait_for(&mut ledger, budget::LOOK);
-            // The other thread may have opened a newer version than the stamp.
+            // The other thread may have opened a version that is newer than the stamp.
             return Begin::Look;
         }
         if let Some(index) = ledger.find(name, stamp) {
@@ -492,7 +495,7 @@ impl Catalog {
         let replaced = ledger.retire(name);
         ledger.begin(name);
         drop(ledger);
-        // Its files are closed without the lock.
+        // The files of the replaced index are closed after the lock is released.
         drop(replaced);
         Begin::Mine(Opening {
             catalog: self,
@@ -518,7 +521,7 @@ impl Catalog {
 enum Begin<'a> {
     /// The index is open.
     Open(Arc<Index>),
-    /// Another thread has just opened it, or failed to. The caller must look again.
+    /// Another thread has just opened it, or has failed to. The caller must check again.
     Look,
     /// The caller must open it.
     Mine(Opening<'a>),
