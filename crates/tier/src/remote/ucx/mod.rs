@@ -107,7 +107,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Creates a context that uses the devices of the network, or only those of this machine.
+    /// Creates a context that uses the devices of the network, or only the devices of this machine.
     fn new(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
         let functions = functions()?;
         let mut config = null_mut();
