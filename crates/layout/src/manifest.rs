@@ -54,7 +54,7 @@ pub const FORMAT_VERSION: u32 = 4;
 /// has the key `placement`. A reader that ignores it would read outdated records.
 pub const PLACEMENT: u64 = 1;
 /// Reader feature bit of an index with segments that a merge kept ([`KeptFacts`]). A reader that
-/// ignores the bit would read records as those of other nodes, and dead records as live vectors.
+/// ignores the bit would assign records to wrong nodes, and read dead records as live vectors.
 pub const KEPT: u64 = 2;
 /// Reader feature bit of an index that was built of no rows. Its one record of the build is a
 /// placeholder, which is dead from the beginning and has the external id 2^64 - 1. No vector has
@@ -171,9 +171,9 @@ pub struct Manifest {
     /// feature bit [`PLACEMENT`] is set.
     #[serde(default)]
     pub placement: Option<PlacementFacts>,
-    /// The checkpoint id, which differs from those of all other checkpoints of all indexes on all
-    /// machines: a random number in [`STATE_DIGITS`] hexadecimal digits. `None` in a checkpoint of
-    /// a version without it. If there is one, writer feature bit [`STATE`] is set.
+    /// The checkpoint id, which no other checkpoint of any index on any machine has: a random
+    /// number in [`STATE_DIGITS`] hexadecimal digits. `None` in a checkpoint of a version without
+    /// it. If there is one, writer feature bit [`STATE`] is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The files of the checkpoint.
