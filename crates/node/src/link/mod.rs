@@ -390,11 +390,11 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Ends the turn with its frames.
+    /// Ends the turn, and queues its frames.
     pub(crate) fn end(self, frames: &[u8]) {
         let outbox = self.outbox;
-        // The frames are appended first, so that they go with the messages that waited for the
-        // turn.
+        // The frames are appended before the turn ends, so that one write sends them and the
+        // messages that waited for the turn.
         drop(outbox.add(frames));
         drop(self);
     }
@@ -413,8 +413,8 @@ pub(crate) struct Inbox {
     receiver: Receiver,
     incoming: Incoming,
     counts: Arc<Counts>,
-    /// The time that the other side has to complete a frame that it has begun. Each 64 KiB begin
-    /// the time again.
+    /// The time that the peer has to complete a frame that it began. The time starts again after
+    /// each 64 KiB.
     patience: Duration,
     /// The deadline of a frame that has begun.
     begun: Option<Deadline>,
@@ -423,7 +423,7 @@ pub(crate) struct Inbox {
     limited: bool,
 }
 
-/// Why a connection receives nothing any more.
+/// The reasons why a connection receives nothing more.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     #[error("the connection was closed")]
@@ -432,13 +432,13 @@ pub(crate) enum Broken {
     Io(#[from] std::io::Error),
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The server says that it cannot answer now. Another one should be asked.
+    /// The server reports that it cannot answer now. The caller should ask another server.
     #[error("{0}")]
     Waits(String),
 }
 
 impl Inbox {
-    /// `most`: the most bytes of a frame's body.
+    /// `most` is the largest number of bytes of a frame's body.
     pub(crate) fn new(
         receiver: Receiver,
         counts: Arc<Counts>,
@@ -456,7 +456,7 @@ impl Inbox {
         }
     }
 
-    /// Reads once. If no frame has begun, it waits for ever.
+    /// Reads once. If no frame has begun, the read waits without limit.
     pub(crate) fn read(&mut self) -> Result<(), Broken> {
         let limit = self.begun.as_ref().map(Deadline::left).transpose()?;
         if limit.is_some() || self.limited {
@@ -483,9 +483,9 @@ impl Inbox {
         Ok(())
     }
 
-    /// The next received frame. To be called until it returns none.
+    /// The next received frame. The caller calls this until it returns `None`.
     pub(crate) fn frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
-        // The rest is the beginning of a frame.
+        // The remaining bytes are the beginning of a frame.
         let amid = self.incoming.is_amid();
         let frame = self.incoming.frame()?;
         match &frame {
@@ -538,7 +538,7 @@ mod tests {
         let mut found = vec![0; 2 * bytes.len()];
         peer.reader.read_exact(&mut found).unwrap();
         assert!(found == bytes.repeat(2));
-        // The peer has caught up: new frames are written at once.
+        // The peer has received all earlier bytes, so new frames are written at once.
         outbox.post(&bytes[..0]);
         outbox.post(&answers(1));
         peer.reader.read_exact(&mut found[..1000]).unwrap();
@@ -552,7 +552,7 @@ mod tests {
         outbox.lay(&bytes);
         let traffic = outbox.counts.traffic();
         assert_eq!((traffic.sent, traffic.writes), (0, 0));
-        // One call for each thread that laid frames.
+        // One call for each thread that appended frames.
         outbox.send();
         outbox.send();
         let traffic = outbox.counts.traffic();
@@ -566,7 +566,7 @@ mod tests {
     fn a_peer_that_takes_nothing_is_given_up() {
         for (patience, posts) in [(20, 1), (60_000, 5)] {
             let (outbox, peer) = handing_over(Duration::from_millis(patience));
-            // Too slow, or too many bytes.
+            // The peer is too slow, or too many bytes wait for it.
             (0..posts).for_each(|_| outbox.post(&answers(3000)));
             let began = Instant::now();
             while !outbox.queue().over {
