@@ -600,7 +600,7 @@ impl Drop for WorkerPool {
             }
         }
         if self.employs_me() {
-            return; // A worker cannot wait for itself. All end when their work has.
+            return; // A worker cannot wait for itself. It ends when its work ends.
         }
         for worker in self.workers.drain(..) {
             // Panics of jobs were caught and passed on, so nothing is left to report.
