@@ -15,8 +15,8 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier};
 use crate::timers::Precision;
 
-/// A tier whose reads complete only after a latency. The thread of such a read sleeps in the
-/// meantime, or does other work.
+/// A tier whose reads complete only after a latency. While a read is delayed, its thread sleeps or
+/// serves other reads.
 #[derive(Clone, Debug)]
 pub struct Slow {
     inner: Arc<dyn Tier>,
