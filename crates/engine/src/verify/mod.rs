@@ -162,8 +162,9 @@ impl VerifyReport {
 
 /// Checks the whole index at `path`.
 ///
-/// # Errors There is no index, its manifest cannot be read, the machine is out of memory or
-/// handles, or the caller interrupts. Damage is no error: it is in the report.
+/// # Errors
+/// There is no index, its manifest cannot be read, the machine is out of memory or handles, or the
+/// caller interrupts. Damage is no error: it is in the report.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, Error> {
     let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
     let report = verify_in(&*home, progress)?;

@@ -40,7 +40,6 @@ struct Walk<Q> {
     state: u64,
     query: Q,
     /// The last answered step and its frame, which is sent again if the request is repeated.
-    /// repeated.
     step: u32,
     answer: Vec<u8>,
     /// Whether the reply to that step ended the walk.

@@ -457,7 +457,6 @@ impl<'a> Changes<'a> {
     /// The heads for the two halves of some members; `None` if one half would have almost none of
     /// these. Heads are members. In many dimensions, a central member is nearer to nearly all
     /// others than any other member is.
-    /// others than any other member is.
     fn halves(
         &mut self,
         members: &[&Entry],
