@@ -25,9 +25,9 @@ use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 
 /// A file that is read with `O_DIRECT` in multiples of 4 KiB, or through the page cache if the file
 /// system refuses `O_DIRECT`.
+///
 /// It needs only permission to read the file. If the file ends within a block of 4 KiB, that part
 /// cannot be read. Files of an index have no such part.
-/// index have none.
 #[derive(Clone)]
 pub struct FileTier {
     place: Arc<OpenFile>,
