@@ -29,6 +29,7 @@
 //! put it there, or if the cluster is rewritten after the vector was deleted. If vectors are stored
 //! in all of their clusters, the nearest of these is the vector's *own* cluster, where scans and
 //! merges count it. If the vector is reassigned to a nearer cluster, that becomes its own.
+//!
 //! Clusters that only gain members are not read into memory: their new members wait in
 //! [`Changes::joined`] until they are written.
 
