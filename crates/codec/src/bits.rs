@@ -1,6 +1,6 @@
 //! Bit access to bytes: a writer, and windows of a byte string from either end.
 
-/// The fewest bits in a window. Beyond the end of the bytes they are zero.
+/// The fewest bits that a window has. Bits beyond the end of the bytes are zero.
 pub(crate) const WINDOW: u32 = 57;
 
 /// Appends bits to a byte vector, lowest bit first.
@@ -57,7 +57,7 @@ pub(crate) fn window(bytes: &[u8], bit: usize) -> u64 {
     word >> (bit & 7)
 }
 
-/// The same for a backward stream.
+/// Like [`window`], for a backward stream.
 #[inline(always)]
 pub(crate) fn window_backward(bytes: &[u8], bit: usize) -> u64 {
     let at = bit >> 3;

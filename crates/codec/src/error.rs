@@ -1,7 +1,7 @@
-//! The errors of this crate: bytes, or input of an encoder, that were refused.
+//! The errors of this crate: bytes that are refused, or input that an encoder refuses.
 
-/// An error about bytes that are no valid code, or that were coded with another model. The caller,
-/// which read the bytes, adds the file and the offset.
+/// Bytes that are not a valid code, or that were coded with another model. The caller has read the
+/// bytes, and adds the file and the offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {

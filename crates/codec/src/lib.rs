@@ -16,15 +16,15 @@
 //!   NestedModel  in two parts: the first ranks, and both together restore every bit
 //! ```
 //!
-//! Lists and vectors are coded with a *model*. It is trained on a sample and stored once for each
-//! file or segment ([`ListModel::to_bytes`], [`SegmentModel::to_bytes`]). A model can code any
-//! input. Input unlike its sample only takes more bytes. The codes of DecoupleVS (sections 3.2 and
-//! 3.3 of the paper) are [`ListModel::elias_fano`], and [`SegmentModel::huffman`] with
-//! [`xor_delta::choose_base`].
+//! Lists and vectors are coded with a *model*, which is trained on a sample and stored once for
+//! each file or segment ([`ListModel::to_bytes`], [`SegmentModel::to_bytes`]). A model can code any
+//! input. If the input is unlike the sample, it only takes more bytes. The codes of DecoupleVS
+//! (sections 3.2 and 3.3 of the paper) are [`ListModel::elias_fano`], and [`SegmentModel::huffman`]
+//! with [`xor_delta::choose_base`].
 //!
 //! Decoders accept arbitrary bytes: they decode them or return a [`CodecError`], and never panic.
-//! They allocate at most a small multiple of the input. They do not detect every damage; the
-//! checksums of the surrounding pages do.
+//! They allocate at most a small multiple of the input. Some damage is not detected here, but by
+//! the checksums of the surrounding pages.
 //!
 //! # Bits
 //!

@@ -1,8 +1,8 @@
 //! Canonical prefix codes (length-limited Huffman codes) and the tables that decode them.
 //!
-//! The lengths of its words define a code. Words are numbered by length, then by symbol. They are
-//! written lowest bit first, so the bits of each number are reversed. Every code is *complete*: any
-//! bits decode, so a decoder needs no check for invalid words.
+//! A code is defined by the lengths of its words. Words are numbered by length, then by symbol.
+//! They are written lowest bit first, so the bits of each number are reversed. Every code is
+//! *complete*: any bits can be decoded, so a decoder needs no check for invalid words.
 //!
 //! ```text
 //! bytes of a code over n symbols: a nibble a symbol, lower nibble first: length of its word, or 0
@@ -55,7 +55,7 @@ impl PrefixCode {
     /// escape.
     pub(crate) fn from_byte_counts(counts: &[u64; 256], limit: u32) -> PrefixCode {
         let total: u64 = counts.iter().sum();
-        // A byte gets a word if its ideal length is below the limit, or somewhat above. Four
+        // A byte gets a word if its ideal length is below the limit or slightly above it. Four
         // thresholds are tried.
         (0..4)
             .map(|slack| {
@@ -208,7 +208,7 @@ fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> 
             merged.push(leaf);
         }
         merged.extend(packages);
-        // The next level never uses more than these.
+        // The next level never uses more items than these.
         merged.truncate(2 * present.len() - 2);
         level = merged;
     }
@@ -255,7 +255,7 @@ impl<const SIZE: usize> Triples<SIZE> {
                     }
                     break;
                 }
-                // Beyond the known bits the look-up saw zeros, which may be ones in a code.
+                // The look-up saw zeros beyond the known bits. In a code these bits may be ones.
                 if u32::from(length) > left {
                     break;
                 }
@@ -386,8 +386,8 @@ mod tests {
 
     #[test]
     fn a_code_without_an_escape_must_know_every_byte() {
-        // 255 bytes with words of 8 bits would be valid if the last word were unused. Here byte 0
-        // has no word, and byte 1 has the space of two.
+        // If the last word were unused, 255 bytes with words of 8 bits would be a valid code. Here
+        // byte 0 has no word, and byte 1 has the space of two words.
         let mut lengths = [8u8; BYTE_SYMBOLS];
         lengths[0] = 0;
         lengths[1] = 7;

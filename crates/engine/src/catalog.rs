@@ -63,11 +63,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Options for opening a catalog.
 #[derive(Clone, Debug)]
 pub struct CatalogOptions {
-    /// The most memory to spend on all indexes together, in bytes. It includes the program and the
-    /// queries in flight. `None` sets no limit.
+    /// The most memory of all indexes together, in bytes. It includes the program and the queries
+    /// in flight. `None` sets no limit.
     pub memory: Option<u64>,
-    /// Options for opening each index. `memory` and `watch_recall` must be `None`, since the budget
-    /// is the catalog's. Each open index has a `cache` of its own.
+    /// The options for opening each index. `memory` and `watch_recall` must be `None`, since the
+    /// budget is the catalog's. Each open index has a `cache` of its own.
     pub open: OpenOptions,
     /// The time that a call waits if the memory budget is full of indexes in use; 10 seconds by
     /// default. This applies to opening an index for changes. It also applies to opening an index
@@ -94,7 +94,7 @@ impl Default for CatalogOptions {
 /// closed, and its memory counts. So keep it no longer than needed. An index that is opened alone
 /// spends memory on hot pages. A catalog does not.
 ///
-/// The same threads search all indexes, and all share the memory for queries in flight.
+/// The same threads search all indexes, and all indexes share the memory for queries in flight.
 ///
 /// To change an index, call [`LiveIndex::over`](crate::LiveIndex::over) with the one that
 /// [`index`](Catalog::index) returns. Under a budget, the opened index gets as much memory as
@@ -105,9 +105,9 @@ impl Default for CatalogOptions {
 pub struct Catalog {
     place: IndexPaths,
     budget: Arc<Budget>,
-    /// Signals that an index is open, or could not be opened.
+    /// Signals that a thread has opened an index, or has failed to.
     settled: Condvar,
-    /// Facts from the manifests of indexes, open or not.
+    /// Facts from the manifests of indexes, whether open or not.
     spaces: Mutex<HashMap<String, (Stamp, Space)>>,
 }
 
@@ -128,16 +128,16 @@ pub struct IndexFacts {
     pub preset: String,
     /// The layout of its nodes on disk.
     pub layout: String,
-    /// Bytes of a vector's code.
+    /// The bytes of a vector's code.
     pub code_bytes: u32,
-    /// Bytes on disk.
+    /// The bytes on disk.
     pub bytes: u64,
     /// The content hash of its codebook, which indexes with equal codebooks share. It is empty in
     /// an index of a format version below 3.
     pub codebook: String,
-    /// Nodes in the navigation graph; 0 if there is none.
+    /// The number of nodes in the navigation graph; 0 if there is none.
     pub navigation_nodes: u64,
-    /// Clusters of a cluster index; 0 in a graph.
+    /// The number of clusters of a cluster index; 0 in a graph.
     pub clusters: u64,
     /// The format version of the index.
     pub format_version: u32,
@@ -150,7 +150,7 @@ struct Stamp {
     device: u64,
     inode: u64,
     length: u64,
-    /// Bytes of all logs, and the highest number of a log.
+    /// The bytes of all logs, and the highest number of a log.
     logged: (u64, u64),
     modified: (i64, i64),
     changed: (i64, i64),
@@ -175,7 +175,7 @@ impl Stamp {
         }
     }
 
-    /// The log files of a directory: their bytes, and the highest number.
+    /// The bytes of the log files in a directory, and the highest number of a log.
     fn logged(index: &Path) -> Result<(u64, u64), Error> {
         let (mut bytes, mut last) = (0, 0);
         let names = match with_descriptors(|| std::fs::read_dir(index)) {
@@ -231,7 +231,7 @@ impl fmt::Debug for Catalog {
 }
 
 impl Drop for Catalog {
-    /// Closes all open indexes, except those that callers hold.
+    /// Closes all open indexes, except indexes that callers still have.
     fn drop(&mut self) {
         let closed = self.budget.ledger.lock().close_all();
         drop(closed);
@@ -243,17 +243,17 @@ impl Catalog {
     /// built in the directory later belong to the catalog too.
     ///
     /// # Errors
-    /// No such directory; a directory that is an index itself; a memory budget too small for the
-    /// program and its queries.
+    /// There is no such directory, or it is an index itself. Or the memory budget is too small for
+    /// the program and its queries.
     pub fn open(directory: impl AsRef<Path>, options: &CatalogOptions) -> Result<Self, Error> {
         Self::at(IndexPaths::directory(directory.as_ref())?, options)
     }
 
-    /// A catalog of indexes in any places. The name of each is its path as given here.
+    /// Creates a catalog of indexes at any paths. The name of an index is its path as given here.
     ///
     /// # Errors
-    /// No paths, or a memory budget too small for the program and its queries. A missing index is
-    /// reported when it is requested.
+    /// There are no paths, or the memory budget is too small for the program and its queries. A
+    /// missing index is an error only when it is requested.
     pub fn of_paths(
         paths: impl IntoIterator<Item = impl Into<PathBuf>>,
         options: &CatalogOptions,
@@ -281,8 +281,8 @@ impl Catalog {
                 "Open an index by itself to watch it",
             ));
         }
-        // The page size is known only when an index is opened. A search with larger pages keeps
-        // fewer queries in flight.
+        // The page size is known only when an index is opened. If its pages are larger, a search
+        // has fewer queries in flight.
         let page = PageFile {
             page_bytes: BLOCK,
             ..PageFile::default()
@@ -313,7 +313,7 @@ impl Catalog {
     /// An unfinished build, for example, has none.
     ///
     /// # Errors
-    /// A directory that is missing or not readable.
+    /// The directory is missing or cannot be read.
     pub fn names(&self) -> Result<Vec<String>, Error> {
         self.place.names()
     }
@@ -321,7 +321,7 @@ impl Catalog {
     /// The number of indexes that exist now.
     ///
     /// # Errors
-    /// As [`names`](Catalog::names).
+    /// As for [`names`](Catalog::names).
     pub fn len(&self) -> Result<usize, Error> {
         Ok(self.names()?.len())
     }
@@ -329,7 +329,7 @@ impl Catalog {
     /// Whether no index exists now.
     ///
     /// # Errors
-    /// As [`names`](Catalog::names).
+    /// As for [`names`](Catalog::names).
     pub fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.names()?.is_empty())
     }
@@ -348,8 +348,8 @@ impl Catalog {
     /// the old handle keep it. So while an index is being changed, each call after a change opens
     /// it again.
     ///
-    /// If the index is open, the call only looks at its folder. Otherwise its files are read
-    /// without a lock, so that searches, and the opening of other indexes, continue meanwhile.
+    /// If the index is open, the call only examines its folder. Otherwise its files are read
+    /// without a lock, so that searches continue meanwhile and other indexes can be opened.
     ///
     /// # Errors
     /// - [`Error::NoSuchIndex`], with similar names, if there is none of this name.
@@ -361,11 +361,11 @@ impl Catalog {
         self.index_observed(name, &Silent)
     }
 
-    /// As [`index`](Catalog::index). While the call waits for memory, it checks `progress` every
+    /// Like [`index`](Catalog::index). While the call waits for memory, it checks `progress` every
     /// few milliseconds for an interruption.
     ///
     /// # Errors
-    /// As [`index`](Catalog::index); [`Error::Interrupted`].
+    /// As for [`index`](Catalog::index), and [`Error::Interrupted`].
     pub fn index_observed(&self, name: &str, progress: &dyn Progress) -> Result<Arc<Index>, Error> {
         let path = self.place.path(name)?;
         let mut attempt = 0;
@@ -394,8 +394,8 @@ impl Catalog {
         }
     }
 
-    /// Closes an index, and returns whether it was open. Its memory is freed once no caller holds
-    /// it.
+    /// Closes an index, and returns whether it was open. Its memory is freed when no caller has it
+    /// any more.
     pub fn close(&self, name: &str) -> bool {
         let closed = self.budget.ledger.lock().retire(name);
         closed.is_some()
@@ -413,11 +413,12 @@ impl Catalog {
         self.budget.ledger.lock().open_count()
     }
 
-    /// Bytes in use by the catalog's accounts: the program and the queries in flight, codebooks,
-    /// and the most that open indexes may take, including those open for changes.
+    /// The bytes in use, as the catalog counts them: the program and the queries in flight,
+    /// codebooks, and the most that open indexes may take, including indexes open for changes.
     ///
-    /// This never exceeds the budget, with one exception: while a caller holds both an index and
-    /// its replacement ([`LiveIndex::over`](crate::LiveIndex::over), [`Opener`](crate::Opener)).
+    /// The number never exceeds the budget, with one exception: while a caller has both an index
+    /// and its replacement ([`LiveIndex::over`](crate::LiveIndex::over),
+    /// [`Opener`](crate::Opener)).
     pub fn memory_bytes(&self) -> u64 {
         self.budget.ledger.lock().bytes()
     }
@@ -433,11 +434,11 @@ impl Catalog {
         self.budget.ledger.lock().codebook_count()
     }
 
-    /// The backend of the search threads, which read pages. If there are none yet, they are
-    /// started.
+    /// The backend of the search threads, which read pages. If there are no such threads yet, they
+    /// are started.
     ///
     /// # Errors
-    /// A thread could not be started.
+    /// A thread cannot be started.
     pub fn backend(&self) -> Result<Backend, Error> {
         let worker_pool = self
             .budget
@@ -450,7 +451,7 @@ impl Catalog {
     /// the memory budget.
     ///
     /// # Errors
-    /// No index of this name; a manifest that is damaged or of a later format.
+    /// There is no index of this name, or its manifest is damaged or of a later format.
     pub fn facts(&self, name: &str) -> Result<IndexFacts, Error> {
         let path = self.place.path(name)?;
         self.stamp(name, &path)?;
@@ -472,7 +473,7 @@ impl Catalog {
         })
     }
 
-    /// The current stamp of an index. If the index is gone, the catalog forgets it.
+    /// The current stamp of an index. If the index no longer exists, the catalog forgets it.
     fn stamp(&self, name: &str, path: &Path) -> Result<Stamp, Error> {
         if let Some(stamp) = Stamp::of(path)? {
             return Ok(stamp);
@@ -488,7 +489,7 @@ impl Catalog {
         let mut ledger = self.budget.ledger.lock();
         if ledger.is_opening(name) {
             self.settled.wait_for(&mut ledger, budget::LOOK);
-            // The other thread may have opened a newer version than the stamp.
+            // The other thread may have opened a version that is newer than the stamp.
             return Begin::Look;
         }
         if let Some(index) = ledger.find(name, stamp) {
@@ -497,7 +498,7 @@ impl Catalog {
         let replaced = ledger.retire(name);
         ledger.begin(name);
         drop(ledger);
-        // Its files are closed without the lock.
+        // The files of the replaced index are closed after the lock is released.
         drop(replaced);
         Begin::Mine(Opening {
             catalog: self,

@@ -91,8 +91,8 @@ pub fn check(block: &[u8], number: u64, file: &str) -> Result<(), LayoutError> {
     }
 }
 
-/// The number and the checksum of block `at`, not the first one, of the page that starts at block
-/// `first`.
+/// The number of block `at` of the page that begins at block `first`, and its stored checksum. `at`
+/// is not 0.
 #[inline]
 fn further_checksum(page: &[u8], first: u64, at: usize) -> (u64, u32) {
     let number = first.saturating_add(at as u64);
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn checksum_is_crc32c() {
-        // The published check value of CRC-32C; the format is fixed by it, not by the crate that we
-        // use.
+        // The published check value of CRC-32C. The format depends on it, not on the crate that
+        // computes it.
         assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
         let mut bytes = 5u64.to_le_bytes().to_vec();
         bytes.extend_from_slice(b"abc");

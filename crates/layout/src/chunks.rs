@@ -1,14 +1,14 @@
 //! The part of a segment of vectors that a search needs in memory: the page of each node, and the
-//! base vectors from which vectors are encoded as differences.
+//! base vectors. Vectors are encoded as differences from a base vector.
 //!
 //! A segment is a file of kind `Vectors`. Its records are divided into chunks with equal numbers of
 //! records, and each chunk has pages of its own. This is the chunk-level metadata of DecoupleVS
 //! (section 3.3).
 //!
 //! Usually a record is a node. A merge may keep the file of a segment although some of its vectors
-//! are deleted. Then it rewrites this file instead: a deleted record becomes *garbage*, a record
-//! without a node, and the remaining nodes get consecutive numbers. The pages themselves still have
-//! the numbers from the time of their writing.
+//! are deleted. Then the merge rewrites only this file of chunks. A deleted record becomes
+//! *garbage*, a record without a node, and the remaining nodes get consecutive numbers. The pages
+//! of the segment still have the numbers from the time when they were written.
 //!
 //! ```text
 //!   page as it was written   | 300 301 302 303 | 304 305 306 | 307 308 |  first node 300
@@ -40,12 +40,13 @@
 //! | … | 2 g | if it has garbage: all dead slots, page by page, ascending |
 //! | … | ⌈p / 8⌉ | if records span pages: a bit for each page ([`RunsOn`]) |
 //!
-//! If the first page is all garbage, its last node is the segment's first node - 1, modulo 2^32.
-//! The bit of a page is set if its last record continues on the next page, and 0 for the last page.
+//! If the first page has only garbage, its last node is the segment's first node - 1, modulo 2^32.
+//! The bit of a page is set if its last record continues on the next page. The bit of the last page
+//! is 0.
 //!
-//! Without garbage a chunk takes `4 p + 12 + V` bytes, plus one bit a page if records span pages.
-//! The paper's formula for the size of a chunk is based on this ([`chunk_bytes_for`]). A page on
-//! which no record starts has the same last node as the page before it.
+//! Without garbage a chunk takes `4 p + 12 + V` bytes, and another bit for each page if records
+//! span pages. The paper's formula for the size of a chunk is based on this ([`chunk_bytes_for`]).
+//! If no record starts on a page, its last node is that of the page before.
 
 mod dead;
 
@@ -62,7 +63,7 @@ pub const FORMAT_VERSION: u32 = 2;
 /// Bytes of a chunk besides its boundaries and its base vector.
 const CHUNK_FIXED: usize = 12;
 
-/// The bits that say which parts a chunk has.
+/// The bits for the parts that a chunk has.
 const BASE: u32 = 1;
 const GARBAGE: u32 = 2;
 const RUNS_ON: u32 = 4;
@@ -75,7 +76,8 @@ pub struct Chunk {
     /// The number of its pages, which are consecutive.
     pub pages: u32,
     /// The last node of each of its pages, by the index's node numbers. The nodes that start on a
-    /// page are those above the last node of the page before; if both are equal, none starts.
+    /// page are above the last node of the page before, up to its own last node. If both are equal,
+    /// none starts.
     pub boundaries: Vec<u32>,
     /// The base vector, in the bytes of a vector, if vectors are encoded as differences from one.
     pub base: Option<Vec<u8>>,
@@ -86,7 +88,8 @@ pub struct Chunk {
 pub struct ChunksFile {
     /// The encoding of the vectors: the bytes of a model of the codec.
     pub model: Vec<u8>,
-    /// Records of each chunk; the last one may have fewer. All records except dead ones are nodes.
+    /// The number of records of each chunk; the last chunk may have fewer. All records except dead
+    /// ones are nodes.
     pub chunk_vectors: u32,
     /// The chunks, in the order of their nodes and pages.
     pub chunks: Vec<Chunk>,
@@ -260,8 +263,8 @@ impl ChunksFile {
     }
 
     /// The same pages with more garbage and with renumbered nodes: the first node was `from`, and
-    /// becomes `to`. `dead` has the pages and slots of the newly dead records, ascending. None of
-    /// them may be dead already.
+    /// becomes `to`. `dead` has the pages and slots of the newly dead records, ascending. No such
+    /// record may be dead already.
     #[must_use]
     pub fn with_dead(&self, from: u32, to: u32, dead: &[(u32, u16)]) -> ChunksFile {
         let mut counts = self.counts(from);
@@ -339,7 +342,7 @@ impl NextChunk {
         for (page, &last) in boundaries.iter().enumerate() {
             let (slots_at, slots) = dead.next_page();
             let at = boundaries_at + 4 * page;
-            // A page that begins with the rest of a record may have no start of a record.
+            // If a page begins with the end of a record, perhaps no record starts on it.
             let begun = page > 0 && self.runs.has(self.next_page + page as u64 - 1);
             let least = u64::from(slots.is_empty() && !begun);
             let nodes = self.page(reader, at, last, least, slots.len() as u64, left)?;
@@ -386,9 +389,9 @@ impl NextChunk {
         Ok(())
     }
 
-    /// Reads the last node of a page, at offset `at`, and returns the number of the page's nodes,
-    /// which is at least `least`. `dead` records of the page are dead, and its chunk has `left`
-    /// more records.
+    /// Reads the last node of a page, at offset `at`. Returns the number of the page's nodes, which
+    /// is at least `least`. `dead` records of the page are dead, and the remaining part of its
+    /// chunk has `left` records.
     fn page(
         &mut self,
         reader: &PayloadReader<'_>,
@@ -398,8 +401,8 @@ impl NextChunk {
         dead: u64,
         left: u64,
     ) -> Result<u64, LayoutError> {
-        // Nodes of the page are `next_node..behind`. If they begin with 0 and there are none, the
-        // last one is -1.
+        // The nodes of the page are `next_node..behind`. If the first node is 0 and the page has no
+        // node, its last node is -1.
         let behind = match (self.next_node, last) {
             (0, u32::MAX) => 0,
             _ => u64::from(last) + 1,
@@ -426,7 +429,7 @@ struct Garbage {
     slots: Vec<u16>,
     /// The offset of the slots in the payload.
     at: usize,
-    /// The number of slots of earlier pages.
+    /// The number of slots of the pages that were read.
     taken: usize,
 }
 
@@ -465,8 +468,8 @@ impl Garbage {
     }
 }
 
-/// Refuses dead slots, at offset `at`, that do not ascend or are no slots of a page with `records`
-/// records.
+/// Returns an error if the dead slots, at offset `at`, do not ascend, or exceed a page with
+/// `records` records.
 fn check_slots(
     reader: &PayloadReader<'_>,
     at: usize,
@@ -484,9 +487,10 @@ fn check_slots(
     Ok(())
 }
 
-/// The metadata of chunks as a share of their vectors' bytes: `(V + 12) / C + alpha / 1024`. `C` is
-/// `chunk_bytes`, the bytes of a chunk's vectors before encoding. `alpha` in (0, 1] is the share to
-/// which vectors shrink. This is the beta of DecoupleVS (section 3.3).
+/// The metadata of chunks as a share of the bytes of their vectors: `(V + 12) / C + alpha / 1024`.
+/// `C` is `chunk_bytes`, the bytes of a chunk's vectors before encoding. `alpha` in (0, 1] is the
+/// compressed size of vectors as a share of their size. The result is the beta of DecoupleVS
+/// (section 3.3).
 pub fn chunk_overhead(chunk_bytes: u64, alpha: f64, vector_bytes: usize) -> f64 {
     (vector_bytes + CHUNK_FIXED) as f64 / chunk_bytes as f64 + alpha / 1024.0
 }

@@ -6,10 +6,10 @@
 //!
 //! The header's fields: element code u32, dimension u32, degree R u32, nodes u64.
 //!
-//! A page is `k` consecutive 4 KiB blocks. If a record fits into one block, `k` is 1, and a page
-//! holds as many records as fit. Otherwise a page holds one record, and `k` is as small as
-//! possible. The checksums of all `k` blocks are at the front, so that the records after them are
-//! contiguous: a vector is one slice of the page, whatever its length.
+//! A page is `k` consecutive 4 KiB blocks. If a record fits one block, `k` is 1, and a page has as
+//! many records as fit. Otherwise a page has one record, and `k` is as small as possible. The
+//! checksums of all `k` blocks are at the front, so that the records after them are contiguous: a
+//! vector is one slice of the page, whatever its length.
 //!
 //! ```text
 //! offset    size  contents (page)
@@ -33,9 +33,9 @@
 //!
 //! A rewritten record goes to another page, beside records of any other nodes. So such a
 //! *relocated* page stores the node of each of its records, and has at least one record. It has as
-//! many blocks as the other pages, is in the same file, and marks itself as relocated. Its records
-//! are four bytes longer, so it may hold fewer. A shape whose record only just fits its blocks has
-//! no relocated pages.
+//! many blocks as the other pages, is in the same file, and has a mark. Its records are four bytes
+//! longer, so it may have fewer. If a record has too little free space in its blocks for these four
+//! bytes, the shape has no relocated pages.
 
 use std::ops::Deref;
 
@@ -223,7 +223,7 @@ impl PageBuilder {
     /// Seals the page as number `page` of its file and returns its bytes. [`PageBuilder::clear`] or
     /// [`PageBuilder::start_relocated`] starts the next one.
     ///
-    /// The records stay: more may be pushed, and the page be finished again under the same or
+    /// The records stay: more may be pushed, and the page may be finished again under the same or
     /// another number.
     ///
     /// # Panics
@@ -248,14 +248,14 @@ pub struct PageView<'a> {
 impl<'a> PageView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// The page itself says whether it is relocated. If it is not, it must have `expected` records
+    /// The page itself shows whether it is relocated. If it is not, it must have `expected` records
     /// (`CoupledShape::nodes_on_page`). An `expected` of 0 means a page after the build's pages,
-    /// which must be relocated. A relocated page has any count.
+    /// which must be relocated. A relocated page may have any count.
     ///
-    /// Refuses bytes that are not one page long, an impossible count of records, and a page of
-    /// consecutive nodes with another count than `expected`, or with an `expected` of 0. With
-    /// `verify`, the checksums of its blocks are checked too, and that a relocated page has each
-    /// node once. Without it, damaged bytes cause no panic, but give wrong values.
+    /// Returns an error if the bytes are not one page long, or the count of records is impossible.
+    /// A page of consecutive nodes is also refused if `expected` is another count, or 0. With
+    /// `verify`, the checksums of its blocks are checked, and that a relocated page has each node
+    /// once. Without it, damaged bytes cause no panic, but give wrong values.
     #[inline]
     pub fn open(
         shape: &'a CoupledShape,
@@ -457,7 +457,7 @@ mod tests {
         CoupledShape::new(element, dim, degree).unwrap()
     }
 
-    /// A small deterministic source of numbers.
+    /// A small deterministic generator of numbers.
     fn numbers(seed: u64) -> impl Iterator<Item = u64> {
         let mut state = seed;
         std::iter::repeat_with(move || {
@@ -537,7 +537,7 @@ mod tests {
             (Element::F32, 1536, 64, 1, 2),
             (Element::F16, 96, 32, 12, 1),
             (Element::I8, 1, 1, 204, 1),
-            // The largest record of one block, and one element more.
+            // The largest record of one block, and a record with one element more.
             (Element::F32, 1018, 1, 1, 1),
             (Element::F32, 1019, 1, 1, 2),
             (Element::F32, 65_536, 4096, 1, 69),
@@ -618,14 +618,15 @@ mod tests {
             (Element::U8, 128, 64, 10),
             (Element::F32, 384, 64, 2),
             (Element::F32, 1536, 64, 1),
-            // One record less than on a page of consecutive nodes.
+            // The page has one record less than a page of consecutive nodes.
             (Element::F16, 96, 32, 12),
             (Element::I8, 1, 1, 170),
-            // The largest record of one block that leaves room for a number, and the next.
+            // The largest record of one block that has space for a node number, and a record with
+            // one element more.
             (Element::F32, 1017, 1, 1),
             (Element::F32, 1018, 1, 0),
             (Element::F32, 1019, 1, 1),
-            // The same of two blocks.
+            // The same for two blocks.
             (Element::F32, 2040, 1, 1),
             (Element::F32, 2041, 1, 0),
             (Element::F32, 2042, 1, 1),
@@ -760,7 +761,7 @@ mod tests {
         let nodes = nodes(&shape, most + 1, 8);
         let numbers: Vec<u32> = (0..most as u32 + 1).map(|slot| 1000 - 9 * slot).collect();
         let mut builder = PageBuilder::new(shape);
-        // Nothing of an earlier page is left.
+        // No byte of an earlier page is left.
         builder.push(7, &[255; 128], &[u32::MAX; 64]);
         builder.start_relocated();
         assert!(builder.is_empty());

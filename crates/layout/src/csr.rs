@@ -1,5 +1,5 @@
-//! Rows of a compressed sparse row (CSR) graph: id, vector and list of each node in turn, without
-//! gaps.
+//! Rows of a compressed sparse row (CSR) graph. A row has the id, vector and list of a node. Rows
+//! follow each other without gaps.
 //!
 //! Memory that is read at byte granularity (RDMA, CXL, NVM) allows a record at any position, so
 //! pages with padding have no benefit (second-tier memory, §5). A build fills every list up to the
@@ -25,9 +25,9 @@
 //! V = dimension * element size; B = bits of the number nodes - 1, at least 1
 //! ```
 //!
-//! The checksum covers a row and not a block, because a row is the unit of reads. A device that
-//! reads blocks reads those that contain the row. Rows are never rewritten after the build or merge
-//! that made them.
+//! The checksum covers a row and not a block, since a row is the unit of reads. A device that reads
+//! blocks reads all blocks that contain the row. Rows are never rewritten after the build or merge
+//! that wrote them.
 
 use crate::block::{BLOCK, u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
@@ -273,8 +273,8 @@ impl CsrShape {
         }
         let links = &list[2..];
         let (bits, mask) = (self.link_bits as usize, (1u64 << self.link_bits) - 1);
-        // A window of eight bytes contains any link whole: up to seven bits before it, and up to 32
-        // of its own.
+        // A window of eight bytes contains each link completely: up to seven bits before it, and
+        // its own bits, up to 32.
         let windows = match links.len() {
             bytes @ 8.. => (((bytes - 8) * 8 + 7) / bits + 1).min(degree),
             _ => 0,

@@ -15,9 +15,9 @@
 //! | … | … | the models of the vectors, one after another |
 //! | … | 2 p | records on each page, 1 or more |
 //!
-//! In memory it is a [`PageDirectory`]: a bit for each node, set for the first node of a page, and
-//! the count of set bits before every 512 nodes. A page without a node has no bit. Only
-//! [segments](crate::chunks) with garbage or spanning records have such pages; their numbers are
+//! In memory it is a [`PageDirectory`]: a bit for each node, which is set for the first node of a
+//! page, and the count of set bits before every 512 nodes. A page without a node has no bit. Only
+//! [segments](crate::chunks) with garbage or spanning records have such pages, whose numbers are
 //! listed separately.
 
 use crate::error::LayoutError;
@@ -87,8 +87,8 @@ impl PageDirectory {
         }
     }
 
-    /// The page that holds `node`. For a node that is not in the file, the page of the nearest node
-    /// that is, or 0.
+    /// The page that has `node`. If the file does not have the node, the page of the nearest node
+    /// that it has, or 0.
     #[inline]
     pub fn page_of(&self, node: u32) -> u64 {
         let Some(last) = self.nodes.checked_sub(1) else {
@@ -116,7 +116,8 @@ impl PageDirectory {
     /// The `nth` page that holds a node, from 0.
     #[inline]
     fn nth_in_use(&self, nth: u64) -> u64 {
-        // The number of empty pages before it: those with at most `nth` pages in use before them.
+        // The number of empty pages before it. An empty page is before it if at most `nth` pages in
+        // use come before that page.
         let (mut low, mut high) = (0, self.empty.len());
         while low < high {
             let middle = low + (high - low) / 2;

@@ -1,5 +1,5 @@
-//! The entry points of an inline index. Their codes are the only ones that such an index keeps in
-//! memory (AiSAQ §3.1).
+//! The entry points of an inline index. Only the codes of the entry points are in memory (AiSAQ
+//! §3.1).
 //!
 //! Payload of a [stream](crate::stream) of kind `Entries`, little-endian; `n` entry points, codes
 //! of `c` bytes:

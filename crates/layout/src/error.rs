@@ -1,8 +1,8 @@
-//! The errors of this crate. Each names the file, the offset in it, the value that was found, the
-//! value that was expected, and the remedy.
+//! The errors of this crate. Each error names the file, the offset in it, the value that was found,
+//! the expected value, and the remedy.
 
-/// An error about bytes that this crate refuses. `file` is the name that the caller gave. Offsets
-/// are in bytes from the start of that file.
+/// Bytes that this crate refuses. `file` is the name that the caller gave. Offsets are in bytes
+/// from the start of that file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {

@@ -1,10 +1,10 @@
 //! The positions of pages in a file, and of the parts of a record, for records of one length.
 //!
-//! [Coupled](crate::coupled) and [inline](crate::inline) pages have a common layout. A record
+//! [Coupled](crate::coupled) and [inline](crate::inline) pages have a common structure. A record
 //! begins with external id, vector and adjacency list, and only the bytes after the list differ.
 //! All positions follow from the element type, the dimension, the degree bound and the number of
-//! bytes after the list. Those modules have the byte tables; [`records`](crate::records) reads and
-//! writes the pages.
+//! bytes after the list. Those two modules have the byte tables. [`records`](crate::records) reads
+//! and writes the pages.
 
 use crate::block::{BLOCK, PAYLOAD};
 use crate::error::LayoutError;
@@ -231,7 +231,7 @@ pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: 
 /// The number of blocks of a page of records, and of records on it: as many records as fit into one
 /// block, or one record on as few blocks as it needs.
 pub(crate) fn fit(record_bytes: usize) -> (usize, usize) {
-    // Each block gives its bytes except a checksum. The count of records takes four bytes more.
+    // Each block has its bytes except a checksum. The count of records takes four more bytes.
     let blocks = record_bytes.saturating_add(4).div_ceil(PAYLOAD);
     match blocks {
         1 => (1, room(1) / record_bytes),

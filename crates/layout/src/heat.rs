@@ -11,7 +11,7 @@
 //! | 8 | 2 g | reads of each of the first |
 //! | 8 + 2 g | 2 v | reads of each of the second |
 //!
-//! The count of a page that was read more often is 65535.
+//! If a page was read more often, its count is 65535.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;

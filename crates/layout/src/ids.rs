@@ -1,6 +1,6 @@
 //! The nodes of external ids. Inserts, replacements, deletions and look-ups by id need them. If
-//! each node's id is its own number, the manifest says that ids are row numbers, and there is no
-//! such file.
+//! each node's id is its own number, the manifest records that ids are row numbers, and this file
+//! does not exist.
 //!
 //! The file is a [stream](crate::stream) of kind `Ids`, in one of two forms. Arbitrary ids are
 //! stored as *pairs*: the header has no fields, and the payload has an entry for each vector of the
@@ -12,13 +12,14 @@
 //! | 12 i + 8 | 4 | its node |
 //!
 //! 341 entries fill the payload of a block exactly. So each block can be read, verified and
-//! searched alone, and the position of an entry gives its block. A search needs no index of the
-//! blocks and nothing else in memory: it guesses a block from the least and the largest id, and the
-//! block's ids bound the next guess.
+//! searched by itself, and the position of an entry gives its block. A search needs no index of the
+//! blocks and no other data in memory. It guesses a block from the least and the largest id, and
+//! the block's ids bound the next guess.
 //!
-//! Differences of ids, with nodes in as few bits as possible, would take 4 bytes a vector instead
-//! of 12 if ids are close to each other, and save nothing if ids are hashes. But then blocks would
-//! have different numbers of entries, and every reader and check would have to decode them.
+//! An encoding of differences of ids, with nodes in as few bits as possible, would take 4 bytes a
+//! vector instead of 12 if ids are close to each other. If ids are hashes, it would save nothing.
+//! But then blocks would have different numbers of entries, and every reader and check would have
+//! to decode them.
 //!
 //! If the ids are row numbers (0 to the number of vectors, each once) and nodes have another order,
 //! the file stores *nodes alone* (from format version 2 on): entry `i` is the node of id `i`. The
@@ -29,9 +30,9 @@
 //! | 0 | 8 | the number of entries n, 1 to 2^32 |
 //!
 //! An entry takes B bits, as many as the number n - 1 needs, at least 1: 17 for a hundred thousand
-//! vectors, 20 for a million. A block has E = 32,736 / B entries. So entry `i` is the B bits from
-//! bit B (i mod E) on, in the payload of block `i / E`, with the lowest bits of the first byte
-//! first. The rest of a block is zero.
+//! vectors, 20 for a million. A block has E = 32,736 / B entries. So entry `i` is in the payload of
+//! block `i / E`, in the B bits that begin with bit B (i mod E). The lowest bits of the first byte
+//! come first. The bits after the last entry are zero.
 
 use crate::block::{self, BLOCK, PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;

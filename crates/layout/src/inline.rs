@@ -1,6 +1,6 @@
 //! Inline pages: a node's record also has the codes of its neighbours. So a search needs no codes
-//! in memory: the read of a node returns everything that decides the next step. This is the node
-//! chunk of AiSAQ (section 3.1).
+//! in memory: the read of a node returns all data for the next step. This is the node chunk of
+//! AiSAQ (section 3.1).
 //!
 //! ```text
 //! file = [header block][page 0][page 1]..       page p starts at byte 4096 + p * page_bytes
@@ -10,8 +10,8 @@
 //! u64.
 //!
 //! Pages have the structure of [`crate::coupled`], with the same checksums and count at the front:
-//! as many records as fit into a 4 KiB block, or one record on as few blocks as it needs. Records
-//! have the codes in addition:
+//! as many records as fit a 4 KiB block, or one record on as few blocks as it needs. A record also
+//! has the codes:
 //!
 //! ```text
 //! offset    size  contents (record); V = dimension * element size, rounded up to a multiple of 4
@@ -23,13 +23,13 @@
 //!      .     c*R  their codes, c bytes each, in the same order; unused ones are zero
 //! ```
 //!
-//! After its last code a record is not padded, because padding could cost a page one record. If c *
-//! R is no multiple of 4, all records of a page except the first may begin at any byte.
+//! A record is not padded after its last code, since padding could cost a page one record. If c * R
+//! is not a multiple of 4, all records of a page except the first may begin at any byte.
 //!
-//! A node's code is stored once in every list that contains the node. So a record is often several
+//! A node's code is stored with every list that contains the node. So a record is often several
 //! times as long as a coupled one, and one more neighbour may take one more block. [`fill`]
 //! computes the share of its pages that a shape uses. [`proposals`] suggests degrees and codes that
-//! use more, or need fewer blocks.
+//! use a larger share, or need fewer blocks.
 
 use std::ops::Deref;
 
@@ -277,8 +277,8 @@ pub struct InlineNode<'a> {
     pub codes: &'a [u8],
 }
 
-/// The way in which nodes of one shape fill their pages. Either several nodes share a block, or one
-/// node has several blocks, so one of the two numbers is 1.
+/// How nodes of one shape fill their pages. Either several nodes share a block, or one node has
+/// several blocks, so one of the two numbers is 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
     /// Nodes of a full page.
@@ -315,7 +315,7 @@ pub struct Proposal {
 
 /// Computes how nodes of this shape fill their pages.
 ///
-/// It accepts all numbers, including shapes that [`InlineShape::new`] refuses. For codes of no
+/// All numbers are accepted, including shapes that [`InlineShape::new`] refuses. For codes of no
 /// bytes the result is that of [`crate::coupled`] pages.
 pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Fill {
     let codes = degree.saturating_mul(code_bytes);
@@ -332,15 +332,15 @@ pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> F
 }
 
 /// Suggests shapes that use their pages better than this one. AiSAQ recommends (section 3.1) to
-/// choose R so that a node fills `n` blocks, or `n` nodes fill one block. This format determines
-/// the bytes of a record and of a page's header. The suggestions are, in this order:
+/// choose R so that a node fills `n` blocks, or `n` nodes fill one block. In this format, the bytes
+/// of a record and of a page's header matter too. The suggestions are, in this order:
 ///
-/// 1. the largest degree, with codes as long, that needs no more blocks, and puts as many nodes on
-///    a page;
+/// 1. the largest degree, with codes of the same length, that needs no more blocks, and puts as
+///    many nodes on a page;
 /// 2. the longest codes, with the same degree and the same two conditions, up to `dim` bytes: no
 ///    [quantiser](stratann_vector::ProductQuantizer) has longer ones;
-/// 3. the largest degree, with codes as long, that needs a block less, or, where the page is one
-///    block, that puts a node more on it.
+/// 3. the largest degree, with codes of the same length, that needs one block less; if the page is
+///    one block, the largest degree that puts one more node on it.
 ///
 /// A suggestion is omitted if it equals the given shape or has a degree of zero.
 /// [`InlineShape::new`] accepts all suggestions. For a shape that it refuses there are none.
@@ -348,8 +348,7 @@ pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize)
     if InlineShape::new(element, dim, degree, code_bytes).is_err() {
         return Vec::new();
     }
-    // The bytes of a record for neighbours and codes, if this many records are to fit into this
-    // many blocks.
+    // The bytes of a record for neighbours and codes, if so many records are to fit so many blocks.
     let fixed = geometry::record_bytes(element, dim, 0, 0);
     let lists =
         |blocks: usize, records: usize| (geometry::room(blocks) / records).saturating_sub(fixed);
@@ -365,7 +364,7 @@ pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize)
     };
 
     let neighbour = 4 + code_bytes;
-    // Codes that are already longer than a quantiser's longest are not made shorter.
+    // If codes are already longer than the longest codes of a quantiser, they are not made shorter.
     let longest = (here / degree - 4).min(dim.max(code_bytes));
     [
         ((here / neighbour).min(MAX_DEGREE), code_bytes),

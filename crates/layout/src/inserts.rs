@@ -9,10 +9,10 @@
 //! body: a line of JSON for each insert; the last key is "replaced_by"
 //! ```
 //!
-//! A rename replaces the file as a whole. A damaged file is ignored, because no vector depends on
-//! it. A file of version 1 is ignored too, because it does not record attributes separately. In
-//! version 2 the checksum covers the body alone, or version and body. A file of a later version
-//! belongs to a later program, and is left unchanged.
+//! A rename replaces the file as a whole. If the file is damaged, it is ignored, since no vector
+//! depends on it. A file of version 1 is ignored too, since it does not record attributes
+//! separately. In version 2 the checksum covers either the body alone, or version and body. A file
+//! of a later version belongs to a later program, and is left unchanged.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ use crate::block::crc32c;
 
 /// The file's name in the index directory.
 pub const FILE_NAME: &str = "INSERTS";
-/// The name of the file until it is complete.
+/// The name of the file before it is complete.
 pub const UNFINISHED: &str = "INSERTS.new";
 
 /// The first words of the first line, before the version.
@@ -28,7 +28,7 @@ const FIRST_WORDS: &str = "STRATANN INSERTS ";
 /// The format version that is written, and the newest that is read.
 pub const VERSION: u32 = 3;
 
-/// The reasons why the text of the file is ignored.
+/// Why the text of the file is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// It is damaged, or of version 1.
@@ -40,8 +40,8 @@ pub enum Unreadable {
 /// An insert that assigns consecutive ids: row `n` has the id `first_id + n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunInsert {
-    /// The name of its vectors: the absolute path, if they come from a file. Messages show it, and
-    /// a user can remove the entry by it.
+    /// The name of its vectors: the absolute path, if they come from a file. Messages show the
+    /// name, and a user can remove the entry by it.
     pub file: String,
     /// The number of rows.
     pub rows: u64,
@@ -53,16 +53,15 @@ pub struct BegunInsert {
     pub beside: Option<String>,
     /// Whether all rows have been inserted.
     pub done: bool,
-    /// The state ([`Manifest::state`](crate::manifest::Manifest::state)) of a build that was to
-    /// replace the index. If the index has this state now, the insert went into the index before
-    /// it. `None` if there was no such build.
+    /// The checkpoint id ([`Manifest::state`](crate::manifest::Manifest::state)) of a build that
+    /// was to replace the index. If the index has this checkpoint id now, the insert belongs to the
+    /// index that was replaced. `None` if there was no such build.
     pub replaced_by: Option<String>,
 }
 
 /// Encodes the text of the file.
 pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
-    // Serialising to memory fails only for maps with keys that are not strings, and there are none
-    // here.
+    // Serialising to memory fails only for maps whose keys are not strings. There are none here.
     let lines = inserts.iter().map(serde_json::to_string);
     let lines: Vec<String> = lines.map(|line| line.unwrap_or_default() + "\n").collect();
     let body = lines.concat();

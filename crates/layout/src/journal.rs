@@ -1,9 +1,9 @@
-//! The journal: pages that a checkpoint is about to write in place, if its pages do not move.
+//! The journal: pages that a checkpoint is about to write in place, if pages do not move.
 //!
-//! After a crash, a page that a checkpoint names must not be half old and half new. Pages that were
-//! rewritten elsewhere are named only when they are complete. A page that stays in place is written
-//! here first. Its own place is written after the checkpoint has been committed. A program that
-//! opens the index reads these pages instead of those in their places.
+//! After a crash, a page that a checkpoint names must not be half old and half new. If a page was
+//! rewritten elsewhere, it is named only when it is complete. If a page stays in place, it is first
+//! written here, and in place only after the checkpoint was committed. A program that opens the
+//! index reads a page here, and not in its place.
 //!
 //! Payload of a [stream](crate::stream) of kind `Journal`, little-endian:
 //!
@@ -70,7 +70,7 @@ impl JournalFile {
         let bytes = u64::from(count).saturating_mul(page_bytes as u64);
         reader.bytes(bytes, "pages")?;
         reader.end()?;
-        // The pages are moved within their buffer, so that they never exist twice in memory.
+        // The pages are moved within their buffer, so they are never in memory twice.
         payload.drain(..pages_at);
         Ok(JournalFile {
             numbers,

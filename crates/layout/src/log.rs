@@ -1,8 +1,8 @@
 //! The vector log: all inserts and deletes since the last checkpoint, in order.
 //!
-//! The record with a new vector *is* the durable insert; replaying the records rebuilds the rest. A
-//! log consists of many files with consecutive numbers. Each file is a header block followed by
-//! adjacent records:
+//! The record with a new vector *is* the durable insert: a replay of the records restores
+//! everything else. A log consists of many files with consecutive numbers. Each file is a header
+//! block followed by adjacent records:
 //!
 //! ```text
 //! offset  size  contents
@@ -32,31 +32,29 @@
 //! vectors have no rows.
 //!
 //! **Rows.** A record has the vector of an id and its row (attributes and payload) together. So
-//! both are equally durable, and a crash keeps both or neither. A row has any length up to
-//! [`MAX_ROW_BYTES`]. Its meaning is defined by `attributes`.
+//! both are equally durable, and a crash keeps both or neither. A row may have any length up to
+//! [`MAX_ROW_BYTES`]. Its encoding is defined by `attributes`.
 //!
 //! **Length.** The header is written before the first record, and never again, so it cannot contain
 //! the file's length. Its length field is the position of the first record, which is the file's
 //! least length ([`FileKind::is_appended_to`](crate::FileKind::is_appended_to)).
 //!
-//! **Checksum.** It is seeded with the log's number and the record's offset. So a record that was
-//! moved, or that the file system shows from an older file, is never valid.
+//! **Checksum.** It is seeded with the log's number and the record's offset. So a record is not
+//! valid if it was moved, or if the file system returns it from an older file.
 //!
 //! **End.** A log has no end marker. It ends at the first position without a whole record that has
-//! a correct checksum and sequence number; [`EndReason`] describes the bytes there. A crash leaves
-//! a torn record there, or zeros, and perhaps whole records after it. None of these records was
-//! durable.
+//! a correct checksum and sequence number. [`EndReason`] describes the bytes there. A crash leaves
+//! a torn record or zeros there, and perhaps whole records after it. No such record was durable.
 //!
-//! A mark distinguishes a torn end from damage: records below a mark were durable, so they cannot
+//! A mark distinguishes a torn end from damage: records before a mark were durable, so they cannot
 //! be torn. Without marks the two cases cannot be distinguished. Whole records after a torn one
-//! prove nothing, because a disk writes unsynced bytes in any order, and writers of version 1 may
-//! have gone without a sync for any time. After a missing record, the next whole one can still be
-//! found ([`Gap`]).
+//! prove nothing: a disk writes unsynced bytes in any order, and writers of version 1 may have made
+//! no sync for any time. After a missing record, the next whole one can still be found ([`Gap`]).
 //!
-//! **First sequence number.** It continues the numbering after a log without records. It also
-//! retracts records: records of the previous log with this number or a larger one do not count.
-//! They were not acknowledged, or were written again in this log, because the writer did not know
-//! whether the previous file was still writable.
+//! **First sequence number.** It continues the numbering even if the previous log has no records.
+//! It also retracts records: if a record of the previous log has this number or a larger one, it
+//! does not count. Such records were not acknowledged, or were written again in this log, since the
+//! writer did not know whether the previous file was still writable.
 
 mod gap;
 pub mod marks;
@@ -408,8 +406,8 @@ impl RecordPlace {
 
 /// Appends the bytes of a record for position `place`. Returns the position of the next record.
 ///
-/// The caller checks the lengths of vector and row: a reader takes a record with a wrong length of
-/// either for the end of the log.
+/// The caller must check the lengths of vector and row: if one is wrong, a reader takes the record
+/// for the end of the log.
 pub fn encode_record(record: LogRecord<'_>, place: RecordPlace, out: &mut Vec<u8>) -> RecordPlace {
     let [vector, row] = record.payload();
     let start = out.len();
@@ -452,7 +450,7 @@ pub enum EndReason {
     Clean,
     /// The bytes end within the record.
     Short {
-        /// Bytes that the record needs, as far as its bytes tell.
+        /// The bytes that the record needs, as far as its first bytes tell.
         needs: usize,
         /// Bytes that exist.
         found: usize,
@@ -550,8 +548,8 @@ impl<'a> LogRecords<'a> {
     /// The next record and its sequence number, or the reason why there is none. A record counts
     /// only if it belongs at this position. After the end, each further call returns the end again.
     ///
-    /// A caller with only a piece of the file continues with more bytes after [`EndReason::Short`]
-    /// and [`EndReason::Clean`].
+    /// If a caller has only a piece of the file, it continues with more bytes after
+    /// [`EndReason::Short`] and [`EndReason::Clean`].
     pub fn next_record(&mut self) -> Result<(u64, LogRecord<'a>), End> {
         let (record, bytes) = self.decode().map_err(|reason| End {
             offset: self.place.offset,

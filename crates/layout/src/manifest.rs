@@ -6,11 +6,11 @@
 //! { ...the body: JSON, indented, ends with a newline... }
 //! ```
 //!
-//! The manifest is text because people look at it first. The first line has exactly one spelling,
-//! and the checksum covers every byte of the body, so that any damage is found.
+//! The manifest is text, since people look at it first. The first line has exactly one valid
+//! spelling, and the checksum covers every byte of the body. So any damage is found.
 //!
-//! Keys are in the order of `text.rs`, which is the order in which versions added them. So keys of
-//! one kind of index are among keys of all kinds.
+//! Keys are in the order of `text.rs`, which is the order in which versions added them. So keys
+//! that belong to one kind of index are not grouped.
 //!
 //! Later versions add these keys and files:
 //!
@@ -21,7 +21,7 @@
 //! - writer feature bit 0: a file of ids; bit 1: `state`; bit 2: files of columns; bit 3: a file of
 //!   recall; bit 5: `drift` in the placement.
 //!
-//! If reader feature bit 3 is set, the only record is a placeholder and no vector
+//! If reader feature bit 3 is set, the only record is a placeholder, which is not a vector
 //! ([`PLACEHOLDER`]). An index of version 1 is read as one of the coupled layout, the only layout
 //! of that version.
 
@@ -54,19 +54,19 @@ pub const FORMAT_VERSION: u32 = 4;
 /// has the key `placement`. A reader that ignores it would read outdated records.
 pub const PLACEMENT: u64 = 1;
 /// Reader feature bit of an index with segments that a merge kept ([`KeptFacts`]). A reader that
-/// ignores them would take records for other nodes, and dead records for vectors.
+/// ignores the bit would assign records to wrong nodes, and read dead records as live vectors.
 pub const KEPT: u64 = 2;
 /// Reader feature bit of an index that was built of no rows. Its one record of the build is a
-/// placeholder. It is dead from the beginning and has the external id 2^64 - 1, which no vector
-/// has. A reader that ignores the bit would return it as an answer.
+/// placeholder, which is dead from the beginning and has the external id 2^64 - 1. No vector has
+/// this id. A reader that ignores the bit would return the placeholder as a result.
 pub const PLACEHOLDER: u64 = 8;
 /// Reader feature bits that this build supports.
 pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND | PLACEHOLDER;
 /// Writer feature bit of an index with a file of ids ([`crate::ids`]). Without support for the bit,
 /// a program may search the index, but its merge would lose the file.
 pub const IDS: u64 = 1;
-/// Writer feature bit of an index with a [`Manifest::state`]. Without support for the bit, a
-/// program may search the index, but its changes would leave the same state.
+/// Writer feature bit of an index with a [`Manifest::state`]. A program that does not know the bit
+/// may search the index, but if it changed the index, the state would stay the same.
 pub const STATE: u64 = 2;
 /// Writer feature bit of an index with columns ([`crate::columns`]). Without support for the bit, a
 /// program may search the vectors, but its changes and merges would lose the rows.
@@ -74,12 +74,12 @@ pub const COLUMNS: u64 = 4;
 /// Writer feature bit of an index with a file of recall ([`crate::recall`]). Without support for
 /// the bit, a program may search the index, but its changes would leave an outdated file.
 pub const RECALL: u64 = 8;
-/// Writer feature bit of an index whose codebook was given to its build, and which may share it
-/// with other indexes. A merge keeps such a codebook. Without support for the bit, a program may
-/// search the index, but its merge would forget this.
+/// Writer feature bit of an index whose codebook was given to its build, and may be shared with
+/// other indexes. A merge keeps such a codebook. A program that does not know the bit may search
+/// the index, but its merge would drop the bit.
 pub const GIVEN_CODEBOOK: u64 = 16;
-/// Writer feature bit of an index that records the drift of its new vectors from its codes
-/// ([`DriftFacts`]). Without support for the bit, a program may search the index, but its changes
+/// Writer feature bit of an index that records how far inserted vectors have drifted from the codes
+/// ([`DriftFacts`]). A program that does not know the bit may search the index, but its changes
 /// would drop the record.
 pub const DRIFT: u64 = 32;
 /// Writer feature bits that this build supports.
@@ -88,7 +88,7 @@ pub const WRITER_FEATURES: u64 = IDS | STATE | COLUMNS | RECALL | GIVEN_CODEBOOK
 /// Hexadecimal digits of [`Manifest::state`].
 pub const STATE_DIGITS: usize = 32;
 
-/// The largest value of a number to which something is added.
+/// The largest value of a number that is later increased.
 const LARGEST: u64 = 1 << 62;
 
 /// The parts of an index, and the facts that a reader needs before it opens the other files.
@@ -98,8 +98,8 @@ pub struct Manifest {
     pub format_version: u32,
     /// Feature bits that a reader must know.
     pub reader_features: u64,
-    /// Feature bits that a writer must know. A reader ignores unknown keys if an unknown writer bit
-    /// is set. Otherwise an unknown key is an error.
+    /// Feature bits that a writer must know. If an unknown writer bit is set, a reader ignores
+    /// unknown keys. Otherwise an unknown key is an error.
     pub writer_features: u64,
     /// The version of StratANN that wrote this.
     pub created_by: String,
@@ -151,29 +151,29 @@ pub struct Manifest {
     /// The reads of a sample of queries when the index was built, if they were measured.
     #[serde(default)]
     pub measured: Option<Measured>,
-    /// The content hash of the codebook (BLAKE3, 64 hexadecimal digits), by which indexes that
-    /// share one know it; empty in an index of a version that had none.
+    /// The content hash of the codebook (BLAKE3, 64 hexadecimal digits), by which indexes find a
+    /// shared codebook. Empty if an earlier version wrote the index without it.
     #[serde(default)]
     pub codebook: String,
     /// 1 more than the largest external id ever used; 0 in an index of a version without this key.
-    /// If it equals the number of vectors, the ids are all numbers below it, each once. Otherwise a
-    /// file of kind [`FileKind::Ids`] has the ids, if writer feature bit [`IDS`] is set.
+    /// If it equals the number of vectors, the ids are all numbers below it, each once. Otherwise,
+    /// if writer feature bit [`IDS`] is set, a file of kind [`FileKind::Ids`] has the ids.
     #[serde(default)]
     pub next_id: u64,
     /// The position of the first log record that the files of this checkpoint do not include.
     #[serde(default)]
     pub log_from: LogFrom,
-    /// Choices of the build that are recorded nowhere else, so that the index can be rebuilt
-    /// equally.
+    /// Choices of the build that are recorded nowhere else, so that the index can be rebuilt in the
+    /// same way.
     #[serde(default)]
     pub build: BuildFacts,
-    /// Facts about records that were rewritten after the build, if there are any. Reader feature
-    /// bit [`PLACEMENT`] is set then.
+    /// Facts about records that were rewritten after the build, if there are any. Then reader
+    /// feature bit [`PLACEMENT`] is set.
     #[serde(default)]
     pub placement: Option<PlacementFacts>,
-    /// Identifies this checkpoint among all checkpoints of all indexes on all machines: a random
-    /// number in [`STATE_DIGITS`] hexadecimal digits, drawn for each checkpoint. `None` in a
-    /// checkpoint of a version without it. Writer feature bit [`STATE`] is set if there is one.
+    /// The checkpoint id, which no other checkpoint of any index on any machine has: a random
+    /// number in [`STATE_DIGITS`] hexadecimal digits. `None` in a checkpoint of a version without
+    /// it. If there is one, writer feature bit [`STATE`] is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The files of the checkpoint.
@@ -188,8 +188,8 @@ fn coupled() -> String {
 impl Manifest {
     /// Encodes the manifest as text. Keys that its version does not have are omitted.
     pub fn encode(&self) -> Vec<u8> {
-        // Serialising to memory fails only for maps with keys that are not strings, and there are
-        // none here.
+        // Serialising to memory fails only for maps whose keys are not strings. There are none
+        // here.
         let body = serde_json::to_string_pretty(self).unwrap_or_default();
         let mut body = in_order(self.format_version, &body).into_bytes();
         body.push(b'\n');
@@ -221,7 +221,7 @@ impl Manifest {
 
         let manifest: Manifest = serde_json::from_slice(body).map_err(json)?;
         let found: serde_json::Value = serde_json::from_slice(body).map_err(json)?;
-        // The default values are for earlier versions alone.
+        // Default values are accepted for earlier versions only.
         for (key, since) in later_keys() {
             if version >= since && found.get(key).is_none() {
                 let (found, expected) = (format!("{key:?}, missing"), "a key of this version");
@@ -275,7 +275,8 @@ impl Manifest {
         self.file(&FileEntry::role_of(kind, Some(segment)))
     }
 
-    /// The numbers of the segments of columns, in order. The newest row of a node counts.
+    /// The numbers of the segments of columns, in order. If several have a row of a node, the
+    /// newest counts.
     pub fn column_segments(&self) -> Vec<u32> {
         let of_rows = |entry: &FileEntry| match entry.kind() {
             Some((FileKind::Rows, n)) => n,
@@ -291,7 +292,7 @@ impl Manifest {
         check_features(self.writer_features, WRITER_FEATURES, "writer", 0, file)
     }
 
-    /// Gives the checkpoint a state of its own from random bytes.
+    /// Gives the checkpoint an id of its own, from random bytes.
     pub fn begin_state(&mut self, random: [u8; STATE_DIGITS / 2]) {
         let digits = u128::from_be_bytes(random);
         self.state = Some(format!("{digits:0width$x}", width = STATE_DIGITS));
@@ -299,7 +300,7 @@ impl Manifest {
     }
 
     /// Records the drift of vectors that were inserted after the build, or removes the record.
-    /// Without a placement nothing was inserted, and nothing is recorded.
+    /// Without a placement no vector was inserted, and nothing is recorded.
     pub fn note_drift(&mut self, drift: Option<DriftFacts>) {
         let drift = drift.filter(|_| self.placement.is_some());
         self.writer_features &= !DRIFT;
@@ -365,7 +366,7 @@ impl Manifest {
     }
 }
 
-/// The keys that decide whether the rest may be read at all.
+/// The keys that decide whether the other keys may be read.
 #[derive(Deserialize)]
 struct Features {
     format_version: u32,

@@ -15,10 +15,11 @@
 //! | … | s × bytes a vector | vectors |
 //!
 //! From format version 2 on, vectors may be *rounded* if the elements of the index are larger than
-//! a byte: each element is a signed byte, in steps of one size. This is recognised by bytes a
-//! vector being equal to the dimension. Then four bytes are inserted before the sampled nodes, at
-//! offset 16: the step, an f32 above 0. Distances that lead to seeds need not be exact, and the
-//! graph stays in memory as long as an index is open.
+//! a byte: each element is then a signed byte, in steps of one size. A reader recognises this if
+//! the bytes of a vector equal the dimension. Then four bytes are inserted at offset 16, before the
+//! sampled nodes: the step, an f32 above 0. Rounding saves memory, since the graph stays in memory
+//! as long as an index is open. It is possible since distances that lead to seeds need not be
+//! exact.
 
 use crate::error::LayoutError;
 
@@ -159,8 +160,8 @@ impl NavigationFile {
         let at_links = at_offsets + 4 * (s + 1);
         let (nodes_of, offsets) = (words(fixed, s), words(at_offsets, s + 1));
         let links = words(at_links, e);
-        // The vectors are most of the payload. They are moved within its buffer, so that they never
-        // exist twice in memory.
+        // The vectors are most of the payload. They are moved within its buffer, so they are never
+        // in memory twice.
         payload.drain(..at_links + 4 * e);
         payload.shrink_to_fit();
         let found = Self {

@@ -1,11 +1,11 @@
-//! Reads the payload of a [stream], number by number. Its errors have offsets in the file, not in
-//! the payload.
+//! Reads the payload of a [stream], number by number. Offsets in its errors are offsets in the
+//! file, not in the payload.
 
 use crate::block::{u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
 use crate::stream;
 
-/// A position in a payload. Nothing is allocated beyond the bytes that exist.
+/// A position in a payload. The reader allocates no more than the bytes that exist.
 #[derive(Debug, Clone)]
 pub(crate) struct PayloadReader<'a> {
     bytes: &'a [u8],

@@ -1,9 +1,9 @@
 //! Pending changes of an index: neighbours to add to and drop from lists, and new nodes. They wait
 //! until their pages are written.
 //!
-//! An index that takes direct inserts writes a page when enough of its lists have changes. The
-//! changes that wait at a checkpoint are stored here. The log has them too, but only until the
-//! checkpoint.
+//! An index that takes direct inserts writes a page when enough changes of its lists wait. At a
+//! checkpoint, the waiting changes are stored here. The log has them too, but is kept only until
+//! the checkpoint.
 //!
 //! Payload of a [stream](crate::stream) of kind `Pending`, little-endian; vectors of `v` bytes:
 //!

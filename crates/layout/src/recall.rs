@@ -1,6 +1,7 @@
-//! Measured recall: the share of the true nearest that a search finds, by list size and by the
-//! distance of the k-th nearest. It was measured when the index was built, or on a user's queries.
-//! A search with a recall target uses it. In a cluster index a list size is a number of probes.
+//! Measured recall: the share of the true nearest vectors that a search finds, by list size and by
+//! the distance of the k-th nearest vector. It was measured when the index was built, or on a
+//! user's queries. A search with a recall target uses it. In a cluster index a list size is a
+//! number of probes.
 //!
 //! Payload of a [stream](crate::stream) of kind `Recall`, little-endian; `l` list sizes, `t`
 //! tables:
@@ -15,7 +16,7 @@
 //! | end − 8 | 4 | kind of the searches: 0 walks of the graph, 1 PRESS, 2 probes of clusters |
 //! | end − 4 | 4 | 1 if the program chose the queries, 0 if a user gave them |
 //!
-//! Version 1 does not have the last two fields. They count as 0 and 1 then.
+//! Version 1 does not have the last two fields. Their values are then 0 and 1.
 //!
 //! A table. Queries are grouped into `b` buckets by distance (*bands* in code):
 //!
@@ -39,10 +40,11 @@ pub const FORMAT_VERSION: u32 = 2;
 /// The most list sizes, tables, and bands of a table.
 pub const MOST: usize = 64;
 
-/// The kind of searches that were measured. Other kinds find another share with the same list size.
+/// The kind of searches that were measured. Searches of another kind find another share with the
+/// same list size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Searched {
-    /// Walks of the graph, best-first or pipelined; both find the same.
+    /// Walks of the graph, best-first or pipelined, which find the same vectors.
     #[default]
     Walk,
     /// PRESS, with codes of two precisions.
@@ -63,8 +65,8 @@ pub struct RecallFile {
     pub queries: u32,
     /// The kind of searches.
     pub searched: Searched,
-    /// Whether the program chose the queries, as a build does: rows of the index, and vectors made
-    /// of rows. They say less of queries to come than queries that a user gave.
+    /// Whether the program chose the queries, as a build does: rows of the index, and vectors
+    /// derived from rows. They predict later queries less well than queries that a user gave.
     pub by_build: bool,
     /// The list sizes that were measured, rising. In a cluster index, numbers of probes.
     pub lists: Vec<u32>,

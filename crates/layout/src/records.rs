@@ -1,7 +1,7 @@
 //! Reads and writes the pages of a [geometry](crate::geometry): the count of records, and the id,
-//! vector and list of each record. The bytes after a list are passed as they are. The two bytes
-//! after a page's count are a mark. Its meaning depends on the kind of file; it is zero for nearly
-//! all kinds.
+//! vector and list of each record. The bytes after a list are not interpreted. The two bytes after
+//! a page's count are a mark. Its meaning depends on the kind of file, and nearly all kinds have
+//! zero there.
 
 use crate::block::{self, u16_at, u64_at};
 use crate::error::{LayoutError, check_zero};

@@ -1,10 +1,10 @@
 //! The pages whose last record spans to the next page ([`crate::slotted`], version 2 of the kind
 //! `Vectors`).
 //!
-//! The last record of a page may continue on the next page. One bit for each page says whether it
-//! does. Such a record ends on the first later page that does not continue, or on which another
-//! record starts. In a file these bits are stored in bytes, eight pages each, with the first page
-//! in the lowest bit. The bits after the last page are 0.
+//! The last record of a page may continue on the next page, and one bit for each page shows this.
+//! Such a record ends on the first later page that does not continue, or on which another record
+//! starts. In a file these bits are stored in bytes, eight pages each, with the first page in the
+//! lowest bit. The bits after the last page are 0.
 
 /// One bit for each page whose last record continues on the next page. An empty set takes no
 /// memory.

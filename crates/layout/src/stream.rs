@@ -7,8 +7,8 @@
 //! ```
 //!
 //! All files that do not consist of pages are such byte strings. Both directions work on pieces, so
-//! that megabytes of codes never exist twice in memory. The writer outputs sealed blocks as they
-//! fill up, and the reader copies the payload directly into its final slice.
+//! megabytes of codes are never in memory twice. The writer outputs sealed blocks when they are
+//! full, and the reader copies the payload directly into its final slice.
 
 use crate::block::{self, BLOCK, PAYLOAD};
 use crate::error::{LayoutError, check_zero};
@@ -20,8 +20,9 @@ pub const CODES_FORMAT_VERSION: u32 = 1;
 /// the fields dimension u32 and bytes of a code u32, so that a codebook describes itself.
 pub const CODEBOOK_FORMAT_VERSION: u32 = 2;
 
-/// Blocks that the writer collects before it outputs them. One call then writes 64 KiB instead of 4
-/// KiB, and the allocator can reuse memory of this size without asking the system.
+/// The number of blocks that the writer collects before it outputs them. One call then writes 64
+/// KiB instead of 4 KiB, and the allocator can reuse memory of this size without a call of the
+/// system.
 const BATCH: usize = 16;
 
 /// The length in bytes of a file with `payload` bytes of payload.
@@ -89,7 +90,7 @@ impl Blocks {
     fn hand_out<E>(&mut self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut number = self.first;
         for block in self.batch.chunks_exact_mut(BLOCK) {
-            // The header block has its checksum already, at another position.
+            // The header block has its checksum already, at another place.
             if number > 0 {
                 block::seal(block, number);
             }
@@ -159,7 +160,7 @@ impl StreamWriter {
 }
 
 /// Divides a payload of unknown length into blocks. The sink gets the file's bytes from block 1 on.
-/// The header is known last, and is written to the space before them.
+/// The header is complete at the end, and is written into the space before them.
 #[derive(Debug)]
 pub struct GrowingStream {
     pushed: u64,
@@ -221,7 +222,7 @@ impl GrowingStream {
     }
 }
 
-/// The next position of a payload, from `at` on, at which a block begins.
+/// The next position of a payload, at least `at`, at which a block begins.
 pub fn aligned(at: u64) -> u64 {
     at.div_ceil(PAYLOAD as u64).saturating_mul(PAYLOAD as u64)
 }
@@ -317,8 +318,8 @@ impl StreamReader {
         &self.header
     }
 
-    /// The length of the payload in bytes. The value comes from the file: compare it with the
-    /// expected length, or with the file's length on disk, before allocating that much.
+    /// The length of the payload in bytes. The value comes from the file: before allocating that
+    /// much, compare it with the expected length, or with the file's length on disk.
     pub fn payload_length(&self) -> u64 {
         self.payload
     }

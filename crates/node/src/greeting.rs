@@ -9,16 +9,17 @@ use stratann_tier::remote::wire::{
 
 use crate::stream::Stream;
 
-/// A client that has sent or taken this many bytes has made progress, and gets its time again.
+/// When a client has sent or received this many bytes, its time limit starts again.
 const OF_USE: usize = 64 << 10;
-/// The time limit of a write whose deadline has passed.
+/// The time limit of a write whose deadline has passed already.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
-/// How HTTP requests begin, in as many bytes as are read first. No reply begins so ([`Reply`]).
+/// The first bytes of HTTP requests, as many as the server reads first. No reply of a client begins
+/// with them ([`Reply`]).
 const BROWSERS: [&[u8; FIRST]; 5] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"];
 const FIRST: usize = 4;
 
-/// The answer to a browser that connects to a server's port.
+/// The text for a browser that connects to a server's port.
 fn elsewhere(protocol: Protocol) -> String {
     let text = format!(
         "this is the port of {protocol} of StratANN, for its clients. Health and metrics are at the HTTP address that its option --http sets\n"
@@ -33,7 +34,8 @@ pub(crate) fn nonsense(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what.to_owned())
 }
 
-/// The time limit of an operation in which the client sends or takes bytes in pieces of any size.
+/// The time limit of an operation in which the client sends or receives bytes in pieces of any
+/// size.
 pub(crate) struct Deadline {
     patience: Duration,
     until: Instant,
@@ -50,10 +52,10 @@ impl Deadline {
         }
     }
 
-    /// The time left.
+    /// The remaining time.
     ///
     /// # Errors
-    /// The time is over.
+    /// No time remains.
     pub(crate) fn left(&self) -> io::Result<Duration> {
         match self.until.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(ErrorKind::TimedOut.into()),
@@ -70,7 +72,7 @@ impl Deadline {
     }
 }
 
-/// Fills `out` before a time.
+/// Fills `out` before the time `until`.
 fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Result<()> {
     while !out.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
@@ -88,11 +90,11 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
     Ok(())
 }
 
-/// Greets a client before a time.
+/// Greets a client, before a deadline.
 ///
-/// `ucx`: the connection may continue through UCX, if there is a secret. If it does, the result has
-/// the seal for UCX. `admit` is called for a client that knows the secret, and returns whether
-/// there is room for it.
+/// `ucx` says whether the connection may continue through UCX; this needs a secret. If it continues
+/// so, the result contains the seal for UCX. `admit` is called for a client that knows the secret,
+/// and returns whether the server has room for the client.
 pub(crate) fn greet(
     protocol: Protocol,
     secret: Option<&Secret>,
@@ -121,7 +123,7 @@ pub(crate) fn greet(
     let (first, rest) = bytes.split_at_mut(FIRST);
     receive(stream, first, until)?;
     if BROWSERS.iter().any(|method| first == *method) {
-        // The browser gets this after the greeting, which it cannot interpret.
+        // The browser receives this text after the greeting, which it cannot interpret.
         stream.write_all(elsewhere(protocol).as_bytes())?;
         stream.flush()?;
         return Err(nonsense("an HTTP request to a port for clients"));

@@ -1,5 +1,5 @@
-//! The halves of PRESS as the engine implements them ([`stratann::press`]), for the roles. This is
-//! the only module of the crate that knows the engine.
+//! The halves of PRESS as the engine implements them ([`stratann::press`]), for the roles. No other
+//! module of the crate calls the engine.
 
 use std::ops::Range;
 
@@ -18,7 +18,8 @@ fn half(error: Error) -> HalfError {
     HalfError(error.to_string())
 }
 
-/// Calls the engine with its own type for missing nodes. The nodes are moved there and back.
+/// Calls `with` with the engine's type for missing nodes. The nodes are moved into that type and
+/// back.
 fn with_missing<T>(missing: &mut Missing, with: impl FnOnce(&mut press::Missing) -> T) -> T {
     let mut of = press::Missing {
         nodes: std::mem::take(&mut missing.nodes),
@@ -54,8 +55,8 @@ impl From<&press::Collection> for Collection {
 impl TryFrom<Collection> for press::Collection {
     type Error = HalfError;
 
-    /// Converts a server's description. Fails on an element type or a metric that this version does
-    /// not know, and on a row length that does not fit them.
+    /// Converts a server's description. Fails if this version does not know the element type or the
+    /// metric, or if the row length does not fit them.
     fn try_from(of: Collection) -> Result<press::Collection, HalfError> {
         let unknown = |what, code| {
             HalfError(format!(
@@ -267,7 +268,8 @@ impl Ranker for Full {
         }
         let deleted = match deletes.is_empty() {
             true => 0,
-            // Ids that are not in the index are not counted. The upserts are durable by now.
+            // Only ids that are in the index count as deleted. The upserts are durable at this
+            // point.
             false => {
                 (self.delete(deletes)).map_err(|error| NotChanged::Failed(error.to_string()))?
             }
@@ -279,7 +281,8 @@ impl Ranker for Full {
     }
 }
 
-/// Why a change was not made. Ids and rows are checked before the first one is logged.
+/// The reason why a change was not made. The engine checks ids and rows before it logs the first
+/// one.
 fn not_changed(error: Error) -> NotChanged {
     match error {
         Error::Argument { .. } | Error::Data(_) => NotChanged::Invalid(error.to_string()),

@@ -1,6 +1,6 @@
-//! Servers, of two kinds. A *memory server of files* keeps bytes in memory, and searches in other
-//! processes read them. The *roles* of DistVS answer searches together: compute servers, a memory
-//! server and a storage server.
+//! Servers, of two kinds. A *memory server of files* keeps files in memory, and searches in other
+//! processes read them. The servers of DistVS have three *roles*, and answer a search together:
+//! compute servers, a memory server and a storage server.
 //!
 //! ```text
 //!   Running (server, session, store)             files in memory, for stratann_tier::remote
@@ -13,27 +13,28 @@
 //!     listen, options  for both kinds: address, admission, and a thread for each client
 //! ```
 //!
-//! The server of files knows nothing of indexes: it keeps bytes under names. An admitted client may
-//! also put files there and remove their names, as [`stratann_tier::remote::Client`] does.
+//! The server of files knows nothing of indexes: it keeps named files. An admitted client may also
+//! put files there and remove their names, as [`stratann_tier::remote::Client`] does.
 //!
-//! The roles know neither vectors nor graphs. During a search they exchange node numbers, and the
-//! query's row goes to the memory server and to storage. Low codes are transferred once, from the
-//! memory server to a compute server that starts. The engine's part of the computation is in one
-//! module (`halves`).
+//! The code of the roles knows neither vectors nor graphs. During a search the servers exchange
+//! node numbers, and a compute server sends the query's row to the memory server and to storage.
+//! Low codes are transferred once, from the memory server to a compute server that starts. The
+//! module `halves` has all calls of the engine.
 //!
-//! This is a separate crate because it forbids `unsafe` and builds another artefact.
+//! This is a separate crate because it forbids `unsafe` and is built into a separate program.
 //!
 //! **Admission.** If a server has a secret, it serves only clients that prove they know it. Without
-//! a secret a server listens only on loopback, where all users of the machine reach it. The command
-//! and the Python package therefore always give a server on loopback a secret: the user's own, if
-//! no other is set. With a certificate all connections are encrypted. A client that expects another
-//! kind of server is told which kind this server is.
+//! a secret a server listens only on loopback, where all users of the machine can connect. The
+//! command and the Python package therefore always give a server on loopback a secret. If no secret
+//! is set, they use the user's own. With a certificate all connections are encrypted. If a client
+//! expects another kind of server, the greeting tells it the kind of this server.
 //!
 //! **Hostile clients.** Every size that a client sends is checked against a bound before it is
-//! used. A greeting has five seconds, and few greetings run at a time. Frames, names and reads have
-//! maximum lengths. A file counts towards the limit from its first byte. The numbers of queries in
-//! flight and of clients are bounded. A client that sends an invalid request is disconnected. So is
-//! a client that takes longer than half a minute for 64 KiB of a request or of its answers.
+//! used. A greeting must end within five seconds, and few greetings run at a time. Frames, names
+//! and reads have maximum lengths. The announced length of a file counts towards the limit as soon
+//! as the file is begun. The numbers of queries in flight and of clients are bounded. A client that
+//! sends an invalid request is disconnected. So is a client that needs more than half a minute to
+//! send 64 KiB of a request, or to receive 64 KiB of replies.
 
 #![forbid(unsafe_code)]
 

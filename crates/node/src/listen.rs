@@ -1,5 +1,5 @@
-//! Accepts connections, admits clients, and runs a thread for each. The content of the connections
-//! is up to a [`Service`].
+//! Accepts connections, admits clients, and runs a thread for each. A [`Service`] handles the
+//! messages of the connections.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::link::pipe;
 use crate::options::{NodeError, Options, resolve};
 use crate::stream::Stream;
 
-/// The service that clients get. Each client has a thread.
+/// The service for clients. Each client has a thread.
 pub(crate) trait Service: Send + Sync + 'static {
     /// The protocol that clients have to speak.
     fn protocol(&self) -> Protocol;
@@ -40,14 +40,14 @@ pub(crate) struct Guest<'a> {
     pub(crate) stream: Stream,
     /// Set when the server is to stop.
     pub(crate) stop: &'a AtomicBool,
-    /// As [`Options::patience`].
+    /// Like [`Options::patience`].
     pub(crate) patience: Duration,
 }
 
-/// A client's socket, as it was accepted.
+/// A client's socket, as the listener accepted it.
 enum Caller {
     Tcp(TcpStream),
-    /// The socket beside the client's rings.
+    /// The socket that accompanies the client's rings.
     Unix(UnixStream),
     /// A client in this process.
     Local(pipe::Closer),
@@ -63,7 +63,7 @@ impl Caller {
     }
 
     fn hang_up(&self) {
-        // Closing fails if the client has closed first, which is as good.
+        // Closing fails if the client has closed first, and has the same effect.
         let _ = match self {
             Caller::Tcp(socket) => socket.shutdown(Shutdown::Both),
             Caller::Unix(socket) => socket.shutdown(Shutdown::Both),
@@ -80,13 +80,13 @@ struct Shared {
     options: Options,
     /// The streams for clients that continue through UCX, if it is enabled.
     streams: Option<Streams>,
-    /// Whether the last client that wanted UCX could not be reached through it, and that was
+    /// Whether the last client that wanted UCX could not be reached through it, and this was
     /// logged.
     no_way: AtomicBool,
     stop: AtomicBool,
     /// The sockets of all connections by number, to close them.
     callers: Mutex<Callers>,
-    /// The threads of the connections. Some of them may have ended.
+    /// The threads of the connections. Some of the threads may have ended.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The number of the next client.
     next: AtomicU64,
@@ -101,8 +101,8 @@ impl Shared {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more connection may begin its greeting. If all places are taken, closes the
-    /// oldest greeting, once it has had its minimum time.
+    /// Waits until one more connection may begin its greeting. If all places are in use, closes the
+    /// oldest greeting after its minimum time.
     fn let_in(&self, number: u64, caller: Caller) {
         while !self.stop.load(Ordering::SeqCst) {
             let mut callers = self.callers();
@@ -122,8 +122,8 @@ impl Shared {
         }
     }
 
-    /// A connection was greeted. It becomes a client unless there are as many as allowed. In both
-    /// cases its place among the greetings becomes free.
+    /// Called when a connection was greeted. The connection becomes a client, unless as many
+    /// clients as allowed are connected. In both cases its place among the greetings becomes free.
     fn admit(&self, number: u64) -> bool {
         let mut callers = self.callers();
         let Some((_, caller)) = callers.greeting.remove(&number) else {
@@ -140,16 +140,16 @@ impl Shared {
 /// Connections by number.
 #[derive(Default)]
 struct Callers {
-    /// Connections that are being greeted, and since when; oldest first.
+    /// Connections that are being greeted, with their start times, oldest first.
     greeting: BTreeMap<u64, (Instant, Caller)>,
     clients: HashMap<u64, Caller>,
 }
 
-/// Bytes of the stack of a client's thread.
+/// The bytes of the stack of a client's thread.
 const STACK: usize = 512 << 10;
-/// The most connections that are being greeted at once...
+/// The largest number of connections that are being greeted at once.
 const MOST_UNGREETED: usize = 64;
-/// ...and the time that each has for certain, however many wait.
+/// The time that each greeting has at least, however many connections wait.
 const UNGREETED: Duration = Duration::from_secs(1);
 
 /// A server that listens. Dropping it stops the server.
@@ -164,15 +164,15 @@ impl Listening {
     /// Listens, on threads of its own.
     ///
     /// # Errors
-    /// The address is not available, or is reachable from other machines while there is no secret.
-    /// Or UCX is not available, lacks a secret, or is combined with a certificate.
+    /// The address is not available, or is reachable from other machines while no secret is set. Or
+    /// UCX is not available, has no secret, or is combined with a certificate.
     pub(crate) fn start(
         service: Arc<dyn Service>,
         options: Options,
     ) -> Result<Listening, NodeError> {
         let (found, loopback) = resolve(&options)?;
         options.check_ucx()?;
-        // A server of files uses UCX through its store, and its connections do without.
+        // A server of files uses UCX through its store, so its connections do not use UCX.
         let through_ucx = options.ucx && service.protocol().is_role();
         let streams = through_ucx.then(|| Streams::serving(loopback));
         let streams = streams.transpose().map_err(NodeError::Ucx)?;
@@ -198,7 +198,7 @@ impl Listening {
             threads: Mutex::default(),
             next: AtomicU64::new(0),
         });
-        // If anything fails from here on, dropping this ends the threads.
+        // If a later step fails, dropping this ends the threads.
         let mut listening = Listening {
             address,
             ring: shared.options.ring.clone(),
@@ -244,10 +244,10 @@ impl Listening {
         greeting.for_each(|(_, caller)| caller.hang_up());
     }
 
-    /// Waits for ever, or until the server fails.
+    /// Waits without limit, or until the server fails.
     pub(crate) fn wait(mut self) {
         for listener in self.listeners.drain(..) {
-            // A panic has been reported on standard error.
+            // The panic has already been reported on standard error.
             let _ = listener.join();
         }
     }
@@ -256,7 +256,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        // The listeners wait for a connection, so make one.
+        // The listeners wait for a connection, so this connection wakes them.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
         if let Some(path) = &self.ring {
             let _ = UnixStream::connect(path);
@@ -265,7 +265,7 @@ impl Drop for Listening {
             let _ = listener.join();
         }
         self.hang_up();
-        // After this the threads hold no part of the service any more.
+        // After this the threads have no reference to the service.
         let threads = std::mem::take(&mut *self.shared.threads());
         for thread in threads {
             let _ = thread.join();
@@ -273,7 +273,7 @@ impl Drop for Listening {
     }
 }
 
-/// Connects to a server in the same process, with a pair of queues in place of a socket. No
+/// Connects to a server in the same process, through a pair of queues instead of a socket. No
 /// greeting is needed.
 #[derive(Clone)]
 pub struct Door {
@@ -296,8 +296,8 @@ impl Door {
         let (ours, theirs) = pipe::pair();
         let shared = &self.shared;
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
-        // Locked until the thread is known, so that a server that stops sees both the connection
-        // and its thread, or neither.
+        // The lock is kept until the thread is known. A server that stops therefore sees both the
+        // connection and its thread, or neither.
         let mut callers = shared.callers();
         if shared.stop.load(Ordering::SeqCst) {
             return Err(ErrorKind::ConnectionRefused.into());
@@ -334,7 +334,7 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
             Ok(caller) => caller,
             Err(error) => {
                 tracing::warn!("a connection could not be accepted: {error}");
-                // Usually the process is out of file descriptors, and other connections have to
+                // Usually the process has no free file descriptor, and other connections have to
                 // close first.
                 thread::sleep(Duration::from_millis(100));
                 continue;
@@ -367,12 +367,12 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
     }
 }
 
-/// Serves one client until its end.
+/// Serves one client until its connection ends.
 fn welcome(caller: Caller, number: u64, shared: &Shared) {
     ended(number, shared, serve(caller, number, shared));
 }
 
-/// Removes a client that has ended.
+/// Removes a client whose connection has ended.
 fn ended(number: u64, shared: &Shared, served: io::Result<()>) {
     let mut callers = shared.callers();
     let known = (
@@ -388,7 +388,7 @@ fn ended(number: u64, shared: &Shared, served: io::Result<()>) {
     }
 }
 
-/// Makes the TLS handshake, however small the pieces in which the client sends its part.
+/// Makes the TLS handshake, even if the client sends its part in small pieces.
 fn shake_hands(
     connection: &mut ServerConnection,
     mut socket: &TcpStream,
@@ -420,7 +420,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
     let until = Instant::now() + *greeting;
     let mut stream = match (caller, &shared.options.certificate) {
         (Caller::Local(_), _) => return Err(ErrorKind::Unsupported.into()),
-        // Bytes that stay in the memory of two processes need no encryption.
+        // These bytes stay in the memory of two processes, so they need no encryption.
         (Caller::Unix(socket), _) => {
             Stream::Ring(Box::new(RingListener::greet(socket, *greeting)?))
         }
@@ -457,7 +457,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
             let failed = stream.is_err();
             let known = shared.no_way.swap(failed, Ordering::Relaxed);
             Stream::Ucx(Box::new(stream.inspect_err(|error| {
-                // A client that cannot be reached tries again each second.
+                // A client that cannot be reached connects again every second.
                 if !known {
                     tracing::warn!("client {number} cannot be reached through UCX: {error}");
                 }

@@ -1,4 +1,5 @@
-//! How a server listens: address, secret, certificate; and the errors of its start.
+//! Options for the listening side of a server: address, secret and certificate. Also the errors
+//! when a server starts.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -15,7 +16,7 @@ use stratann_tier::remote::wire::Secret;
 
 use crate::store::StoreError;
 
-/// Why a server does not start.
+/// The reasons why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The address is not available.
@@ -24,7 +25,7 @@ pub enum NodeError {
         taken(source)
     )]
     Listen {
-        /// The address as given.
+        /// The address, as the user wrote it.
         address: String,
         /// The operating system's error.
         source: io::Error,
@@ -42,7 +43,7 @@ pub enum NodeError {
     /// The socket for rings cannot be made.
     #[error("cannot make the socket {}; {source}. Name a path in a folder that exists and that you can write to", path.display())]
     Ring {
-        /// The path as given.
+        /// The path, as the user wrote it.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
@@ -53,7 +54,7 @@ pub enum NodeError {
          read (`umask 077; head -c 32 /dev/urandom | base64 > secret`) and set STRATANN_SECRET_FILE to it, here and for clients; or listen on 127.0.0.1"
     )]
     Open {
-        /// The address as given.
+        /// The address, as the user wrote it.
         address: String,
     },
     /// The certificate cannot be used.
@@ -72,7 +73,7 @@ pub enum NodeError {
     /// UCX is combined with a certificate.
     #[error("UCX (--ucx) and a certificate; UCX does not encrypt. Leave one of them out")]
     UcxWithTls,
-    /// UCX without a secret.
+    /// UCX is requested without a secret.
     #[error(
         "UCX (--ucx) without a secret; UCX does not authenticate clients. Put a secret into a file that only you can \
          read (`umask 077; head -c 32 /dev/urandom | base64 > secret`) and set STRATANN_SECRET_FILE to it, here and for clients; or leave UCX out"
@@ -99,7 +100,7 @@ pub enum NodeError {
     Thread(io::Error),
 }
 
-/// Why an address is not available.
+/// The reason why an address is not available.
 fn taken(source: &io::Error) -> String {
     match source.kind() {
         ErrorKind::AddrInUse => "another program or server listens there".to_owned(),
@@ -114,7 +115,7 @@ fn said(errors: &[TierError]) -> String {
 }
 
 impl NodeError {
-    /// The error if a client needs one of several servers, and none can be reached.
+    /// The error if a client needs one of several servers, and can reach none.
     pub(crate) fn of_servers(mut errors: Vec<TierError>) -> NodeError {
         match (errors.pop(), errors.is_empty()) {
             (Some(alone), true) => NodeError::Server(alone),
@@ -131,10 +132,10 @@ impl NodeError {
 pub struct Certificate(pub(crate) Arc<ServerConfig>);
 
 impl Certificate {
-    /// Reads a certificate, with its chain, and its private key, both as PEM.
+    /// Reads a certificate with its chain, and its private key, both in PEM form.
     ///
     /// # Errors
-    /// They cannot be read, or do not belong together.
+    /// A file cannot be read, or the key does not belong to the certificate.
     pub fn read(certificate: &Path, key: &Path) -> Result<Certificate, NodeError> {
         let failed = |reason: String| NodeError::Certificate {
             certificate: certificate.to_owned(),
@@ -157,27 +158,28 @@ impl Certificate {
     }
 }
 
-/// How a server listens.
+/// Options for the listening side of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `host:port`. Port 0 is any free port.
+    /// `host:port`. With port 0 the server listens at any free port.
     pub listen: String,
     /// The path of a socket for processes of this user that read through rings in shared memory.
-    /// `None`: no rings.
+    /// With `None` there are no rings.
     pub ring: Option<PathBuf>,
-    /// Whether files may also be read through UCX, and servers of DistVS used through it. The
-    /// greeting is over TCP. UCX needs a secret and excludes a certificate.
+    /// Whether clients may also read files, and use servers of DistVS, through UCX. The greeting
+    /// still uses TCP. UCX needs a secret and excludes a certificate.
     pub ucx: bool,
     /// The secret that clients have to know.
     pub secret: Option<Secret>,
     /// The certificate with which connections are encrypted.
     pub certificate: Option<Certificate>,
-    /// The most clients at once. A connection that has not shown the secret does not count.
+    /// The largest number of clients at once. A connection that has not proved the secret does not
+    /// count.
     pub most_clients: usize,
     /// The time for a whole greeting, TLS included.
     pub greeting: Duration,
-    /// The time for a request that a client has begun, and for taking its answers. Each 64 KiB
-    /// begin the time again.
+    /// The time in which a client has to complete a request that it began, and to receive the
+    /// replies. The time starts again after each 64 KiB.
     pub patience: Duration,
 }
 
@@ -198,7 +200,7 @@ impl Default for Options {
 
 impl Options {
     /// Options of a server for this process only ([`Door`](crate::Door)). Its secret is random and
-    /// not kept anywhere else, so that other programs that reach the address are refused.
+    /// kept nowhere else, so that other programs that reach the address are refused.
     ///
     /// # Errors
     /// The operating system has no random numbers.
@@ -213,8 +215,8 @@ impl Options {
     /// Checks that a server can listen with these options. The address must exist, be free, and be
     /// local or protected by a secret. UCX must be available if requested.
     ///
-    /// To be called before an index is read, which may take minutes. The address is free again on
-    /// return, so that clients that connect meanwhile are refused.
+    /// A caller should call this before it reads an index, which may take minutes. The address is
+    /// free again on return, so that clients that connect in the meantime are refused.
     ///
     /// # Errors
     /// The server cannot listen.
@@ -224,7 +226,7 @@ impl Options {
         self.bind(&found).map(drop)
     }
 
-    /// Takes the address until the result is dropped.
+    /// Binds the address until the result is dropped.
     pub(crate) fn hold(&self) -> Result<TcpListener, NodeError> {
         let (found, _) = resolve(self)?;
         self.bind(&found)
@@ -253,8 +255,8 @@ impl Options {
     }
 }
 
-/// The addresses behind a name, and whether all are on this machine. If they are not, a secret is
-/// required.
+/// The addresses that a host name resolves to, and whether all are on this machine. If any is not,
+/// a secret is required.
 pub(crate) fn resolve(options: &Options) -> Result<(Vec<SocketAddr>, bool), NodeError> {
     let address = options.listen.clone();
     let found = address

@@ -1,4 +1,5 @@
-//! The memory server of files: connections of [`listen`](crate::listen), answered from a [`Store`].
+//! The memory server of files. It answers the requests on the connections of
+//! [`listen`](crate::listen) from a [`Store`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,8 +36,8 @@ impl Running {
     /// Starts the server on threads of its own.
     ///
     /// # Errors
-    /// The address is not available, or is reachable from other machines while there is no secret.
-    /// Or UCX is not available, lacks a secret, or is combined with a certificate.
+    /// The address is not available, or is reachable from other machines while no secret is set. Or
+    /// UCX is not available, has no secret, or is combined with a certificate.
     pub fn start(store: Store, options: Options) -> Result<Running, NodeError> {
         let (_, loopback) = resolve(&options)?;
         options.check_ucx()?;
@@ -66,7 +67,7 @@ impl Running {
         self.listening.hang_up();
     }
 
-    /// Waits for ever, or until the server fails.
+    /// Waits without limit, or until the server fails.
     pub fn wait(self) {
         self.listening.wait();
     }

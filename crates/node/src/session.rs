@@ -1,7 +1,7 @@
-//! The requests of one greeted client, in their order.
+//! The requests of one greeted client, in the order of their arrival.
 //!
-//! Requests that arrive together are answered together: a search has many reads in flight, and a
-//! system call for each answer would cost more than the answer.
+//! Requests that arrive together are answered together. A search has many reads in flight, and a
+//! system call for each reply would cost more than the reply itself.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,9 +17,10 @@ use crate::greeting::{Deadline, nonsense};
 use crate::store::{Begun, Store, StoreError, Stored};
 use crate::stream::Stream;
 
-/// Bytes of answers after which they are sent.
+/// When this many bytes of replies are collected, they are sent.
 const COLLECTED: usize = 256 << 10;
-/// The most files that a client may have open, and the most that it may write at once.
+/// The largest number of files that a client may have open, and the largest number that it may
+/// write at once.
 const MOST_OPEN: usize = 1 << 16;
 const MOST_BEGUN: usize = 16;
 
@@ -27,9 +28,9 @@ const MOST_BEGUN: usize = 16;
 pub(crate) struct Session<'a> {
     store: &'a Store,
     stream: Stream,
-    /// Files that the client has opened. They stay until it disconnects.
+    /// Files that the client has opened. The session keeps them until the client disconnects.
     open: HashMap<u64, Arc<Stored>>,
-    /// The files among them that the client may read without asking.
+    /// The open files that the client may read without a request to the server.
     reached: HashMap<u64, Arc<Stored>>,
     begun: HashMap<u64, Begun>,
     next_begun: u64,
@@ -48,17 +49,18 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Answers until the client disconnects, sends an invalid request, or the server stops.
+    /// Answers requests until the client disconnects or sends an invalid request, or the server
+    /// stops.
     ///
-    /// A client may be idle for any time. A request that it has begun must be completed within
-    /// `patience`.
+    /// A client may be idle for any time. Once it begins a request, it must complete the request
+    /// within `patience`.
     pub(crate) fn serve(&mut self, stop: &AtomicBool, patience: Duration) -> io::Result<()> {
         let mut begun: Option<Deadline> = None;
         let mut input = Vec::new();
         let mut piece = vec![0; 64 << 10];
         let mut out = Vec::new();
-        // A server that stops first closes the connection. Without this test it could still answer
-        // many requests received before.
+        // A server that stops first closes the connection. Without this test the session could
+        // still answer many requests that it received before.
         while !stop.load(Ordering::SeqCst) {
             let left = begun.as_ref().map(Deadline::left).transpose()?;
             self.stream.set_read_timeout(left)?;
@@ -106,13 +108,14 @@ impl<'a> Session<'a> {
             self.stream.set_write_timeout(Some(deadline.left()?))?;
             self.stream.flush()?;
             out.clear();
-            // The space of one large answer is not kept.
+            // The buffer shrinks after one large reply.
             out.shrink_to(2 * COLLECTED);
         }
         Ok(())
     }
 
-    /// Answers the first request in `input` and returns its length; `None` if it is not complete.
+    /// Answers the first request in `input` and returns its length. Returns `None` if the request
+    /// is not complete.
     fn request(&mut self, input: &[u8], out: &mut Vec<u8>) -> io::Result<Option<usize>> {
         let Some((header, rest)) = input.split_first_chunk::<HEADER>() else {
             return Ok(None);
@@ -148,7 +151,7 @@ impl<'a> Session<'a> {
         Ok(Some(HEADER + len))
     }
 
-    /// Appends the answer to a request. A refused request appends nothing.
+    /// Appends the reply to a request. If the request is refused, appends nothing.
     fn answer(&mut self, frame: &Frame, body: &[u8], out: &mut Vec<u8>) -> Result<(), StoreError> {
         let refused = |why, text: &str| {
             Err(StoreError::Refused {
@@ -234,8 +237,8 @@ impl<'a> Session<'a> {
                 let reach = self.store.reach(&file)?;
                 self.keep(&file)?;
                 (answer.file, answer.offset) = (file.id(), file.len());
-                // The same bytes may have been written again, at another address, while reads of
-                // the old address are in flight.
+                // The same bytes may have been written again, at another address. Reads of the old
+                // address may still be in flight.
                 let before = self.reached.insert(file.id(), file);
                 self.store.retire(before.into_iter());
                 answer.append(&reach, out);
@@ -246,7 +249,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A file that the client has open, or that has a name.
+    /// A file that the client has open, or a named file.
     fn file(&self, id: u64) -> Result<Arc<Stored>, StoreError> {
         match self.open.get(&id) {
             Some(file) => Ok(file.clone()),

@@ -1,10 +1,10 @@
-//! Files by name, in memory or in a private folder of the user. A folder survives the server; it
-//! may itself be in memory.
+//! Named files, in memory or in a private folder of the user. A folder outlives the server, and may
+//! itself be on a file system in memory.
 //!
-//! A file is begun and written from its start to its end. It gets its name when the hash of its
-//! bytes equals the hash that the client computed. After that it never changes. It loses its name
-//! when another file gets it, or in a sweep. Clients that have it open continue to read it, and its
-//! bytes are freed when the last one closes it.
+//! A client begins a file, and writes it from its start to its end. The file gets its name when the
+//! hash of its bytes equals the hash that the client computed. After that it never changes. It
+//! loses its name when another file gets that name, or in a sweep. Clients that have the file open
+//! continue to read it. The store frees its bytes when the last client closes it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,10 +21,10 @@ use stratann_tier::{Directory, HugeBytes, LockGuard, TierError, Volume, VolumeFi
 /// Marks the names of incomplete files in the folder.
 const UNFINISHED: &str = ".begun-";
 
-/// Why the store failed.
+/// The reasons why the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The request is refused.
+    /// The server refuses the request.
     #[error("{text}")]
     Refused {
         /// The reason.
@@ -42,14 +42,14 @@ fn refuse<T>(why: Refusal, text: impl Into<String>) -> Result<T, StoreError> {
     Err(StoreError::Refused { why, text })
 }
 
-/// The limit in bytes, and the bytes in use.
+/// The limit in bytes, and the number of bytes in use.
 #[derive(Debug)]
 struct Room {
     limit: u64,
     used: AtomicU64,
 }
 
-/// Bytes in use until this is dropped.
+/// A number of bytes that count as used until this is dropped.
 #[derive(Debug)]
 struct Taken {
     room: Arc<Room>,
@@ -75,7 +75,7 @@ impl Drop for Taken {
     }
 }
 
-/// The memory of a file. Clients can read a region without asking the server.
+/// The memory of a file. Clients can read a region without a request to the server.
 enum Memory {
     Own(HugeBytes),
     Region(Region),
@@ -133,15 +133,15 @@ impl Stored {
         self.len
     }
 
-    /// The hash of all bytes, as of the transfer or the opening of the folder.
+    /// The hash of all bytes, computed when the file was transferred or the folder was opened.
     pub fn hash(&self) -> &blake3::Hash {
         &self.hash
     }
 
-    /// `count` bytes from `offset` on.
+    /// Returns `count` bytes from `offset` on.
     ///
     /// # Errors
-    /// The range is not in the file; an error of the folder's device.
+    /// The range exceeds the file, or the folder's device fails.
     pub fn bytes(&self, offset: u64, count: u32) -> Result<Cow<'_, [u8]>, StoreError> {
         let end = offset.checked_add(count.into());
         let Some(end) = end.filter(|&end| end <= self.len) else {
@@ -176,7 +176,7 @@ enum Target {
     Memory(Memory),
     File {
         file: Box<dyn VolumeFile>,
-        /// Its temporary name.
+        /// The file's temporary name.
         unfinished: Unfinished,
     },
 }
@@ -191,17 +191,17 @@ struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.named {
-            // If this fails, the next server with this folder removes it.
+            // If this fails, the next server that uses this folder removes the file.
             let _ = self.directory.remove(&self.name);
         }
     }
 }
 
 impl Begun {
-    /// Appends bytes, which must begin at `offset`, the length so far.
+    /// Appends bytes, which must begin at `offset`, the length written so far.
     ///
     /// # Errors
-    /// `offset` is another, or the bytes exceed the announced length.
+    /// `offset` differs from that length, or the bytes exceed the announced length.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let end = offset.checked_add(bytes.len() as u64);
         if offset != self.written || end.is_none_or(|end| end > self.len) {
@@ -226,8 +226,8 @@ impl Begun {
 
 /// All files of a server.
 pub struct Store {
-    /// The regions that clients read through UCX, if enabled. The first field, so that reads end
-    /// before the files are dropped.
+    /// The regions that clients read through UCX, if it is enabled. This is the first field, so
+    /// that reads end before the files are dropped.
     ucx: Option<ucx::Target>,
     room: Arc<Room>,
     files: Mutex<Files>,
@@ -245,7 +245,7 @@ impl fmt::Debug for Store {
 #[derive(Default)]
 struct Files {
     names: HashMap<String, Arc<Stored>>,
-    /// Files with a name, and files that a client has open.
+    /// Named files, and files that a client has open.
     ids: HashMap<u64, Weak<Stored>>,
 }
 
@@ -257,7 +257,7 @@ impl Files {
     }
 }
 
-/// The id of a file: the same after a restart, and different for other bytes.
+/// The id of a file. It is the same after a restart, and differs for other bytes.
 fn id_of(name: &str, hash: &blake3::Hash) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(hash.as_bytes()).update(name.as_bytes());
@@ -281,11 +281,11 @@ impl Store {
         }
     }
 
-    /// A store in a folder with at most `limit` bytes. If the folder does not exist, it is created
-    /// with access for this user only. The files in it are read once.
+    /// A store in a folder, with at most `limit` bytes. If the folder does not exist, it is created
+    /// with access for this user only. The store reads each file in the folder once.
     ///
     /// # Errors
-    /// The folder is accessible to other users, or locked by another server. Or its files cannot be
+    /// Other users can access the folder, or another server has locked it. Or its files cannot be
     /// read, or exceed the limit.
     pub fn in_folder(path: &Path, limit: u64) -> Result<Store, StoreError> {
         let directory = Directory::private(path)?;
@@ -341,11 +341,11 @@ impl Store {
         })
     }
 
-    /// As `self`, with files readable through UCX if they are written from now on. `loopback`: by
-    /// processes of this machine only.
+    /// Like `self`, but clients can read files written from now on through UCX. If `loopback` is
+    /// set, only processes of this machine can.
     ///
     /// # Errors
-    /// The store is in a folder, or there is no UCX.
+    /// The store is in a folder, or UCX is not available.
     pub fn with_ucx(mut self, loopback: bool) -> Result<Store, StoreError> {
         if self.folder.is_some() {
             return refuse(
@@ -371,25 +371,25 @@ impl Store {
         }
     }
 
-    /// Keeps files that a departed client could read through UCX, until none of its reads can be in
-    /// flight.
+    /// Keeps files that a disconnected client could read through UCX, until none of its reads can
+    /// be in flight.
     pub(crate) fn retire(&self, files: impl Iterator<Item = Arc<Stored>>) {
         if let Some(ucx) = &self.ucx {
             ucx.retire(files.map(|file| file as Arc<dyn Send + Sync>));
         }
     }
 
-    /// A poisoned lock is taken, since the guarded data is consistent after each step.
+    /// A poisoned lock is used all the same, since the guarded data is consistent after each step.
     fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Free bytes.
+    /// The number of free bytes.
     pub fn free(&self) -> u64 {
         self.room.limit - self.room.used.load(Ordering::SeqCst)
     }
 
-    /// The file with a name.
+    /// Returns the file with a name.
     ///
     /// # Errors
     /// No file has the name.
@@ -400,7 +400,7 @@ impl Store {
         }
     }
 
-    /// The file with an id, if it has a name or a client has it open.
+    /// Returns the file with an id, if it has a name or a client has it open.
     ///
     /// # Errors
     /// There is no such file.
@@ -417,7 +417,7 @@ impl Store {
     /// Begins a file of `len` bytes, and reserves them.
     ///
     /// # Errors
-    /// The name is invalid; there are not enough free bytes.
+    /// The name is invalid, or too few bytes are free.
     pub fn begin(&self, name: &str, len: u64) -> Result<Begun, StoreError> {
         if !is_name(name) || name.contains(UNFINISHED) {
             return refuse(
@@ -459,7 +459,8 @@ impl Store {
         })
     }
 
-    /// Gives a complete file its name, in place of a file that has it, after a check of its hash.
+    /// Checks the hash of a complete file and gives the file its name. A file that had the name
+    /// loses it.
     ///
     /// # Errors
     /// The file is incomplete, or has another hash.
@@ -484,10 +485,10 @@ impl Store {
         if let Target::File { file, .. } = &mut target {
             file.sync()?;
         }
-        // The rename and the table change under one lock, so that the folder and the table agree,
-        // also if another client uses the same name.
+        // The rename and the update of the table happen under one lock. Folder and table therefore
+        // agree even if another client uses the same name.
         let mut files = self.files();
-        // If two clients transfer the same file, the first one stays.
+        // If two clients transfer the same file, the store keeps the first one.
         if let Some(there) = files.names.get(&name)
             && (there.hash, there.len) == (hash, len)
         {
@@ -515,12 +516,12 @@ impl Store {
         let replaced = files.insert(name, &file);
         drop(files);
         drop(replaced);
-        // The file has its name in any case. After a failed sync a crash may undo the rename.
+        // The file already has its name here. After a failed sync a crash may undo the rename.
         synced?;
         Ok(file)
     }
 
-    /// A list of the files whose names begin with `prefix` and follow `after`, as many as fit.
+    /// Lists the files whose names begin with `prefix` and sort after `after`, as many as fit.
     pub fn list(&self, prefix: &str, after: &str) -> Vec<u8> {
         let files = self.files();
         let mut found: Vec<_> = files
@@ -534,7 +535,7 @@ impl Store {
             let listed = Listed {
                 name: name.clone(),
                 len: file.len,
-                // The table itself holds one reference.
+                // The table itself has one reference.
                 in_use: Arc::strong_count(file) > 1,
             };
             if !listed.append(&mut list) {
@@ -545,10 +546,10 @@ impl Store {
         list
     }
 
-    /// Removes the names that begin with `prefix` and not with `stays`.
+    /// Removes the names that begin with `prefix` but not with `stays`.
     ///
     /// # Errors
-    /// An error of the folder's device.
+    /// The folder's device fails.
     pub fn sweep(&self, prefix: &str, stays: &str) -> Result<(), StoreError> {
         let mut files = self.files();
         let goes = |name: &String| name.starts_with(prefix) && !name.starts_with(stays);
@@ -561,7 +562,7 @@ impl Store {
         for name in names {
             if let Some((directory, _)) = &self.folder {
                 match directory.remove(&name) {
-                    // The file is gone already, perhaps removed by hand.
+                    // The file no longer exists; someone may have removed it by hand.
                     Ok(()) | Err(TierError::Missing { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -613,7 +614,7 @@ mod tests {
             );
             assert_eq!(why(file.bytes(3, 3)), Refusal::Range);
             assert_eq!(why(file.bytes(u64::MAX, 1)), Refusal::Range);
-            // An incomplete file, or other bytes.
+            // An incomplete file, and a file with other bytes.
             let mut begun = store.begin("b", 10).unwrap();
             begun.write(0, b"hello").unwrap();
             for (offset, bytes) in [

@@ -23,7 +23,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// The channel binding of the connection: a value that no other connection has, with TLS.
+    /// The channel binding of the connection: a value that TLS gives to no other connection.
     pub(crate) fn channel(&self) -> io::Result<Binding> {
         match self {
             Stream::Tls(stream) => (stream.conn)

@@ -1,5 +1,5 @@
-//! A memory server of files and its clients: as a tier like any other, and with all faults in
-//! between.
+//! A memory server of files and its clients. It is tested as a tier like any other, and with all
+//! faults between client and server.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,22 +28,22 @@ fn start(options: Options) -> Running {
     Running::start(Store::in_memory(64 * MIB), options).unwrap()
 }
 
-/// How long clients wait for an answer that comes, however busy the machine is.
+/// How long clients wait for a reply that arrives, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long they wait for an answer that does not come.
+/// How long clients wait for a reply that does not arrive.
 const SHORT: Duration = Duration::from_millis(500);
-/// Longer than any step here takes unless its message was lost. A server that stalls does so for
-/// longer.
+/// Longer than any step in these tests needs, unless its message was lost. A server that stalls
+/// does so for longer.
 const LONG: Duration = Duration::from_secs(60);
 const STALL: Duration = Duration::from_secs(600);
 
-/// A server on loopback that answers, as clients know it.
+/// A server on loopback that replies, as clients name it.
 fn known(address: impl ToString, secret: Option<Secret>) -> Server {
     let server = Server::new(&address.to_string(), secret, None).unwrap();
     server.with_patience(PATIENCE)
 }
 
-/// A server that does not answer. Clients give up after half a second.
+/// A server that does not reply. Clients give up after half a second.
 fn stalling(address: impl ToString) -> Server {
     let server = Server::new(&address.to_string(), None, None).unwrap();
     server.with_patience(SHORT)
@@ -154,7 +154,7 @@ fn a_server_behind_a_ring_that_stalls_or_lies_is_an_error_in_bounded_time() {
     }
 }
 
-/// A self-signed certificate for "localhost": the paths of it and its key.
+/// A self-signed certificate for "localhost": its path and the path of its key.
 fn certificate(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
@@ -163,7 +163,7 @@ fn certificate(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     (certificate, key)
 }
 
-/// The same, of an authority.
+/// The certificate of an authority for "localhost": its path and the path of its key.
 fn authority(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     let mut wanted = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
     wanted.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -200,7 +200,7 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
     };
     conformance(&make, IoMode::Auto);
     // A client without TLS cannot understand the server. A client that expects another name refuses
-    // it.
+    // the server.
     let plain = known(running.address(), secret("a secret of tests")).with_patience(SHORT);
     let error = Client::new(&plain).open("x").unwrap_err();
     assert!(matches!(
@@ -269,7 +269,7 @@ fn only_who_knows_the_secret_may_ask_and_only_a_server_that_does_is_believed() {
         .open("x")
         .unwrap_err();
     assert!(matches!(fault(error), Fault::Secret(_)));
-    // An impostor accepts any proof, and has none of its own.
+    // An impostor accepts any proof, and has no proof of its own.
     let pretends = fake(|mut stream| {
         greet(&mut stream, true);
         let welcome = Welcome {
@@ -282,7 +282,7 @@ fn only_who_knows_the_secret_may_ask_and_only_a_server_that_does_is_believed() {
         .open("x")
         .unwrap_err();
     assert!(matches!(fault(error), Fault::Secret(_)));
-    // On the connections of searches as well.
+    // The same on the connections of searches.
     let file = put(
         &known(running.address(), secret("a secret of tests")),
         "x",
@@ -339,8 +339,8 @@ fn a_secret_is_read_from_a_file_of_its_owner_alone() {
     assert!(Secret::read(&root.path().join("none")).is_err());
 }
 
-/// The address of the `n`th server that is restarted. No other server or connection takes its port
-/// meanwhile, as could happen on 127.0.0.1.
+/// The address of the `n`th server that is restarted. On 127.0.0.1 another server or connection
+/// could use its port in the meantime; on this address none does.
 fn own_address(n: u8) -> Options {
     let process = std::process::id();
     let (high, low) = (1 + (process >> 8) % 254, process % 256);
@@ -377,7 +377,7 @@ fn a_server_that_dies_is_an_error_at_once_and_the_next_query_finds_the_one_that_
         matches!(found, Fault::Unreachable(_) | Fault::Closed(_)),
         "{found}"
     );
-    // Another server in its place, with the same files.
+    // Another server replaces it, with the same files.
     let options = Options {
         listen: address,
         ..Options::default()
@@ -467,7 +467,7 @@ fn request(stream: &mut TcpStream) -> Option<Frame> {
     Some(frame)
 }
 
-/// Answers that a file exists, and answers any other request by `answer`.
+/// Replies that a file exists, and calls `answer` for any other request.
 fn lies(answer: impl Fn(Frame, &mut TcpStream) + Send + 'static) -> String {
     fake(move |mut stream| {
         welcome(&mut stream);
@@ -492,7 +492,7 @@ fn lies(answer: impl Fn(Frame, &mut TcpStream) + Send + 'static) -> String {
 }
 
 /// Repeats an attempt that must succeed with a short time limit. The limit is short because another
-/// server is to stall, and on a busy machine this one may exceed it too.
+/// server has to stall. On a busy machine this server may exceed the limit too.
 fn at_last<T>(mut attempt: impl FnMut() -> Result<T, TierError>) -> T {
     let began = Instant::now();
     loop {
@@ -506,7 +506,7 @@ fn at_last<T>(mut attempt: impl FnMut() -> Result<T, TierError>) -> T {
 }
 
 /// The errors of several concurrent reads from a lying server. `patience` is the time limit of the
-/// reads; opening the file is repeated.
+/// reads. The opening of the file is repeated until it succeeds.
 fn told(liar: impl Fn() -> String, patience: Duration) -> Vec<Fault> {
     let open = || Client::new(&known(liar(), None).with_patience(patience)).open("x");
     let file = at_last(open).unwrap();
@@ -529,7 +529,7 @@ fn told(liar: impl Fn() -> String, patience: Duration) -> Vec<Fault> {
 
 #[test]
 fn a_server_that_stalls_is_an_error_in_bounded_time() {
-    // The server sends no bytes, or half an answer, or one byte at a time.
+    // The server sends no bytes, or half a reply, or one byte at a time.
     let silent = || lies(|_, _| thread::sleep(STALL));
     let half = || {
         lies(|frame, stream| {
@@ -557,7 +557,7 @@ fn a_server_that_stalls_is_an_error_in_bounded_time() {
             assert!(matches!(found, Fault::Stalled(_)), "{found}");
         }
     }
-    // No greeting at all.
+    // The server sends no greeting.
     let mute = fake(|stream| {
         thread::sleep(STALL);
         drop(stream);
@@ -633,7 +633,7 @@ fn a_server_that_answers_nonsense_is_not_believed() {
     });
     let found = fault(Client::new(&known(&other, None)).open("x").unwrap_err());
     assert!(matches!(found, Fault::Nonsense(_)), "{found}");
-    // Another version.
+    // The server has another version.
     let newer = fake(|mut stream| {
         let greeting = Greeting {
             version: VERSION + 1,
@@ -711,7 +711,8 @@ fn garbage_at_the_port_harms_nobody_else() {
         }
         let _ = stream.write_all(&sent);
         if round % 7 == 0 {
-            // An answer, or none while the server waits for the rest of a request.
+            // The server sends a reply, or none while it waits for the remaining bytes of a
+            // request.
             stream
                 .set_read_timeout(Some(Duration::from_millis(20)))
                 .unwrap();
@@ -858,13 +859,13 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
         assert!(began.elapsed() < LONG);
         thread::sleep(Duration::from_millis(10));
     }
-    // And no more than fit.
+    // The server accepts no more bytes than fit.
     home.create("pages-2").unwrap().set_len(64 * MIB).unwrap();
     let error = after.open_tier("pages-2").unwrap_err();
     assert!(matches!(error, TierError::NoRoom { .. }), "{error}");
 }
 
-/// A connection that was greeted, byte by byte.
+/// A connection after its greeting, which the test sends byte by byte.
 fn greeted(address: impl std::net::ToSocketAddrs) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.read_exact(&mut [0; wire::GREETING]).unwrap();
@@ -886,7 +887,7 @@ fn who_does_not_greet_takes_no_place_of_one_who_does() {
         greeting: Duration::from_secs(60),
         ..Options::default()
     });
-    // More than can be in greeting at once, so some wait.
+    // There are more connections than can be in greeting at once, so some wait.
     let idle: Vec<TcpStream> = (0..100)
         .map(|_| TcpStream::connect(running.address()).unwrap())
         .collect();
@@ -925,12 +926,12 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     });
     let server = known(running.address(), None);
     let file = put(&server, "x", &vec![3; 8 << 20]);
-    // A client that is idle between requests is left alone.
+    // A client that is idle between requests is not disconnected.
     let mut silent = greeted(running.address());
     let gone = |began: Instant| {
         assert!(began.elapsed() < LONG, "it is still served");
     };
-    // Half a request, one byte at a time; also through a ring.
+    // Half a request, one byte at a time, and the same through a ring.
     let mut request = Vec::new();
     Frame::new(Kind::Write, 1).append(&[0; 100_000], &mut request);
     let mut dripping = greeted(running.address());
@@ -957,7 +958,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     stream.set_waits(false);
     let began = Instant::now();
     for byte in request.chunks(1) {
-        // Writing succeeds in any case; only reading shows that the peer is gone.
+        // Writing succeeds in any case. Only a read shows that the peer has disconnected.
         let over = stream.write_all(byte).is_err() || matches!(stream.read(&mut [0]), Ok(0));
         if over {
             break;
@@ -965,7 +966,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
         gone(began);
         thread::sleep(Duration::from_millis(20));
     }
-    // Answers of 8 MiB that are taken a few bytes at a time.
+    // Replies of 8 MiB that the client reads a few bytes at a time.
     let mut asked = Vec::new();
     let stored = running.store().open("x").unwrap().id();
     for tag in 0..8 {
@@ -983,7 +984,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     loop {
         gone(began);
         thread::sleep(Duration::from_millis(20));
-        // Until the server has closed the connection, which a write reveals.
+        // This repeats until the server has closed the connection, which a write reveals.
         match leaving.read(&mut [0; 10]) {
             Ok(got) if got > 0 && leaving.write_all(&[0]).is_ok() => taken += got,
             _ => break,
@@ -997,7 +998,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     drop(file);
 }
 
-/// A man in the middle with a certificate of its own, who passes on all bytes in both directions.
+/// A man in the middle with a certificate of its own. It forwards all bytes in both directions.
 fn between(own: &Certificates, server: std::net::SocketAddr, theirs: &Path) -> String {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -1085,8 +1086,8 @@ fn who_stands_between_both_with_a_certificate_that_is_believed_has_no_proof() {
 #[test]
 fn all_addresses_of_a_name_are_tried() {
     let running = start(Options::default());
-    // Nothing listens at the first address. The second accepts no connection, because its queue is
-    // full.
+    // No server listens at the first address. The second address accepts no connection, because its
+    // queue is full.
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -1101,10 +1102,10 @@ fn all_addresses_of_a_name_are_tried() {
     let server = known(running.address(), None);
     put(&server, "x", &[4; 8192]);
     let all = server.with_addresses(vec![closed, waits, running.address()]);
-    // A search begins with the first address too, and reports the one that worked.
+    // A search also begins with the first address, and reports the address that worked.
     let fresh = all.with_patience(PATIENCE);
     let other = server.with_addresses(vec![waits, closed, running.address()]);
-    // In parallel, since each waits a third of its time limit at the second address.
+    // The two run in parallel, since each waits a third of its time limit at the second address.
     let (file, [tier, other]) = thread::scope(|scope| {
         let file = scope.spawn(|| put(&all, "y", &[4; 8192]));
         let tiers = [fresh, other].map(|server| {
@@ -1119,7 +1120,7 @@ fn all_addresses_of_a_name_are_tried() {
         let mut queue = tier.queue(&thread).unwrap();
         assert_eq!(read(&mut *queue, &thread, 0).0.unwrap(), [4; 4096]);
     }
-    // After the server is gone, only the other two are left.
+    // After the server has ended, only the other two addresses remain.
     let gone = server.with_addresses(vec![running.address(), waits, closed]);
     let gone = gone.with_patience(SHORT);
     let gone = RemoteTier::new(at_last(|| Client::new(&gone).open("x")).unwrap());
@@ -1135,7 +1136,7 @@ fn all_addresses_of_a_name_are_tried() {
     );
 }
 
-/// A server whose commits take this long.
+/// A server whose commits need this long.
 fn slow_commits(takes: Duration) -> String {
     fake(move |mut stream| {
         welcome(&mut stream);
@@ -1167,7 +1168,7 @@ fn a_server_may_take_longer_for_a_sync_than_for_an_answer_and_not_for_ever() {
         };
         Client::new(&server).put("x", 3000, read)
     };
-    // A sync may take twelve times as long as an answer.
+    // A sync may need twelve times as long as a reply.
     let patience = Duration::from_secs(2);
     let slow = || slow_commits(patience + Duration::from_secs(1));
     assert_eq!(at_last(|| put(&slow(), patience)).len(), 3000);
@@ -1179,7 +1180,7 @@ fn a_server_may_take_longer_for_a_sync_than_for_an_answer_and_not_for_ever() {
 fn files_are_listed_and_removed_by_the_beginning_of_their_names() {
     let running = start(Options::default());
     let server = known(running.address(), None);
-    // More than one list holds.
+    // More names than one list can contain.
     let names: Vec<String> = (0..700)
         .map(|n| format!("me.{}.{n:04}", "x".repeat(100)))
         .collect();
@@ -1199,7 +1200,7 @@ fn files_are_listed_and_removed_by_the_beginning_of_their_names() {
     assert!(client.list("me.").unwrap().is_empty());
     assert_eq!(client.list("").unwrap().len(), 1);
     drop(open);
-    // A server whose lists repeat endlessly is detected.
+    // The client detects a server whose lists repeat without end.
     let circles = fake(|mut stream| {
         welcome(&mut stream);
         while let Some(frame) = request(&mut stream) {
@@ -1250,7 +1251,7 @@ fn two_machines_with_one_index_do_not_push_each_others_copies_out() {
     assert!(has("me.here.1.pages-1") && has("me.there.3.pages-1") && !has("me.there.2.pages-1"));
     copies("elsewhere", "4");
     assert!(has("me.here.1.pages-1") && has("me.there.3.pages-1"));
-    // If there is not enough space for all, the last one wins.
+    // If there is not enough space for all copies, the last one stays.
     let began = Instant::now();
     while running.store().free() != 4 * MIB {
         assert!(began.elapsed() < LONG);
@@ -1287,7 +1288,8 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     assert_eq!(running.store().free(), 64 * MIB - 3_000_000);
     let place = second.place("pages-1");
     assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
-    // Another state is another index. So is a state that only its own machine knows by this name.
+    // Another state is another index. So is a state that only its own machine knows under this
+    // name.
     let other = opened(there, "2", true);
     assert_eq!(other.read("pages-1").unwrap(), there.2);
     let place = other.place("pages-1");
@@ -1296,8 +1298,8 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     assert_eq!(own.read("pages-1").unwrap(), there.2);
     let place = own.place("pages-1");
     assert!(place.contains("/me.there.1.pages-1 (a copy of "), "{place}");
-    // When the first machine goes on, its copy loses its name. Open files stay readable, and the
-    // next opening makes a copy of its own.
+    // When the first machine changes to another state, its copy loses its name. Open files stay
+    // readable, and the next opening makes a new copy.
     drop(opened(here, "3", true));
     assert_eq!(second.read("pages-1").unwrap(), here.2);
     assert!(running.store().open("me.here.1.pages-1").is_err());
@@ -1337,7 +1339,7 @@ fn a_copy_that_is_used_again_is_what_stands_at_home() {
             Client::new(&server).put(name, 3_000_000, other).unwrap()
         };
         assert!(volume(false).read("pages-1").unwrap() == [1; 3_000_000]);
-        // In place of the copy, and of a copy that another machine would have put there in the same
+        // The bytes replace the copy, and a copy that another machine would have made in the same
         // state.
         put("me.here.1.pages-1");
         put("me.there.1.pages-1");
@@ -1348,12 +1350,13 @@ fn a_copy_that_is_used_again_is_what_stands_at_home() {
             let place = again.place("pages-1");
             assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
         }
-        // From now on the right bytes are there. Files whose names merely begin alike stay.
+        // From now on the copy has the correct bytes. Files whose names only begin in the same way
+        // stay.
         let there = Client::new(&server).open("me.here.1.pages-1").unwrap();
         let hash = Client::new(&server).hash(&there.unwrap()).unwrap();
         assert_eq!(hash, blake3::hash(&[1; 3_000_000]));
         assert!(running.store().open("me.here.1.pages-1-0001").is_ok());
-        // But not if the index has gone on to another state meanwhile.
+        // The copy is not made if the index has changed to another state in the meantime.
         put("me.here.1.pages-1");
         let went_on = volume(false).while_current(|| false);
         let error = went_on.read("pages-1").unwrap_err();

@@ -1,5 +1,5 @@
 //! Tests of UCX, for files of a memory server and for the servers of DistVS, over TCP and shared
-//! memory. Servers and clients are separate processes, since UCX takes its settings from the
+//! memory. Servers and clients are separate processes, since UCX reads its settings from the
 //! environment. Without the library all tests are skipped, with a message.
 #![cfg(feature = "ucx")]
 
@@ -57,7 +57,7 @@ fn listening() -> Options {
     }
 }
 
-/// Whether UCX is missing, which is printed.
+/// Whether UCX is missing. If it is, prints that.
 fn skipped() -> bool {
     match ucx::available() {
         Ok(()) => false,
@@ -68,7 +68,7 @@ fn skipped() -> bool {
     }
 }
 
-/// The server at an address, through UCX.
+/// The server at an address, reached through UCX.
 fn reached(address: &str) -> Server {
     Server::new(&format!("{}{address}", Server::UCX), Some(secret()), None).unwrap()
 }
@@ -123,7 +123,7 @@ impl Serving {
         );
     }
 
-    /// Stops the process, and waits until all its threads have stopped.
+    /// Pauses the process, and waits until all its threads have stopped.
     fn stop(&self) {
         self.signal("-STOP");
         let tasks = format!("/proc/{}/task", self.process.id());
@@ -161,7 +161,7 @@ fn serve() {
     };
     let running = Running::start(Store::in_memory(64 * MIB), options).unwrap();
     println!("{LISTENING}{}", running.address());
-    // Until the parent process is gone.
+    // The read lasts until the parent process has ended.
     let _ = std::io::stdin().read(&mut [0]);
 }
 
@@ -191,7 +191,7 @@ fn client() {
     );
     serving.stop();
     let (result, took) = read(&mut *queue, &thread, 0);
-    // Over shared memory the server need not answer, since such reads are one-sided.
+    // Over shared memory the server need not reply, since such reads are one-sided.
     let transports = std::env::var("UCX_TLS").unwrap_or_default();
     match transports != "tcp" {
         true => assert!(result.unwrap() == bytes[..4096]),
@@ -206,7 +206,7 @@ fn client() {
         read(&mut *queue, &thread, 4096).0.unwrap(),
         bytes[4096..8192]
     );
-    // The server dies during many reads, and another one starts.
+    // The server is killed during many reads, and another one starts.
     for tag in 0..64 {
         let (offset, len) = (tag * 4096, 65536);
         queue.submit(Request { tag, offset, len }).unwrap();
@@ -217,7 +217,7 @@ fn client() {
     let began = Instant::now();
     thread.block_on(async {
         while queue.in_flight() > 0 {
-            // Bytes that arrive are correct.
+            // The bytes of completed reads are correct.
             let completion = next(&mut *queue).await;
             if let Ok(block) = completion.result {
                 let at = completion.tag as usize * 4096;
@@ -289,7 +289,7 @@ fn client_over(transports: Option<&str>) {
     passes_over(transports, "client");
 }
 
-/// Runs an ignored test with these transports of UCX; `None` leaves the choice to UCX.
+/// Runs an ignored test with these transports of UCX. With `None` UCX chooses.
 fn passes_over(transports: Option<&str>, test: &str) {
     if skipped() {
         return;
@@ -385,7 +385,7 @@ fn a_server_without_it_says_so() {
     let mut queue = tier.queue(&thread).unwrap();
     let found = fault(read(&mut *queue, &thread, 0).0.unwrap_err());
     assert!(found.to_string().contains("--ucx"), "{found}");
-    // A server with files in a folder has no UCX either.
+    // A server with files in a folder does not offer UCX either.
     let root = tempfile::tempdir().unwrap();
     let store = Store::in_folder(&root.path().join("store"), MIB).unwrap();
     let options = Options {
@@ -478,7 +478,7 @@ fn where_a_file_cannot_be_is_not_believed() {
     }
 }
 
-/// An address whose port no connection takes while its server is away.
+/// An address whose port no other connection uses while its server is not running.
 const ANY: &str = "127.77.1.1:0";
 /// Number of queries.
 const QUERIES: usize = 40;
@@ -514,7 +514,7 @@ fn over_tcp(address: &str) -> Place {
     Place::of(address, Some(&secret()), Encryption::None).unwrap()
 }
 
-/// A compute server that soon takes silent servers for dead.
+/// A compute server with a short silence limit.
 fn compute(memory: Place, storage: Place, listen: Options) -> ComputeServer<Low> {
     let options = ComputeServerOptions {
         workers: 2,
@@ -534,7 +534,7 @@ fn asking(place: Place, patience: Duration) -> serve::Client {
     serve::Client::connect(vec![place], options).unwrap()
 }
 
-/// The answers to all queries.
+/// The results of all queries.
 fn answers(client: &serve::Client) -> Vec<(Vec<u64>, Vec<f32>)> {
     let queries = head("photo-sift-20k.query.u8bin", QUERIES);
     let mut row = vec![0; queries.row_bytes()];
@@ -589,7 +589,7 @@ fn role() {
         }
     };
     println!("{LISTENING}{address}");
-    // Until the parent process is gone.
+    // The read lasts until the parent process has ended.
     let _ = std::io::stdin().read(&mut [0]);
 }
 
@@ -601,7 +601,7 @@ fn servers() {
     built(&index);
     let memory = Serving::role("memory", &index, ANY);
     let storage = Serving::role("storage", &index, ANY);
-    // The connections do go through UCX.
+    // The connections really go through UCX.
     for (serving, protocol) in [(&memory, Protocol::Memory), (&storage, Protocol::Storage)] {
         let connected = serving.server().connect(protocol).unwrap();
         assert!(matches!(connected, Transport::Ucx(_)));
@@ -627,7 +627,7 @@ fn servers() {
     let traffic = through.memory_traffic();
     assert!(traffic.sent > 100 && traffic.received > 100, "{traffic:?}");
 
-    // The memory server hangs, so queries miss their deadline. Then it continues.
+    // The memory server hangs, so queries miss their deadline. Then the server continues.
     let hasty = client.within(Duration::from_secs(2));
     let row = head("photo-sift-20k.query.u8bin", 1);
     let mut query = vec![0; row.row_bytes()];
@@ -643,13 +643,13 @@ fn servers() {
     println!("{}", fails());
     memory.signal("-CONT");
     assert!(answers(&client) == right);
-    // It is killed, with the same effect until another one runs.
+    // The memory server is killed, with the same effect until another one runs.
     let address = memory.address.clone();
     drop(memory);
     println!("{}", fails());
     let memory = Serving::role("memory", &index, &address);
     assert!(answers(&client) == right);
-    // It is killed during queries, and another one starts at once.
+    // The memory server is killed during queries, and another one starts at once.
     let memory = thread::scope(|scope| {
         let load = scope.spawn(|| (0..10).for_each(|_| assert!(answers(&client) == right)));
         thread::sleep(Duration::from_millis(30));
@@ -659,7 +659,7 @@ fn servers() {
         memory
     });
 
-    // A compute server that is killed during queries does not end the other servers.
+    // If a compute server is killed during queries, the other servers continue.
     for round in 0..4u64 {
         let mut command = this("role");
         let others = command
@@ -669,7 +669,7 @@ fn servers() {
         let killed = Serving::of(others, ANY);
         let client = asking(through_ucx(&killed.address), long);
         assert!(answers(&client) == right);
-        // These answers are not waited for.
+        // The test does not wait for these results.
         let _asked = [&query[..]; QUERIES].map(|row| client.submit(row, 10, 0, 0));
         thread::sleep(Duration::from_millis(2 + 5 * round));
         killed.signal("-KILL");
@@ -704,7 +704,7 @@ fn servers_of_an_index_without_it_say_so_and_none_encrypts_it() {
     let refused = server.connect(Protocol::Compute).err().unwrap();
     let text = refused.to_string();
     assert!(text.contains("not started with --ucx"), "{text}");
-    // Another kind of server is reported as such first.
+    // The client first reports that the server is of another kind.
     let refused = server.connect(Protocol::Memory).err().unwrap();
     assert!(
         refused.to_string().contains("is a compute server"),
@@ -720,7 +720,7 @@ fn servers_of_an_index_without_it_say_so_and_none_encrypts_it() {
     assert!(error.contains("not encrypted"), "{error}");
 }
 
-/// The time after which a hang is assumed.
+/// The time after which the test assumes a hang.
 const HANG: Duration = Duration::from_secs(60);
 
 /// A greeted client that is to continue through UCX, with the nonces of both sides.
@@ -749,7 +749,7 @@ fn who_has_no_secret_hands_no_bytes_of_others_to_ucx() {
     if skipped() {
         return;
     }
-    // A server that wants no secret, unlike all servers here.
+    // A server that requires no secret, unlike all other servers in these tests.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let pretends = thread::spawn(move || {
@@ -775,7 +775,7 @@ fn who_has_no_secret_hands_no_bytes_of_others_to_ucx() {
     assert!(pretends.join().unwrap().is_empty());
 }
 
-/// Reproducible noise.
+/// Reproducible random bytes.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -806,7 +806,7 @@ fn bytes_that_are_no_address_in_ucx_do_not_end_a_server() {
         let (mut socket, _, status) = greeted(&serving.address, Protocol::Compute);
         assert_eq!(status, Status::Welcome);
         socket.write_all(&sent).unwrap();
-        // Until the server closes the connection.
+        // The read lasts until the server closes the connection.
         let _ = socket.read_to_end(&mut Vec::new());
         assert_eq!(serving.process.try_wait().unwrap(), None, "round {round}");
     }
@@ -835,12 +835,12 @@ fn clients_that_tell_no_address_in_ucx_take_no_worker_and_are_as_many_as_there_m
     for (mut socket, _, status) in both {
         assert_eq!(status, Status::Welcome);
         socket.shutdown(Shutdown::Write).unwrap();
-        // No bytes before the end: a server that made a worker would send its address.
+        // There are no bytes before the end. A server that made a worker would send its address.
         let mut told = Vec::new();
         socket.read_to_end(&mut told).unwrap();
         assert_eq!(told.len(), 0);
     }
-    // Their places are free soon.
+    // The places of these connections soon become free.
     let server = reached(&address).with_patience(Duration::from_secs(20));
     let began = Instant::now();
     while let Err(fault) = server.connect(Protocol::Compute) {
@@ -849,7 +849,7 @@ fn clients_that_tell_no_address_in_ucx_take_no_worker_and_are_as_many_as_there_m
     }
 }
 
-/// Number of file descriptors of a process.
+/// The number of file descriptors of a process.
 fn descriptors(process: &Child) -> usize {
     let folder = format!("/proc/{}/fd", process.id());
     std::fs::read_dir(folder).unwrap().count()
@@ -874,6 +874,6 @@ fn clients_that_tell_no_address_in_ucx_cost_a_server_their_sockets() {
     let silent = [(); 8].map(|()| greeted(&serving.address, Protocol::Memory));
     let _third = connect();
     let of_silent = descriptors(&serving.process).saturating_sub(2 * with_one - before);
-    // A socket each, and the copy with which it is closed.
+    // Each connection needs a socket, and the copy with which the socket is closed.
     assert!(of_silent <= 3 * silent.len(), "{of_silent}");
 }

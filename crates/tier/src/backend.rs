@@ -1,4 +1,4 @@
-//! The choice of how files are read (io_uring or `pread`), and its outcome.
+//! How files are read: the requested way (io_uring or `pread`), and the way that was found to work.
 
 use std::fmt;
 use std::str::FromStr;

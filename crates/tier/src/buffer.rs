@@ -11,8 +11,8 @@
 //! All pooled buffers are aligned to 4 KiB, as `O_DIRECT` demands, and always initialised.
 //!
 //! **A fork while a device writes into a buffer** could lose the written bytes. After a fork both
-//! processes share their memory pages. The process that touches a page first gets a copy, and the
-//! device continues to write to the other one's page.
+//! processes share their memory pages. If one process writes to a page, it gets a copy of the page,
+//! and the device continues to write to the page of the other process.
 //!
 //! So device buffers are separate mappings that a fork does not share: a child reads zeros there
 //! (`MADV_WIPEONFORK`, Linux 4.14). If the kernel refuses the advice, the mappings work without it.
@@ -30,13 +30,13 @@ use std::rc::Rc;
 use crate::BLOCK;
 use crate::error::TierError;
 
-/// Buffers in a chunk of the arena.
+/// The number of buffers in a chunk of the arena.
 const CHUNK: usize = 64;
 /// The most buffers in the arena (4 MiB). Buffers beyond it are freed when dropped.
 const ARENA: usize = 1024;
-/// The most blocks in larger buffers that are kept for reuse, over all sizes (1 MiB).
+/// The most blocks in larger buffers that are kept for reuse, in buffers of all sizes (1 MiB).
 const KEPT: usize = 256;
-/// Buffers of more blocks than this are never kept.
+/// A buffer of more blocks than this is never kept.
 const LARGEST_KEPT: usize = 64;
 
 /// The buffer pool of one thread. A clone is a handle to the same pool.
@@ -52,11 +52,11 @@ struct Shelves {
 struct Inner {
     /// Chunks of the arena. They are freed with the pool.
     chunks: Vec<NonNull<u8>>,
-    /// Free buffers of the arena.
+    /// The free buffers of the arena.
     free: Vec<NonNull<u8>>,
     /// Free buffers of two blocks and more, indexed by their size in blocks.
     larger: Vec<Vec<NonNull<u8>>>,
-    /// Blocks in `larger`.
+    /// The number of blocks in `larger`.
     kept: usize,
 }
 
@@ -133,7 +133,7 @@ unsafe fn unmap(pointer: NonNull<u8>, blocks: usize) {
     unsafe { libc::munmap(pointer.as_ptr().cast(), blocks * BLOCK) };
 }
 
-/// Whether the system would grant `bytes` bytes in one piece now. The bytes are mapped and
+/// Whether the system would grant `bytes` bytes in one mapping now. The bytes are mapped and
 /// unmapped, and never touched.
 pub(crate) fn would_map(bytes: usize) -> bool {
     if isize::try_from(bytes).is_err() {
@@ -152,7 +152,7 @@ pub(crate) fn would_map(bytes: usize) -> bool {
 }
 
 impl BufferPool {
-    /// A buffer of `len` bytes, aligned to 4 KiB. It has the contents of an earlier use.
+    /// A buffer of `len` bytes, aligned to 4 KiB. It contains the bytes of an earlier use.
     ///
     /// # Errors
     /// The system refuses memory for it.
@@ -194,7 +194,7 @@ impl BufferPool {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Every Block holds the pool alive, so no buffer of a chunk is in use any more.
+        // Every block keeps the pool alive, so no buffer of a chunk is still in use.
         for &chunk in &self.chunks {
             // SAFETY: chunks come from `map(CHUNK)`; the pool is their only owner and is being
             // dropped.
@@ -211,24 +211,24 @@ impl Drop for Inner {
 
 /// The owner of a block's bytes.
 enum Owner {
-    /// A buffer of the pool's arena.
+    /// The pool: the block is a buffer of its arena.
     Arena(Rc<Shelves>),
-    /// A larger buffer that goes back to the pool; the number is its size in blocks.
+    /// The pool: the block is a larger buffer that returns to it. The number is its size in blocks.
     Kept(Rc<Shelves>, u32),
-    /// A mapping of this many blocks that only the block refers to.
+    /// The block itself: a mapping of so many blocks.
     Mapped(u32),
-    /// An allocation of this many blocks that only the block refers to.
+    /// The block itself: an allocation of so many blocks.
     Own(u32),
-    /// Memory with another owner, which the keeper keeps alive.
+    /// Another owner, whose memory the keeper keeps alive.
     Shared { _keeper: Rc<dyn Any> },
 }
 
 /// The bytes of a read: a pooled buffer, or a slice of memory without a copy.
 ///
-/// A block derefs to `[u8]` and belongs to its thread. It should be dropped soon, so that its
-/// buffer can serve the next read.
+/// A block derefs to `[u8]` and belongs to its thread. Drop it soon, so that the next read can use
+/// its buffer.
 pub struct Block {
-    /// The start of the buffer. The block's bytes begin `skip` bytes later.
+    /// The start of the buffer. The bytes of the block begin `skip` bytes after it.
     pointer: NonNull<u8>,
     skip: usize,
     len: usize,
@@ -254,7 +254,7 @@ impl Block {
         }
     }
 
-    /// A slice of memory that `keeper` keeps alive.
+    /// Creates a block of a slice of memory that `keeper` keeps alive.
     ///
     /// # Safety
     /// The `len` bytes at `pointer` must be initialised, readable and unchanged for as long as
@@ -268,8 +268,8 @@ impl Block {
         }
     }
 
-    /// The part of this block that starts at byte `skip` and has `len` bytes, or fewer if the block
-    /// ends earlier.
+    /// The part of this block that begins at byte `skip` and has `len` bytes, or fewer if the block
+    /// is shorter.
     pub(crate) fn part(mut self, skip: u32, len: u32) -> Block {
         let skip = (skip as usize).min(self.len);
         self.len = (len as usize).min(self.len - skip);
@@ -292,7 +292,7 @@ impl Block {
         };
     }
 
-    /// The address that a device writes to. The block must not be read until the device has
+    /// The address to which a device writes. No code may read the block before the device has
     /// finished.
     pub(crate) fn target(&mut self) -> *mut u8 {
         debug_assert!(!matches!(self.owner, Owner::Shared { .. }));
@@ -359,27 +359,27 @@ impl fmt::Debug for Block {
 
 /// A large region of zeroed bytes, on huge pages if the kernel grants them.
 ///
-/// It serves tables that are read at random, such as the codes of all vectors. With 4 KiB pages
+/// It is for tables that are read at random, such as the codes of all vectors. With 4 KiB pages
 /// every access would miss the TLB. The system allocates a page when it is first written.
 pub struct HugeBytes {
     pointer: NonNull<u8>,
     len: usize,
-    /// Length of the mapping.
+    /// The length of the mapping.
     mapped: usize,
 }
 
-/// The size of a huge page. Smaller regions get none.
+/// The size of a huge page. A region smaller than this gets no huge pages.
 const HUGE: usize = 2 << 20;
 
 impl HugeBytes {
-    /// A region of `len` zero bytes.
+    /// Creates a region of `len` zero bytes.
     pub fn zeroed(len: usize) -> Result<HugeBytes, TierError> {
         HugeBytes::with_room(len, len)
     }
 
-    /// A region of `len` zero bytes. The first `used` bytes will be written soon, and the rest may
-    /// never be. So the rest gets no huge pages, because the system allocates a huge page whole at
-    /// its first write. Only written pages then take memory.
+    /// Creates a region of `len` zero bytes. The first `used` bytes will be written soon, and the
+    /// remaining ones perhaps never. So the remaining ones get no huge pages: the system allocates
+    /// a whole huge page at its first write. Then only pages that are written take memory.
     pub(crate) fn with_room(used: usize, len: usize) -> Result<HugeBytes, TierError> {
         let refused = || TierError::NoMemory {
             what: "codes, pages or copies of an index".into(),
@@ -393,8 +393,8 @@ impl HugeBytes {
                 mapped: 0,
             });
         }
-        // A region that may get huge pages is mapped with slack, so that it can be aligned. The
-        // slack that is cut off was never touched.
+        // A region that may get huge pages is mapped with extra bytes, so that it can be aligned.
+        // Extra bytes that are cut off were never touched.
         let slack = if len >= HUGE { HUGE } else { 0 };
         let total = len
             .checked_next_multiple_of(BLOCK)
@@ -446,15 +446,15 @@ impl HugeBytes {
         })
     }
 
-    /// A region with a copy of `bytes`.
+    /// Creates a region with a copy of `bytes`.
     pub fn copy_of(bytes: &[u8]) -> Result<HugeBytes, TierError> {
         let mut region = HugeBytes::zeroed(bytes.len())?;
         region.copy_from_slice(bytes);
         Ok(region)
     }
 
-    /// The bytes of the region, without a borrow. The pointer may be written through while no other
-    /// code accesses the bytes. It is valid as long as `self`.
+    /// The bytes of the region, without a borrow. Code may write through the pointer while no other
+    /// code accesses the bytes. The pointer is valid as long as `self`.
     pub(crate) fn raw(&self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.pointer, self.len)
     }

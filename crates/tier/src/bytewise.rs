@@ -1,5 +1,5 @@
-//! An adapter that reads any tier at byte granularity. If the device moves blocks, the adapter
-//! reads the blocks around the requested bytes.
+//! An adapter for reads of any byte range of a tier. If the device reads only whole blocks, the
+//! adapter reads the blocks around the requested bytes.
 //!
 //! ```text
 //!   requested          |--- 272 bytes ---|
@@ -62,7 +62,7 @@ impl Tier for Bytewise {
     }
 }
 
-/// The request behind a read of blocks: the caller's tag, and the requested part of the bytes.
+/// The request for which blocks are read: the caller's tag, and the requested part of the bytes.
 #[derive(Clone, Copy)]
 struct Asked {
     tag: u64,
@@ -75,8 +75,8 @@ struct Parts {
     size: u64,
     alignment: u64,
     queue: Box<dyn ReadQueue>,
-    /// The requests behind the reads in flight. The tag of a read of blocks is an index into this
-    /// array. Free indexes are reused.
+    /// The requests in flight. The tag of a read of blocks is an index into this array. Free
+    /// indexes are reused.
     asked: Vec<Asked>,
     free: Vec<u32>,
 }

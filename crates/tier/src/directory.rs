@@ -1,18 +1,18 @@
-//! A directory of the file system, held by a descriptor.
+//! A directory of the file system, opened by a descriptor.
 //!
 //! ```text
 //!   path ──once──> descriptor ──openat, renameat, unlinkat, statat──> files
 //!                     └── LOCK, while open for changes ── before each change: still the same file?
 //! ```
 //!
-//! **A handle stays with the directory that was opened.** If another directory takes its path,
-//! nothing is read from or written to that one. If the directory or its lock was removed, every
-//! change is refused with [`TierError::Replaced`].
+//! **A handle stays with the directory that was opened.** If another directory gets its path, that
+//! one is neither read nor written to. If the directory or its lock was removed, every change fails
+//! with [`TierError::Replaced`].
 //!
 //! **Nothing is written through a link.** New files are created, never opened and truncated. A file
-//! that is opened for writing must be a regular file with one name. A file with other names first
-//! becomes a copy of its [own](fn@crate::own). Files are *read* through symbolic links, so that
-//! files that are only read may lie elsewhere, such as the large files of an index on another disk.
+//! that is opened for writing must be a regular file with one name. If a file has other names, it
+//! is first replaced by a [copy](fn@crate::own). Files are *read* through symbolic links, so that
+//! files that are only read may be elsewhere, such as the large files of an index on another disk.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -54,7 +54,7 @@ struct Inner {
     /// Permissions of new files, before the process's umask.
     mode: u32,
     held: Mutex<Option<Held>>,
-    /// Whether the warning was given that the file system does not sync directories.
+    /// Whether a warning was logged that the file system cannot sync directories.
     said: AtomicBool,
 }
 
@@ -72,8 +72,8 @@ fn identity(facts: &Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
 }
 
-/// Whether an error of a directory sync says that the file system does not support it, rather than
-/// that the sync failed.
+/// Whether an error of a directory sync means that the file system does not support it. Otherwise
+/// the sync has failed.
 fn is_no_sync(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -94,13 +94,13 @@ fn unusual(facts: &Stat) -> Option<&'static str> {
 }
 
 impl Directory {
-    /// Opens an existing directory. Needs no write permission.
+    /// Opens an existing directory. This needs no write permission.
     pub fn open(path: impl AsRef<Path>) -> Result<Directory, TierError> {
         Self::open_made(path.as_ref(), false, 0o666)
     }
 
-    /// Opens a directory of this user alone, and creates it if it is missing (its parent must
-    /// exist). Files created in it are for this user alone too.
+    /// Opens a directory of this user, and creates it if it is missing (its parent must exist).
+    /// Only this user can access files that are created in it.
     ///
     /// # Errors
     /// [`TierError::NotPrivate`] if another user owns the directory, or others can write to it.
@@ -109,7 +109,7 @@ impl Directory {
         Self::open_private(path)
     }
 
-    /// As [`open`](Directory::open), but new files are for this user alone.
+    /// Like [`open`](Directory::open), but only this user can access new files.
     pub(crate) fn open_private(path: &Path) -> Result<Directory, TierError> {
         Self::open_made(path, false, 0o600)
     }
@@ -140,7 +140,7 @@ impl Directory {
             |path: &Path, source| TierError::io("create", path.display().to_string(), 0, 0, source);
         let mut missing = Vec::new();
         for level in path.ancestors() {
-            // The last ancestor of a relative path is empty.
+            // The last ancestor of a relative path is the empty path.
             if level.as_os_str().is_empty() {
                 break;
             }
@@ -166,11 +166,12 @@ impl Directory {
         Self::open_made(path, !missing.is_empty(), 0o666)
     }
 
-    /// Removes the directory if this handle's [`create`](Directory::create) created it, it is
-    /// empty, and its path still leads to it. Otherwise does nothing.
+    /// Removes the directory if three conditions are met: this handle's
+    /// [`create`](Directory::create) created it, it is empty, and its path still leads to it.
+    /// Otherwise does nothing.
     pub fn discard(self) {
         if self.inner.new && self.check_path(&self.inner.path).is_ok() {
-            // The removal fails if the directory is not empty, as intended.
+            // If the directory is not empty, the removal fails, as intended.
             let _ = std::fs::remove_dir(&self.inner.path);
         }
     }
@@ -191,7 +192,7 @@ impl Directory {
         self.inner.path.join(name).display().to_string()
     }
 
-    /// The error of a failed operation on a file.
+    /// The error for a failed operation on a file.
     fn failed(&self, action: &'static str, name: &str, source: impl Into<io::Error>) -> TierError {
         TierError::io(action, self.place(name), 0, 0, source.into())
     }
@@ -211,12 +212,12 @@ impl Directory {
         }
     }
 
-    /// The descriptor. It was opened with `O_PATH`, so it serves look-ups only.
+    /// The descriptor. It was opened with `O_PATH`, so it can only be used for look-ups.
     pub(crate) fn fd(&self) -> &OwnedFd {
         &self.inner.fd
     }
 
-    /// Opens the file of a name with these flags.
+    /// Opens the file with this name and these flags.
     pub(crate) fn open_with(&self, name: &str, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         let open = || {
@@ -230,7 +231,7 @@ impl Directory {
         Ok(File::from(with_descriptors(|| Ok(open()?))?))
     }
 
-    /// Opens a file for reading. It may lie elsewhere, behind a link, but must be a regular file.
+    /// Opens a file for reading. A link may lead to it, but it must be a regular file.
     pub(crate) fn reader(&self, action: &'static str, name: &str) -> Result<File, TierError> {
         check_name(&self.name(), name)?;
         // Without `NONBLOCK`, opening a pipe would wait for a writer.
@@ -281,13 +282,14 @@ impl Directory {
         file.map_or_else(|_| Holder::default(), Holder::read)
     }
 
-    /// Writes the lock owner into the lock file, which this process has locked. A descriptor of its
-    /// own is used, because a duplicate of the locking one would keep the lock in a process that is
-    /// forked meanwhile.
+    /// Writes the lock owner into the lock file, which this process has locked. It uses another
+    /// descriptor than the lock. A duplicate of the lock's descriptor would keep the lock in a
+    /// process that is forked meanwhile.
     fn say_holder(&self, holder: &Holder) {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let said = self.open_with(LOCK_FILE, flags);
-        // A full disk must not block operations that need no space, so a failure is only logged.
+        // On a full disk this may fail. Operations that need no space must still work, so the
+        // failure is only logged.
         if let Err(error) = said.and_then(|file| holder.write(file)) {
             tracing::debug!(
                 "{}: cannot record the lock owner: {error}",
@@ -311,7 +313,7 @@ impl Directory {
         };
         match statat(&self.inner.fd, name, follow) {
             Ok(facts) => Ok(unusual(&facts).is_none()),
-            // The link leads nowhere, or the entry is gone.
+            // The link leads nowhere, or the entry was removed.
             Err(Errno::NOENT | Errno::LOOP) => Ok(false),
             Err(error) => Err(error),
         }
@@ -457,7 +459,7 @@ impl Volume for Directory {
         let failed = |error| TierError::io("reserve space in", self.place(name), 0, bytes, error);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = self.open_with(name, flags).ok();
-        // A file with other names has other owners too. A file that is not empty may have an
+        // If the file has other names, it belongs to others too. If it is not empty, it may have an
         // unknown reservation.
         let is_ours = |file: &File| {
             let facts = fstat(file);
@@ -472,7 +474,7 @@ impl Volume for Directory {
         let file = self.open_with(name, flags).map_err(failed)?;
         let kept = allocate(&file, bytes).map_err(failed);
         if !matches!(kept, Ok(true)) {
-            // The empty file is of no use.
+            // The empty file is useless.
             let _ = unlinkat(&self.inner.fd, name, AtFlags::empty());
         }
         kept
@@ -502,7 +504,7 @@ impl Volume for Directory {
             _ => self.failed("lock", LOCK_FILE, source),
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        // While this file is opened and locked, another file may get the name, for instance if a
+        // While this file is opened and locked, another file may get its name, for example if a
         // failed build removes the lock file.
         for _ in 0..LOCK_TRIES {
             let mut found = None;
@@ -528,8 +530,8 @@ impl Volume for Directory {
                 return Err(self.not_plain("lock", LOCK_FILE, found));
             }
             match self.facts(LOCK_FILE, false) {
-                // A backup by hard links shares the lock file, though it is another index. This
-                // index gets a lock file of its own.
+                // A backup by hard links shares the lock file, but is another index. So this index
+                // gets a lock file of its own.
                 Ok(now) if identity(&now) == identity(&locked) && now.st_nlink > 1 => {
                     match unlinkat(&self.inner.fd, LOCK_FILE, AtFlags::empty()) {
                         Ok(()) | Err(Errno::NOENT) => continue,
@@ -603,8 +605,7 @@ impl Volume for Directory {
     }
 }
 
-/// The number of times that another file may get the name of the lock file before locking is given
-/// up.
+/// If another file gets the name of the lock file meanwhile, locking is tried so many times.
 const LOCK_TRIES: usize = 100;
 
 /// Releases the lock of a directory, in the process that took it.
@@ -615,8 +616,8 @@ impl Drop for Unlock {
         if !self.1.is_here() {
             return; // It was given up in the fork, and another thread of the parent may have been looking at it.
         }
-        // The lock file of an unlocked index is empty. Its text is for processes that find the
-        // index locked.
+        // The lock file of an unlocked index is empty. Its text is meant for processes that find
+        // the index locked.
         if self.0.check_held().is_ok() {
             self.0.say_holder(&Holder::default());
         }
@@ -667,7 +668,7 @@ impl RealFile {
         }
     }
 
-    /// Refuses a forked process, because two processes would then write one file.
+    /// Returns an error in a forked process, since two processes would then write to one file.
     pub(crate) fn check_process(&self) -> Result<(), TierError> {
         let here = std::process::id();
         if here == self.process {
@@ -726,8 +727,8 @@ impl VolumeFile for RealFile {
     }
 }
 
-/// Makes `file` share the blocks of `source`. Some file systems support this (btrfs, XFS), and only
-/// between files of the same one.
+/// Makes `file` share the blocks of `source`. Some file systems support this (btrfs, XFS), if both
+/// files are on the same one.
 #[cfg(target_os = "linux")]
 fn reflink(file: &File, source: &File) -> bool {
     rustix::fs::ioctl_ficlone(file, source).is_ok()

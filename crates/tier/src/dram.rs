@@ -28,7 +28,7 @@ impl DramTier {
         DramTier::named("DRAM", bytes)
     }
 
-    /// As [`new`](DramTier::new), with a name for messages.
+    /// Like [`new`](DramTier::new), with a name for messages.
     pub fn named(name: &str, bytes: impl Into<Arc<[u8]>>) -> DramTier {
         DramTier {
             name: name.into(),

@@ -1,8 +1,8 @@
-//! The errors of places for bytes. Each text tells a user how to act.
+//! The errors of places for bytes. Each text tells the user how to act.
 //!
 //! Every variant names the place (a file's path, or the name of a region of memory), the offset in
-//! it, the event and the remedy. [`TierError::io`] turns an error of the operating system into the
-//! variant with its remedy.
+//! it, the failure and the remedy. [`TierError::io`] turns an error of the operating system into
+//! the variant that knows its remedy.
 
 use std::io;
 
@@ -29,7 +29,7 @@ pub enum TierError {
         action: &'static str,
         /// The file's path, or the region's name.
         place: String,
-        /// Byte offset in the place; 0 if the operation has none.
+        /// The byte offset in the place; 0 if the operation has none.
         offset: u64,
         /// The operating system's error.
         source: io::Error,
@@ -39,12 +39,12 @@ pub enum TierError {
     NoSpace {
         /// The file's path.
         place: String,
-        /// Byte offset of the write.
+        /// The byte offset of the write.
         offset: u64,
-        /// Bytes of the write; 0 if that is not known.
+        /// The bytes of the write; 0 if that is unknown.
         len: u64,
     },
-    /// A file has other names, so it must be copied before it is written to, and the device has no
+    /// A file has other names, so it must be copied before it is written to. The device has no
     /// space for the copy.
     #[error(
         "{place}: no space left for a copy of its {len} bytes, on the device or in this user's quota; the file has other names (hard links, as after a backup by `cp -al`), so inserts write to a copy. Free {len} bytes there, or remove the backup, and then insert again. Meanwhile searches work, and so do deletes while some kB are free for the log"
@@ -73,7 +73,7 @@ pub enum TierError {
         /// The file's path.
         place: String,
     },
-    /// A read returned fewer bytes than the place had when it was opened.
+    /// A read returned fewer bytes, although the place had them when it was opened.
     #[error(
         "{place}: a read of {wanted} bytes at byte {offset} returned {got}; the file was truncated after it was opened, or the device failed. Restore the file, or rebuild the index"
     )]
@@ -82,9 +82,9 @@ pub enum TierError {
         place: String,
         /// Byte offset of the read.
         offset: u64,
-        /// Bytes asked for.
+        /// The requested bytes.
         wanted: u64,
-        /// Bytes that were read.
+        /// The bytes that were read.
         got: u64,
     },
     /// A read reaches beyond the end of the place.
@@ -92,11 +92,11 @@ pub enum TierError {
     OutOfRange {
         /// The file's path, or the region's name.
         place: String,
-        /// First byte asked for.
+        /// The offset of the first requested byte.
         offset: u64,
-        /// Bytes asked for.
+        /// The number of requested bytes.
         len: u64,
-        /// Bytes that the place has.
+        /// The bytes of the place.
         size: u64,
     },
     /// The offset or length of a read violates the alignment of the place.
@@ -106,9 +106,9 @@ pub enum TierError {
     Misaligned {
         /// The file's path, or the region's name.
         place: String,
-        /// First byte asked for.
+        /// The offset of the first requested byte.
         offset: u64,
-        /// Bytes asked for.
+        /// The number of requested bytes.
         len: u64,
         /// Offset and length must be multiples of this number.
         alignment: u32,
@@ -137,14 +137,14 @@ pub enum TierError {
         /// The kind of the file.
         found: String,
     },
-    /// The place now holds something other than the object that was opened.
+    /// The place is no longer the directory or file that was opened.
     #[error(
         "{place}: {what}; this handle writes nothing more. Close it, then open the index again"
     )]
     Replaced {
         /// The directory's path.
         place: String,
-        /// The change.
+        /// The difference to the object that was opened.
         what: String,
     },
     /// This process was forked from another one, which had opened the place for changes.
@@ -159,7 +159,7 @@ pub enum TierError {
         /// This process.
         here: u32,
     },
-    /// Another lock owner writes here.
+    /// Another lock owner uses the index.
     #[error(
         "{place} is in use; {holder}. {}. The lock ends with that handle or process, so do not remove {lock}. Searches need no lock",
         holder.remedy()
@@ -182,7 +182,7 @@ pub enum TierError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// A volume that should belong to an index belongs to something else.
+    /// A volume belongs to something other than this index.
     #[error(
         "{place}: {what}; an index needs volumes of its own. Pass the volumes that it was built on, or empty ones"
     )]
@@ -228,12 +228,12 @@ pub enum TierError {
         /// The number of copies that were made.
         tries: u32,
     },
-    /// A server did not do the requested operation.
+    /// A server did not perform the requested operation.
     #[error("{}", server_said(.place, *.protocol, .fault))]
     Server {
         /// `host:port`, or `host:port/name` of a file.
         place: String,
-        /// The role of the server; `None` before anything is known of it.
+        /// The role of the server; `None` if it is not known yet.
         protocol: Option<Protocol>,
         /// The reason.
         fault: Fault,
@@ -277,8 +277,9 @@ pub enum TierError {
     },
 }
 
-/// The text for a server's fault, such as `127.0.0.1:7702: the storage server cannot be reached
-/// ...` or `127.0.0.1:7702 is a memory server ...`.
+/// The text for a fault of a server, such as
+/// `127.0.0.1:7702: the storage server cannot be reached ...` or
+/// `127.0.0.1:7702 is a memory server ...`.
 fn server_said(place: &str, protocol: Option<Protocol>, fault: &Fault) -> String {
     match (fault, protocol) {
         (Fault::Protocol(_), _) => format!("{place} {fault}"),
@@ -347,7 +348,7 @@ impl TierError {
     }
 }
 
-/// Describes the write that found no space, if its length is known.
+/// Describes the write for which there was no space, if its length is known.
 fn while_writing(offset: u64, len: u64) -> String {
     match len {
         0 => String::new(),

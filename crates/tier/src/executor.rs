@@ -6,8 +6,8 @@
 //!          none is?               -> start and wait in one system call
 //! ```
 //!
-//! Tasks are futures that never leave the thread. To wake a task is to set a bit. After the start
-//! nothing is allocated. Tasks that belong together form a group; a worker of a
+//! Tasks are futures that never leave the thread. To wake a task means to set a bit. After the
+//! start, nothing is allocated. Tasks that belong together form a group. A worker of a
 //! [`WorkerPool`](crate::WorkerPool) polls the groups of several runs in turn.
 
 use std::cell::RefCell;
@@ -38,8 +38,8 @@ pub type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 pub struct Thread {
     reactor: Rc<Reactor>,
     io: Arc<Io>,
-    /// The `Rc` implies this already. It is explicit because a ring refuses every thread but its
-    /// own.
+    /// The `Rc` implies this. It is explicit because a ring can be used only by the thread that
+    /// created it.
     _stays: PhantomData<*const ()>,
 }
 
@@ -72,16 +72,16 @@ impl Thread {
         self.io.backend()
     }
 
-    /// Reads of all queues of this thread that are queued or at the device.
+    /// The reads of this thread that are queued or at the device, over all its queues.
     pub fn reads_in_flight(&self) -> usize {
         self.reactor.in_flight()
     }
 
     /// Runs tasks until all have ended.
     ///
-    /// A task that another thread wakes runs in this thread's next round, which is at once or when
+    /// If another thread wakes a task, the task runs in this thread's next round: at once, or when
     /// one of the reads in flight completes. If a task panics, the others are dropped, and the
-    /// context remains usable.
+    /// context can still be used.
     pub fn run_all<'a>(&self, tasks: Vec<Task<'a>>) {
         let parking = Arc::new(Parking::of(thread::current()));
         let mut group = Group::new(self, &parking, tasks);
@@ -114,15 +114,15 @@ impl Thread {
             .expect("run_all returns when the task has finished")
     }
 
-    /// Sleeps until `due` while other tasks run. A future that is dropped early wakes no thread,
+    /// Sleeps until `due` while other tasks run. If the future is dropped early, it wakes no thread
     /// and keeps none awake.
     pub fn sleep_until(&self, due: Instant) -> Sleep {
         Sleep::until(&self.reactor, due, Precision::Plain)
     }
 
-    /// Excludes one of this thread's tasks from the count of tasks while that task waits for its
-    /// turn, until the returned value is dropped. The way in which a thread waits for reads depends
-    /// on the number of its tasks. A task that waits without reads must not affect it.
+    /// Leaves one of this thread's tasks out of the count of tasks while it waits for its turn,
+    /// until the returned value is dropped. How a thread waits for reads depends on the number of
+    /// its tasks. A task that waits without reads must not affect that.
     pub fn set_aside(&self) -> Aside {
         let tasks = &self.reactor.tasks;
         tasks.set(tasks.get().saturating_sub(1));
@@ -193,13 +193,13 @@ impl Drop for Sleep {
     }
 }
 
-/// Tasks that belong together. If a group is dropped early, its tasks are dropped, and the reads
-/// that they wait for are forgotten.
+/// Tasks that belong together. If a group is dropped early, its tasks are dropped, and the results
+/// of their reads are discarded.
 pub(crate) struct Group<'a> {
     tasks: Vec<Option<Task<'a>>>,
     wakers: Vec<Waker>,
     ready: Arc<Ready>,
-    /// Tasks that have not ended; the reactor counts them too.
+    /// The number of tasks that have not ended. The reactor counts them too.
     left: usize,
     reactor: Rc<Reactor>,
 }
@@ -263,7 +263,8 @@ impl<'a> Group<'a> {
 
 impl Drop for Group<'_> {
     fn drop(&mut self) {
-        // A task that was set aside is counted again when it is dropped, before all are subtracted.
+        // If a task was set aside, its drop counts it again. So tasks are dropped before all are
+        // subtracted.
         self.tasks.clear();
         let tasks = self.reactor.tasks.get();
         self.reactor.tasks.set(tasks - self.left);
@@ -277,7 +278,7 @@ struct Ready {
 }
 
 impl Ready {
-    /// All tasks are ready at first.
+    /// At first, all tasks are ready.
     fn new(tasks: usize, parking: Arc<Parking>) -> Ready {
         let word = |i: usize| {
             AtomicU64::new(if tasks - i * 64 >= 64 {

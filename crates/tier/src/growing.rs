@@ -18,9 +18,9 @@ use crate::error::TierError;
 /// Bytes that grow at the end while any number of threads read them; on huge pages if the kernel
 /// grants them.
 ///
-/// They hold the codes of an index that takes inserts. Address space is reserved for a capacity,
-/// and the system allocates memory when it is first written. The value derefs to the bytes that
-/// have been appended so far. These neither change nor move:
+/// They are used for the codes of an index that takes inserts. Address space is reserved for a
+/// capacity, and the system allocates memory when it is first written. The value derefs to the
+/// bytes that have been appended so far. These neither change nor move:
 ///
 /// ```
 /// use stratann_tier::{GrowingBytes, TierError};
@@ -32,18 +32,18 @@ use crate::error::TierError;
 /// # Ok::<(), TierError>(())
 /// ```
 pub struct GrowingBytes {
-    /// Never dereferenced once there are readers: a dereference would lend out bytes that an append
-    /// may be writing.
+    /// Not dereferenced after readers exist: a dereference would give access to bytes that an
+    /// append may be writing.
     room: HugeBytes,
     /// The published length. It grows under `appending`, up to the capacity.
     len: AtomicUsize,
-    /// Held by the thread that appends.
+    /// Locked by the thread that appends.
     appending: Mutex<()>,
 }
 
 impl GrowingBytes {
-    /// Makes `len` bytes that `fill` writes (they are zero before). The capacity is `capacity`, or
-    /// `len` if that is larger.
+    /// Creates `len` bytes, which are zero before `fill` writes them. The capacity is `capacity`,
+    /// or `len` if that is larger.
     pub fn filled<E: From<TierError>>(
         len: usize,
         capacity: usize,
@@ -58,11 +58,11 @@ impl GrowingBytes {
         })
     }
 
-    /// Appends bytes; readers see either none or all of them. Returns the offset of the first byte.
-    /// If the capacity is too small, returns `None` and changes nothing. Appends wait for one
-    /// another, never for readers.
+    /// Appends bytes. A reader sees none or all of them. Returns the offset of the first byte. If
+    /// the capacity is too small, returns `None` and changes nothing. An append waits for other
+    /// appends, but never for readers.
     pub fn append(&self, bytes: &[u8]) -> Option<usize> {
-        // A thread that panicked with the lock held had published nothing, or had finished.
+        // If a thread panicked with the lock held, it had published nothing yet, or everything.
         let _turn = self
             .appending
             .lock()
@@ -91,7 +91,7 @@ impl GrowingBytes {
         Some(offset)
     }
 
-    /// The largest length.
+    /// The largest possible length.
     pub fn capacity(&self) -> usize {
         self.room.raw().len()
     }
@@ -140,8 +140,8 @@ mod tests {
         GrowingBytes::filled::<TierError>(len, capacity, |_| Ok(())).unwrap()
     }
 
-    /// Bytes of these pages that are in memory. The kernel reports eight bytes for each page; the
-    /// highest bit says whether the page is in memory.
+    /// The bytes of these pages that are in memory. The kernel reports eight bytes for each page.
+    /// Their highest bit tells whether the page is in memory.
     fn resident(first: *const u8, bytes: usize) -> usize {
         use std::os::unix::fs::FileExt;
         let pages = std::fs::File::open("/proc/self/pagemap").unwrap();
@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn what_is_not_written_takes_no_memory() {
-        // A little more than a huge page, with a large capacity. A second huge page would be almost
-        // unused.
+        // The length is a little more than a huge page, and the capacity is large. A second huge
+        // page would be almost unused.
         let (len, capacity) = ((2 << 20) + 5_000, 16 << 20);
         let bytes = GrowingBytes::filled::<TierError>(len, capacity, |bytes| {
             bytes.fill(1);

@@ -7,12 +7,12 @@
 //!   change the index through it: stratann ..  advice to other processes meanwhile
 //! ```
 //!
-//! This text is advice only; the lock itself belongs to the operating system (`lock.rs`). A line
-//! that could not be written is missing. The file is emptied when the lock is released. The text
-//! that a killed process left has no effect, since the lock ended with that process.
+//! The text is only information: the lock itself belongs to the operating system (`lock.rs`). If a
+//! line could not be written, it is missing. When the lock is released, the file is emptied. If a
+//! process is killed, its text stays without effect, since its lock has ended.
 //!
-//! A process number is valid within one host or container, and is reused. So messages state another
-//! process's number with a reservation.
+//! A process number is valid within one host or container, and is reused. So a message states the
+//! number of another process with a reservation.
 
 use std::fmt;
 use std::fs::File;
@@ -20,7 +20,7 @@ use std::io::{self, Read, Write};
 
 /// The most bytes of a lock file that are read.
 const MOST: u64 = 1024;
-/// The remedy in messages if the lock file gives none.
+/// The remedy in messages if the lock file has none.
 const REMEDY: &str =
     "Close that handle (in Python index.close(), or the end of its with block), or wait";
 
@@ -52,8 +52,8 @@ impl Holder {
         }
     }
 
-    /// A description of this process: its kind, and the remedy for processes that are kept out; one
-    /// line each.
+    /// A description of this process: its kind, and the remedy for processes that find the index
+    /// locked. Each is one line.
     pub(crate) fn named(what: &str, remedy: &str) -> Holder {
         Holder {
             what: Some(what.to_owned()),
@@ -62,18 +62,18 @@ impl Holder {
         }
     }
 
-    /// The number of the process, if the lock file names one. It is valid in the host or container
-    /// of that process.
+    /// The number of the process, if the lock file has one. It is valid in the host or container of
+    /// that process.
     pub fn process(&self) -> Option<u32> {
         self.process
     }
 
-    /// The remedy for processes that are kept out.
+    /// The remedy for processes that find the index locked.
     pub(crate) fn remedy(&self) -> &str {
         self.remedy.as_deref().unwrap_or(REMEDY)
     }
 
-    /// Parses a lock file; an unreadable or malformed one gives an empty description.
+    /// Parses a lock file. If the file is unreadable or malformed, the description is empty.
     pub(crate) fn read(file: File) -> Holder {
         let mut text = String::new();
         if file.take(MOST).read_to_string(&mut text).is_err() {
@@ -98,8 +98,7 @@ impl Holder {
         }
     }
 
-    /// Replaces the text of a lock file by this description; an empty description gives an empty
-    /// file.
+    /// Replaces the text of a lock file by this description. An empty description empties the file.
     pub(crate) fn write(&self, mut file: File) -> io::Result<()> {
         file.set_len(0)?;
         let Some(process) = self.process else {

@@ -1,11 +1,11 @@
-//! The process in which a value was made.
+//! The process in which a value was created.
 //!
-//! A forked process has all memory of its parent and none of its threads. A lock that a parent's
-//! thread held stays locked for ever, and a thread that waits for it never returns. A file that the
-//! parent writes is the same file in the child. So a value that has threads or owns files records
-//! its process, and does not touch them in another one.
+//! A forked process has all memory of its parent and none of its threads. If a parent's thread held
+//! a lock, the lock stays locked in the child, and a thread that waits for it never returns. A file
+//! that the parent writes is the same file in the child. So a value that has threads or owns files
+//! records its process, and in another process it touches neither.
 
-/// The process in which a value was made.
+/// The process in which a value was created.
 ///
 /// ```
 /// assert!(stratann_tier::Home::here().is_here());
@@ -19,7 +19,7 @@ impl Home {
         Home(std::process::id())
     }
 
-    /// Whether the current process is this one, and not a process forked from it since.
+    /// Whether the current process is this one, and not a process that was forked from it.
     pub fn is_here(self) -> bool {
         self.0 == std::process::id()
     }

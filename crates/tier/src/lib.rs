@@ -1,5 +1,6 @@
-//! Places for bytes: DRAM, mapped files, SSDs and memory servers. The crate reads many ranges at a
-//! time, and writes files so that they survive a crash. It knows nothing of vectors or graphs.
+//! Places for bytes: DRAM, mapped files, SSDs and memory servers. The crate reads many ranges
+//! concurrently, and writes files so that they survive a crash. It has no notion of vectors or
+//! graphs.
 //!
 //! ```text
 //!   WorkerPool ── worker threads, each with a Thread: ring, executor, buffers
@@ -34,9 +35,9 @@
 //! # Ok::<(), stratann_tier::TierError>(())
 //! ```
 //!
-//! `unsafe` code is confined to this crate and to the kernels of vectors. Here it serves the ring,
-//! aligned buffers, mappings, bytes that grow while they are read, jobs that the pool borrows,
-//! forks, and an allocator that records refusals.
+//! `unsafe` code is confined to this crate and to the kernels of vectors. Here it is needed for the
+//! ring, aligned buffers, mappings, bytes that grow while they are read, jobs that the pool
+//! borrows, forks, and an allocator that records refusals.
 
 mod backend;
 mod buffer;
@@ -84,7 +85,7 @@ mod uring;
 mod volume;
 mod worker_pool;
 
-/// Bytes of a block: the smallest read of an SSD, and the alignment of buffers.
+/// The bytes of a block: the smallest read of an SSD, and the alignment of buffers.
 pub const BLOCK: usize = 4096;
 
 pub use backend::{Backend, IoMode};

@@ -4,11 +4,11 @@ use std::io;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Opens a file. If the process has reached its soft limit of open files, the limit is raised to
-/// the hard one and the file opened again.
+/// Opens a file. If the process has reached its soft limit of open files, raises the soft limit to
+/// the hard limit and opens the file again.
 ///
 /// A large decoupled index has thousands of segments, each with a descriptor, and many systems
-/// start programs with a limit of 1024. The limit is not raised earlier, because programs that use
+/// start programs with a limit of 1024. The limit is not raised earlier, since programs that use
 /// `select` rely on small descriptors.
 ///
 /// # Errors
@@ -20,7 +20,7 @@ pub fn with_descriptors<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Raises the soft limit to the hard one; false if they are equal already.
+/// Raises the soft limit to the hard limit; `false` if they are equal already.
 fn raise() -> bool {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
@@ -30,7 +30,7 @@ fn raise() -> bool {
     setrlimit(Resource::Nofile, limit).is_ok()
 }
 
-/// The open files of a process are counted only if its hard limit is at most this. A higher limit
+/// If the hard limit of a process is higher than this, its open files are not counted. Such a limit
 /// is rarely reached, and counting takes time.
 const MANY: u64 = 8 << 10;
 

@@ -1,5 +1,5 @@
-//! A volume whose tiers are copies in memory, for programs that only search. A file is copied when
-//! it is opened as a tier, and reads return the memory itself.
+//! A volume whose tiers are copies in memory, for programs that only search. When a file is opened
+//! as a tier, it is copied. Reads return the memory of the copy itself.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::forward::leave_to;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// A volume that reads each file that is opened as a tier into memory, on huge pages if the kernel
-/// grants them. The tier keeps the bytes of that time, so later writes to the file do not show. For
-/// files that change there is [`MemoryVolume::copied`](crate::MemoryVolume::copied), whose reads
-/// copy.
+/// A volume that reads each file into memory when it is opened as a tier, on huge pages if the
+/// kernel grants them. The tier keeps these bytes, so later writes to the file are not visible. If
+/// files change, use [`MemoryVolume::copied`](crate::MemoryVolume::copied), whose reads copy the
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct LoadedVolume {
     volume: Arc<dyn Volume>,
 }
 
-/// Bytes of one read.
+/// The bytes of one read.
 const PIECE: usize = 4 << 20;
 
 impl LoadedVolume {

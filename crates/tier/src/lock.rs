@@ -1,20 +1,19 @@
 //! The lock file of a directory.
 //!
-//! The lock is taken with `flock`. It ends with the process, so that a crash leaves no lock behind,
-//! and one process may ask for it through any number of descriptors. Three cases need more than
-//! `flock`:
+//! The lock is taken with `flock`. It ends with the process, so a crash leaves no lock. One process
+//! may request it through any number of descriptors. Three cases need more than `flock`:
 //!
-//! - **A forked process inherits the lock**, and would keep it unknowingly for as long as it lives.
-//!   So the child of every `fork` closes the descriptors of all locks (`pthread_atfork`), which
-//!   does not release the parent's lock. (Locks of `fcntl` are not inherited, but they end when
-//!   *any* descriptor of the file is closed. Its open-file locks are inherited as these are.) A
-//!   program that this process starts gets no lock, because the descriptors are closed on `exec`.
-//! - **Another file may have the name by the time of the lock**: a failed build removes the lock
+//! - **A forked process inherits the lock**, and would keep it unknowingly until it ends. So in the
+//!   child of every `fork` the descriptors of all locks are closed (`pthread_atfork`), which does
+//!   not release the parent's lock. (Locks of `fcntl` are not inherited, but they end when *any*
+//!   descriptor of the file is closed. Its open-file locks are inherited, as `flock` locks are.) A
+//!   program that this process starts gets no lock, since the descriptors are closed on `exec`.
+//! - **Another file may have the name when the lock is taken**: a failed build removes the lock
 //!   file before it unlocks, and a user may remove it. So the name is looked up again after
 //!   locking, and before every write.
-//! - **Some file systems have no locks** (some kinds of NFS, FUSE and virtual machines). Locking
-//!   fails there, unless the user declares with [`LOCK`] that only one process writes. Then the
-//!   lock holds within this process only.
+//! - **Some file systems have no locks** (some kinds of NFS, FUSE and virtual machines). There
+//!   locking fails, unless the user declares with [`LOCK`] that only one process writes. Then the
+//!   lock applies within this process only.
 
 use std::cell::UnsafeCell;
 use std::fs::File;
@@ -25,11 +24,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
 
-/// An environment variable. The value `none` declares that a single process writes to a file system
+/// An environment variable. Its value `none` declares that only one process writes to a file system
 /// without locks.
 pub(crate) const LOCK: &str = "STRATANN_LOCK";
 
-/// Device and inode, which identify a file under any name.
+/// Device and inode. They identify a file under any name.
 type Identity = (u64, u64);
 
 /// The descriptors of all locks of this process.
@@ -89,8 +88,8 @@ pub(crate) struct HeldLock {
 
 impl HeldLock {
     /// Opens a file and locks it; `None` if it is locked already. No fork happens between the two
-    /// steps. On a file system without locks, this fails with an error that [`is_without_locks`]
-    /// recognises, or takes a lock within this process if [`LOCK`] allows that.
+    /// steps. On a file system without locks, this returns an error that [`is_without_locks`]
+    /// recognises. If [`LOCK`] allows it, it takes a lock within this process instead.
     pub(crate) fn take<E: From<std::io::Error>>(
         open: impl FnOnce() -> Result<File, E>,
     ) -> Result<Option<HeldLock>, E> {
@@ -141,13 +140,13 @@ impl HeldLock {
     }
 }
 
-/// Whether an error of the operating system says that the file system has no locks. NFS reports
+/// Whether an error of the operating system means that the file system has no locks. NFS reports
 /// `ENOLCK` if no lock service runs.
 pub(crate) fn is_without_locks(error: i32) -> bool {
     matches!(error, libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP)
 }
 
-/// Whether the user declared that no lock is needed on a file system without locks.
+/// Whether the user declared that a file system without locks needs none.
 fn does_without() -> bool {
     std::env::var_os(LOCK).is_some_and(|value| value == "none")
 }
@@ -164,7 +163,7 @@ impl Drop for Leave {
 impl Drop for HeldLock {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // The descriptor was closed at the fork. Its number may belong to another file by now.
+            // The descriptor was closed at the fork. By now its number may belong to another file.
             return;
         }
         DESCRIPTORS.enter();
@@ -174,7 +173,7 @@ impl Drop for HeldLock {
         // SAFETY: `take` gave up ownership of the descriptor, and this process has not closed it
         // elsewhere.
         let file = unsafe { File::from_raw_fd(self.fd) };
-        // An explicit unlock, because a process that was forked without libc's `fork` may still
+        // The unlock is explicit, since a process that was forked without libc's `fork` may still
         // have a copy of the descriptor. In all other cases closing the file unlocks it, so a
         // failure here needs no report.
         let _ = flock(&file, FlockOperation::Unlock);

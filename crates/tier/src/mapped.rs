@@ -1,5 +1,5 @@
 //! A tier of a file that is mapped into memory. The file may be in `/dev/shm`, on a file system
-//! with DAX, in a tmpfs bound to a NUMA node, or one that fits the page cache.
+//! with DAX, or in a tmpfs bound to a NUMA node. It may also be any file that fits the page cache.
 
 use std::fs::File;
 use std::path::Path;
@@ -59,7 +59,7 @@ impl MappedTier {
             // of this tier is that no other process changes the file; an index never changes its
             // files in place.
             let map = unsafe { Mmap::map(file) }.map_err(failed("map"))?;
-            // A hint, because read-ahead would load neighbouring pages that are not needed.
+            // This is a hint: read-ahead would load neighbouring pages that are not needed.
             let _ = map.advise(Advice::Random);
             Some(map)
         };

@@ -1,4 +1,4 @@
-//! The queue of tiers that answer at once: prefetch, yield once, return the bytes.
+//! The queue of tiers that answer at once: it prefetches, yields once, and returns the bytes.
 //!
 //! A load that misses the caches costs as much as a few hundred instructions. A submitted read
 //! prefetches its cache lines. The first poll then lets other queries run while the lines arrive,
@@ -14,7 +14,7 @@ use crate::buffer::Block;
 use crate::error::TierError;
 use crate::tier::{Completion, ReadQueue, Request, check};
 
-/// Bytes of a cache line.
+/// The bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 /// The most bytes of a read that are prefetched. The processor's own prefetcher loads later lines.
 const AHEAD: usize = 4096;
@@ -22,13 +22,13 @@ const AHEAD: usize = 4096;
 /// A source of bytes that answers a read at once.
 pub(crate) trait Source {
     fn name(&self) -> &str;
-    /// Its length in bytes. The length is read again if the file may have grown to hold the
-    /// request.
+    /// The length in bytes. It is looked up again if the file may have grown to have the requested
+    /// bytes.
     fn size_for(&self, request: Request) -> u64;
     fn alignment(&self) -> u32;
-    /// Prepares a read that is within the range, so that a later `fetch` is cheaper.
+    /// Prepares a read within the length, so that a later `fetch` is faster.
     fn prepare(&self, request: Request);
-    /// Performs a read that is within the range.
+    /// Performs a read within the length.
     fn fetch(&self, request: Request) -> Result<Block, TierError>;
 }
 
@@ -122,8 +122,8 @@ pub(crate) unsafe trait Region: 'static {
 /// example an `Arc`.
 pub(crate) struct Slices<R> {
     name: Rc<str>,
-    /// An `Rc` of the queue around the shared handle. So the reference count of blocks does not
-    /// touch memory that threads share.
+    /// The queue has an `Rc` of its own around the shared handle. So the reference counts of blocks
+    /// are not in memory that threads share.
     region: Rc<R>,
     start: NonNull<u8>,
     len: usize,
@@ -163,7 +163,7 @@ impl<R: Region> Source for Slices<R> {
 
     fn fetch(&self, request: Request) -> Result<Block, TierError> {
         let keeper: Rc<dyn Any> = self.region.clone();
-        // Checked again, because memory safety depends on it.
+        // The range is checked again, since memory safety depends on it.
         check(&self.name, self.len as u64, 1, request)?;
         // SAFETY: offset + len <= self.len, so that the slice lies in the region; the region's
         // contract keeps it valid and unchanged while the keeper lives.

@@ -9,7 +9,7 @@
 //!
 //! Pages of an index change while it is searched. Direct inserts reuse pages that have no readers,
 //! add pages at the end, or (in the inline layout) overwrite pages in place. Another process may do
-//! the same. So a read copies its bytes out of the image, as a read from an SSD does. A
+//! the same. So a read copies its bytes out of the image, like a read from an SSD. A
 //! [`MappedTier`](crate::MappedTier) returns the memory itself, which must never change.
 
 use std::cell::RefCell;
@@ -32,15 +32,15 @@ use crate::reactor::Reactor;
 use crate::tier::{ReadQueue, Request, Tier};
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// A volume whose tiers read from memory. Files that are read in pieces ([`Volume::read`]) come
-/// from the underlying volume.
+/// A volume whose tiers read from memory. If a file is read without a tier ([`Volume::read`]), its
+/// bytes are from the underlying volume.
 ///
 /// While a file is open as a tier, it may be truncated only through this volume: if it is mapped,
-/// any other truncation kills the process. Files of pages never get shorter. Writes of another
-/// process show in a mapping, and not in a copy.
+/// any other truncation kills the process. Files of pages never become shorter. Writes of another
+/// process are visible in a mapping, but not in a copy.
 pub struct MemoryVolume {
     volume: Arc<dyn Volume>,
-    /// The same volume, if files are mapped, because mapping needs a descriptor.
+    /// The same volume, if files are mapped. Mapping needs its descriptor.
     mapped: Option<Directory>,
     files: Mutex<HashMap<String, Arc<MemoryFile>>>,
 }
@@ -70,10 +70,11 @@ enum Bytes {
     Copied(RwLock<Vec<u8>>),
 }
 
-/// A mapping that is longer than its file, so that bytes added to the file show in it.
+/// A mapping that is longer than its file, so that bytes that are added to the file are visible in
+/// it.
 struct Map(MmapRaw);
 
-/// The bytes of a mapping beyond its file are this number plus an eighth of the file.
+/// A mapping extends beyond its file by this number of bytes and an eighth of the file.
 const AHEAD: u64 = 1 << 20;
 
 impl Map {
@@ -86,7 +87,7 @@ impl Map {
             .len(room)
             .map_raw_read_only(file)
             .map_err(failed)?;
-        // A hint, because read-ahead would load neighbouring pages that are not needed.
+        // This is a hint: read-ahead would load neighbouring pages that are not needed.
         let _ = map.advise(Advice::Random);
         Ok((Map(map), len))
     }
@@ -157,7 +158,7 @@ impl Image {
     }
 }
 
-/// Copies `len` bytes that other processes may write to meanwhile.
+/// Copies `len` bytes to which other processes may write meanwhile.
 ///
 /// # Safety
 /// `from` must be readable and `to` writable for `len` bytes. No other code may use the bytes at
@@ -185,8 +186,9 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
 }
 
 impl MemoryVolume {
-    /// Maps the files of a directory. It may be in `/dev/shm`, on a file system on memory that is
-    /// slower than DRAM and finer-grained than an SSD (DAX), or one whose files fit the page cache.
+    /// Maps the files of a directory. The directory may be in `/dev/shm`, or on a file system on
+    /// memory that is slower than DRAM but has smaller blocks than an SSD (DAX). Its files may also
+    /// just fit the page cache.
     pub fn mapped(directory: Directory) -> MemoryVolume {
         MemoryVolume {
             volume: Arc::new(directory.clone()),
@@ -205,7 +207,7 @@ impl MemoryVolume {
         }
     }
 
-    /// The file that has a name.
+    /// The file with this name.
     fn file(&self, name: &str) -> Arc<MemoryFile> {
         let mut files = locked(&self.files);
         files.entry(name.to_owned()).or_default().clone()
@@ -235,7 +237,7 @@ impl MemoryVolume {
         Ok(image)
     }
 
-    /// A writer for a file through this volume.
+    /// Creates a writer to a file through this volume.
     fn writer(&self, name: &str, inner: Box<dyn VolumeFile>) -> Box<dyn VolumeFile> {
         let file = self.file(name);
         Box::new(Writer { inner, file })
@@ -264,7 +266,7 @@ impl Volume for MemoryVolume {
 
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
         let inner = self.volume.create(name)?;
-        // The new file is another one than the file that had the name before.
+        // The new file is not the file that had the name before.
         locked(&self.files).remove(name);
         Ok(self.writer(name, inner))
     }
@@ -276,7 +278,7 @@ impl Volume for MemoryVolume {
 
     fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
         let inner = match &self.mapped {
-            // A mapping need not show direct writes, which bypass the page cache.
+            // Direct writes bypass the page cache, and may not be visible in a mapping.
             Some(_) => self.volume.open(name)?,
             None => self.volume.open_pages(name)?,
         };
@@ -305,8 +307,8 @@ impl Volume for MemoryVolume {
 
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
         let file = self.file(name);
-        // Held until the image is complete. A concurrent write is either in the image already, or
-        // applied to it later.
+        // The lock is held until the image is complete. So a concurrent write is in the image
+        // already, or is applied to it later.
         let mut held = locked(&file.image);
         let image = match held.upgrade() {
             Some(image) => image,
@@ -368,7 +370,7 @@ impl Volume for MemoryVolume {
     }
 }
 
-/// An open file, and the bytes of it that are in memory.
+/// An open file, and its bytes in memory.
 struct Writer {
     inner: Box<dyn VolumeFile>,
     file: Arc<MemoryFile>,
@@ -400,7 +402,7 @@ impl VolumeFile for Writer {
     }
 
     fn set_len(&mut self, len: u64) -> Result<(), TierError> {
-        // The truncated part must not be read from a mapping after the truncation, so the image is
+        // After the truncation, the truncated part must not be read from a mapping. So the image is
         // shortened first.
         if let Some(image) = self.image().filter(|image| len < image.len()) {
             image.resized(len);
@@ -460,7 +462,7 @@ impl Tier for MemoryTier {
 /// The access of one queue to a file in memory.
 struct Door {
     image: Arc<Image>,
-    /// The mapping that this queue used last.
+    /// The mapping that this queue has used last.
     map: Option<RefCell<Arc<Map>>>,
     reactor: Rc<Reactor>,
 }
@@ -508,7 +510,7 @@ impl Source for Door {
             let bytes = bytes.read().unwrap_or_else(PoisonError::into_inner);
             prefetch_all(bytes.as_ptr().wrapping_add(start), len);
         } else if let Some(map) = &self.map {
-            // Prefetches only if the mapping covers the bytes already.
+            // Prefetches only if this mapping covers the bytes.
             if let Some(first) = map.borrow().at(request.offset, len) {
                 prefetch_all(first, len);
             }
@@ -582,7 +584,7 @@ mod tests {
                 file.append(&bytes).unwrap();
                 right.extend(bytes);
                 assert_eq!(tier.len(), right.len() as u64);
-                // The offsets and lengths are not aligned.
+                // These offsets and lengths are not aligned.
                 for (offset, len) in [(0, right.len()), (3, 21), (right.len() - 999, 999)] {
                     let found = read(&mut *queue, &thread, offset as u64, len as u32);
                     assert_eq!(found, right[offset..offset + len], "{volume:?}");

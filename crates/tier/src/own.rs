@@ -1,5 +1,5 @@
-//! Copies for files that have other names. A backup by hard links (`cp -al`) shares the bytes of
-//! the original, and would change with them.
+//! Copies of files that have other names (hard links). A backup by hard links (`cp -al`) shares the
+//! bytes of the original, and would change with them.
 //!
 //! ```text
 //!   graph-000001 ─┐               graph-000001.own       the bytes copied, synced
@@ -7,17 +7,17 @@
 //!   the backup ───┘               the backup ──────────> the old bytes
 //! ```
 //!
-//! After a crash the name has the old bytes or the copy, which are equal. The remains of a copy are
-//! recognised by their name ([`copy_of`]). An open tier continues with the old file until
-//! [`Tier::reopen`](crate::Tier::reopen) is called.
+//! After a crash the name leads to the old file or to the copy, whose bytes are equal. An
+//! unfinished copy is recognised by its name ([`copy_of`]). An open tier continues to read the old
+//! file until [`Tier::reopen`](crate::Tier::reopen) is called.
 
 use crate::error::TierError;
 use crate::volume::{Volume, VolumeFile, VolumeReader};
 
-/// The suffix of an unfinished copy, before it gets the name of its file.
+/// The suffix of an unfinished copy, before it gets the file's name.
 const UNFINISHED: &str = ".own";
 
-/// Bytes that are copied in one step.
+/// The bytes that are copied with one call.
 const PIECE: u64 = 1 << 20;
 
 /// The file whose unfinished copy has this name; `None` if this is not the name of a copy.
@@ -25,14 +25,14 @@ pub fn copy_of(name: &str) -> Option<&str> {
     name.strip_suffix(UNFINISHED)
 }
 
-/// The outcome of [`own`].
+/// The result of [`own`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owned {
     /// The file had no other name.
     Before,
     /// A copy of the file has the name now.
     Copied,
-    /// The copy was cancelled, and the file is unchanged.
+    /// The caller cancelled the copy, and the file is unchanged.
     GivenUp,
 }
 
@@ -41,8 +41,8 @@ pub enum Owned {
 /// called with the bytes of each copied piece, and returns whether to continue.
 ///
 /// # Errors
-/// If the volume fails, the file is unchanged and the copy is removed.
-/// [`TierError::NoSpaceForCopy`] if there is too little space for the copy.
+/// The volume fails: the file is unchanged and the copy is removed. [`TierError::NoSpaceForCopy`]:
+/// there is too little space for the copy.
 pub fn own(
     volume: &dyn Volume,
     name: &str,
@@ -67,7 +67,7 @@ pub fn own(
     if !put(volume, &*reader, name, copied).map_err(no_space)? {
         return Ok(Owned::GivenUp);
     }
-    // After a failed sync, a second one would not make the rename durable. So the copy is made and
+    // After a failed sync, another sync would not make the rename durable. So the copy is made and
     // renamed once more.
     if volume.sync().is_err() {
         put(volume, &*reader, name, &mut |_| true).map_err(no_space)?;
@@ -76,7 +76,7 @@ pub fn own(
     Ok(Owned::Copied)
 }
 
-/// Copies the file and gives the copy its name; false if it was cancelled.
+/// Copies the file and gives the copy its name; `false` if the caller cancelled it.
 fn put(
     volume: &dyn Volume,
     reader: &dyn VolumeReader,
@@ -92,14 +92,14 @@ fn put(
             false => Ok(false),
         });
     if !matches!(written, Ok(true)) {
-        // If the removal fails, the next checkpoint removes the copy.
+        // If the copy cannot be removed, the next checkpoint removes it.
         let _ = volume.remove(&copy);
     }
     written
 }
 
-/// Copies the bytes of one file into another, durably, by a reflink if the file system supports it;
-/// false if it was cancelled.
+/// Copies the bytes of one file into another, durably. A reflink is used if the file system
+/// supports it. `false` if the caller cancelled it.
 fn write(
     reader: &dyn VolumeReader,
     file: &mut dyn VolumeFile,

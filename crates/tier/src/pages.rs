@@ -1,4 +1,4 @@
-//! A file whose single blocks are written without the page cache.
+//! A file whose blocks are written without the page cache.
 //!
 //! ```text
 //!   write_at ── blocks ──> bounce buffer (aligned, <= 256 KiB) ─> O_DIRECT file ───┐
@@ -6,9 +6,9 @@
 //!                                                    set_len, sync ────────────────┘
 //! ```
 //!
-//! Pages that are written once and read by the direct tier would only evict others from the page
-//! cache. The kernel keeps both paths coherent: before a direct write it writes back the dirty
-//! bytes in the page cache there, and drops them.
+//! Such pages are written once and read directly, so in the page cache they would only evict
+//! others. The kernel keeps both paths coherent: before a direct write, it writes back the dirty
+//! bytes of that range in the page cache, and drops them.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,7 @@ use crate::error::TierError;
 use crate::ssd::open_direct;
 use crate::volume::VolumeFile;
 
-/// The largest bounce buffer. Longer writes are split.
+/// The size of the bounce buffer. Longer writes are split.
 const PIECE: usize = 256 << 10;
 
 /// A file that is written directly, in whole blocks. Other writes go through the page cache.
@@ -32,7 +32,8 @@ pub(crate) struct PagesFile {
     plain: RealFile,
     /// The same file with `O_DIRECT`; `None` if the file system refuses that.
     direct: Option<File>,
-    /// An aligned buffer for the bytes of a direct write. It is a mapping, so it starts on a page.
+    /// An aligned buffer for the bytes of a direct write. It is a mapping, so it begins at a page
+    /// boundary.
     bounce: HugeBytes,
 }
 
@@ -46,7 +47,7 @@ impl PagesFile {
         let failed = |source| TierError::io("open", plain.place.as_str(), 0, 0, source);
         let mut direct = open_direct(open).map_err(failed)?;
         if let Some(file) = &direct {
-            // Another process may have renamed another file to this name in between.
+            // Another process may have renamed another file to this name meanwhile.
             let (one, other) = (file.metadata(), plain.file.metadata());
             let (one, other) = (one.map_err(failed)?, other.map_err(failed)?);
             if (one.dev(), one.ino()) != (other.dev(), other.ino()) {
@@ -61,7 +62,7 @@ impl PagesFile {
     }
 
     /// Writes blocks directly, a piece at a time. If the file system refuses a direct write, the
-    /// rest goes through the page cache.
+    /// remaining bytes go through the page cache.
     fn write_blocks(&mut self, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
         while let Some(direct) = &self.direct
             && !bytes.is_empty()
@@ -75,8 +76,8 @@ impl PagesFile {
                     bytes = rest;
                 }
                 // Some file systems report only now that they do not support direct writes. The
-                // same error results if an earlier write ended within a block, as on a full device.
-                // Then the ordinary write of this piece, from its start, reports the actual error.
+                // same error occurs if an earlier write ended within a block, as on a full device.
+                // Then the buffered write of this piece, from its start, reports the actual error.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.direct = None,
                 Err(error) => return Err(error),
             }
@@ -114,8 +115,8 @@ impl VolumeFile for PagesFile {
         self.plain.set_len(len)
     }
 
-    /// Syncs the writes of both descriptors: fsync applies to the file, its length and the device's
-    /// cache, not to a descriptor.
+    /// One sync covers the writes of both descriptors: fsync applies to the file, its length and
+    /// the device's cache, not to a descriptor.
     fn sync(&mut self) -> Result<(), TierError> {
         self.plain.sync()
     }
@@ -135,8 +136,8 @@ mod tests {
     use crate::testing::random::Random;
     use crate::volume::Volume;
 
-    /// Directories on a disk (beside the test binaries: /tmp is often in memory), and in memory if
-    /// the machine has that.
+    /// A directory on a disk (beside the test binaries, since /tmp is often in memory), and one in
+    /// memory if the machine has such a directory.
     fn places() -> Vec<TempDir> {
         let tests = std::env::current_exe().unwrap();
         let mut places = vec![TempDir::new_in(tests.parent().unwrap()).unwrap()];
@@ -226,7 +227,8 @@ mod tests {
                     _ => {}
                 }
                 assert_eq!(file.len(), right.len() as u64, "round {round}");
-                // Only now and then, so that the page cache has dirty pages, clean pages, and none.
+                // The file is synced only now and then, so that the page cache has dirty pages,
+                // clean pages, and none.
                 if random.chance(0.3) {
                     assert!(volume.read("x").unwrap() == right, "round {round}");
                 }
@@ -237,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_later_goes_through_the_page_cache() {
-        // A file of the kernel that refuses all bytes but numbers, with EINVAL.
+        // A file of the kernel that refuses all bytes except numbers, with EINVAL.
         let refuses = || OpenOptions::new().write(true).open("/proc/self/clear_refs");
         for root in places() {
             let Ok(refuses) = refuses() else { return };
@@ -255,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_full_device_says_what_a_plain_file_says() {
-        // The kernel's own device that is always full; not every sandbox has it.
+        // The kernel's device that is always full. Some sandboxes do not have it.
         let full = || OpenOptions::new().write(true).open("/dev/full");
         for root in places() {
             let Ok(full) = full() else { return };

@@ -1,4 +1,4 @@
-//! The sleep of an idle thread, and the means of other threads to wake it.
+//! The sleep of an idle thread, and the way in which other threads wake it.
 //!
 //! ```text
 //!   AWAKE    it checks its ready tasks before it sleeps, and needs no signal
@@ -6,8 +6,8 @@
 //!   WAITING  it waits in the kernel for a socket: to wake it, ring the signal of its driver
 //! ```
 //!
-//! A thread that waits in the kernel for reads alone counts as awake. A read completes soon, so an
-//! earlier wake-up is not worth a system call.
+//! A thread that waits in the kernel only for reads counts as awake. A read completes soon, so
+//! waking the thread earlier is not worth a system call.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -22,13 +22,13 @@ const AWAKE: u8 = 0;
 const PARKED: u8 = 1;
 const WAITING: u8 = 2;
 
-/// Ends a thread's wait in the kernel.
+/// Wakes a thread that waits in the kernel.
 pub(crate) trait Signal: Send + Sync {
     /// Ends the current wait, or else the next one.
     fn raise(&self);
 }
 
-/// A signal that can be waited for like a socket.
+/// A signal that a thread can wait for as for a socket.
 pub(crate) struct EventSignal(OwnedFd);
 
 impl EventSignal {
@@ -46,19 +46,19 @@ impl EventSignal {
 
     /// Resets the signal.
     pub(crate) fn clear(&self) {
-        // The read fails if the signal was not raised, which is harmless.
+        // If the signal was not raised, the read fails, which is harmless.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
 
 impl Signal for EventSignal {
     fn raise(&self) {
-        // The write fails if the counter is full. Then the signal is raised already.
+        // If the counter is full, the write fails. Then the signal is raised already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
 
-/// The state of a thread's sleep.
+/// Whether a thread sleeps, and how.
 pub(crate) struct Parking {
     state: AtomicU8,
     owner: thread::Thread,
@@ -67,7 +67,7 @@ pub(crate) struct Parking {
 }
 
 impl Parking {
-    /// The state of a given thread.
+    /// Creates the state for a thread.
     pub(crate) fn of(owner: thread::Thread) -> Self {
         Self {
             state: AtomicU8::new(AWAKE),
@@ -80,8 +80,8 @@ impl Parking {
     /// each [`wake`](Parking::wake).
     pub(crate) fn park(&self, until: Option<Instant>, awake: impl Fn() -> bool) {
         self.state.store(PARKED, Ordering::SeqCst);
-        // All accesses are SeqCst or under one lock. So either the waker sees the new state after
-        // its own change, or `awake` sees the change.
+        // All accesses are SeqCst or under one lock. So either the waker sees this thread's new
+        // state after its own change, or `awake` sees that change.
         while !awake() {
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 None => thread::park(),
@@ -92,8 +92,8 @@ impl Parking {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Calls `wait`, unless `awake` says that there is work. `signal` ends the wait when the thread
-    /// is woken.
+    /// Calls `wait`, unless `awake` returns true. If another thread wakes this one, `signal` ends
+    /// the wait.
     pub(crate) fn wait(
         &self,
         signal: &Arc<dyn Signal>,
@@ -117,7 +117,7 @@ impl Parking {
         }
     }
 
-    /// Wakes the owner from a wait in the kernel. The first waker raises the signal; the others
+    /// Wakes the owner from a wait in the kernel. The first waker raises the signal, so later ones
     /// need not.
     #[cold]
     fn call(&self) {

@@ -7,8 +7,8 @@
 //!                  rings the signal, which is watched with the others
 //! ```
 //!
-//! A watch ends with its first report, or when it is withdrawn. A report of poll(2) for a withdrawn
-//! watch is discarded: watches have numbers that are never reused.
+//! A watch ends with its first report, or when it is withdrawn. If poll(2) reports a withdrawn
+//! watch, the report is discarded: the numbers of watches are never reused.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -21,7 +21,7 @@ use crate::threads::start;
 
 /// The receiver of reports about a thread's sockets.
 pub(crate) trait Reports: Send + Sync {
-    /// Takes the events that poll(2) reports for a slot, or a negated errno.
+    /// Receives the events that poll(2) reports for a slot, or a negated errno.
     fn report(&self, slot: u32, report: i32);
 }
 
@@ -75,7 +75,7 @@ impl Poller {
         })
     }
 
-    /// Watches a descriptor. Its one report goes to `to`. Returns the number of the watch.
+    /// Watches a descriptor. `to` gets its only report. Returns the number of the watch.
     pub(crate) fn watch(&self, (fd, events): (RawFd, i16), slot: u32, to: Arc<dyn Reports>) -> u64 {
         let mut state = self.shared.lock();
         let number = state.next;
@@ -92,7 +92,7 @@ impl Poller {
         number
     }
 
-    /// Withdraws a watch; false if it was reported already.
+    /// Withdraws a watch; `false` if it was reported already.
     pub(crate) fn unwatch(&self, number: u64) -> bool {
         let mut state = self.shared.lock();
         let at = state.watches.iter().position(|w| w.number == number);
@@ -109,12 +109,12 @@ impl Poller {
 impl Drop for Poller {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            return; // The thread lives in another process, and so does the signal.
+            return; // The thread and the signal are in another process.
         }
         self.shared.lock().stop = true;
         self.shared.signal.raise();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread needs no further report.
+            // If the thread panicked, no further report is needed.
             let _ = thread.join();
         }
     }
@@ -138,7 +138,7 @@ fn work(shared: &Shared) {
             }
         }
         // SAFETY: `polled` is a vector of that many descriptions, and the kernel writes only their
-        // events. A descriptor that was closed meanwhile is reported as an event.
+        // events. If a descriptor was closed meanwhile, that is reported as an event.
         let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
         if ready < 0 {
             let error = io::Error::last_os_error();

@@ -47,7 +47,7 @@ struct Answers {
 #[derive(Default)]
 struct Ready {
     events: Vec<Event>,
-    /// The signal was raised, so a thread that waits for answers must look again.
+    /// Whether the signal was raised: a thread that waits for answers must check again.
     rung: bool,
 }
 
@@ -88,7 +88,8 @@ struct Shared {
     work: Condvar,
 }
 
-/// No code panics while it holds these locks. If one did, the queues would still be consistent.
+/// No code panics while it has one of these locks. Even after a panic the queues would be
+/// consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -96,7 +97,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The threads that read, and the thread that watches sockets.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
-    /// Started when the first socket is watched.
+    /// The poller. It is started when the first socket is watched.
     poller: Mutex<Option<Arc<Poller>>>,
     home: Home,
 }
@@ -133,7 +134,7 @@ impl Pool {
             let named = thread::Builder::new().name(name).stack_size(64 << 10);
             match start(named, move || work(&shared)) {
                 Ok(worker) => state.workers.push(worker),
-                // The existing workers do the work, only more slowly.
+                // The existing workers perform the reads, only more slowly.
                 Err(_) if !state.workers.is_empty() => break,
                 Err(error) => return Err(error),
             }
@@ -151,7 +152,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            return; // The threads to be joined live in another process, and one may have held the lock.
+            return; // The threads are in another process, and one may have had the lock.
         }
         let workers = {
             let mut state = lock(&self.shared.jobs);
@@ -160,7 +161,7 @@ impl Drop for Pool {
         };
         self.shared.work.notify_all();
         for worker in workers {
-            // A panic of a worker needs no further report.
+            // If a worker panicked, no further report is needed.
             let _ = worker.join();
         }
     }
@@ -208,12 +209,12 @@ pub(crate) struct PreadDriver {
     pool: Arc<Pool>,
     answers: Arc<Answers>,
     queue: Vec<Job>,
-    /// Answers that were taken from `answers` and not popped yet.
+    /// The answers that were taken from `answers` and not popped yet.
     taken: Vec<Event>,
     in_flight: usize,
-    /// The poller, from the first watched socket on.
+    /// The poller, after the first socket was watched.
     poller: Option<Arc<Poller>>,
-    /// Watched sockets: their slots, each with the number of its watch.
+    /// The slots of watched sockets, each with the number of its watch.
     watched: Vec<(u32, u64)>,
 }
 
@@ -333,7 +334,7 @@ impl Driver for PreadDriver {
 
 impl Drop for PreadDriver {
     fn drop(&mut self) {
-        // A future that was leaked leaves its socket watched.
+        // If a future was leaked, its socket is still watched.
         if let Some(poller) = self.poller.take().filter(|_| self.pool.home.is_here()) {
             for (_, number) in self.watched.drain(..) {
                 poller.unwatch(number);

@@ -4,8 +4,8 @@ use std::fs;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The largest resident set, in bytes, since the process began or since [`reset_peak_rss`]; 0 if
-/// `/proc` is not mounted.
+/// The largest resident set in bytes, since the process began or [`reset_peak_rss`] was called; 0
+/// if `/proc` is not mounted.
 pub fn peak_rss_bytes() -> u64 {
     status_kib("VmHWM:") * 1024
 }
@@ -32,13 +32,13 @@ fn status_kib(key: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Releases the memory of the code and constants of this program and of the C library. Later
-/// accesses map them again from the page cache.
+/// Releases the memory of the code and constants of this program and of the C library. If they are
+/// used later, they are mapped again from the page cache.
 ///
 /// The kernel maps sixteen pages around each page of code that runs, and keeps them while there is
-/// enough memory. So the code that parsed arguments and opened an index still counts as this
-/// process's memory, beside the code that searches. It takes two megabytes, a fifth of a budget of
-/// ten megabytes for the whole process. If `/proc` is not mounted, this does nothing.
+/// enough memory. So the code that has parsed arguments and opened an index still counts as this
+/// process's memory, in addition to the code that searches. It takes two megabytes, a fifth of a
+/// budget of ten megabytes for the whole process. If `/proc` is not mounted, this does nothing.
 pub fn release_code_pages() {
     let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
         return;
@@ -68,16 +68,17 @@ pub fn release_code_pages() {
 struct Mapping<'a> {
     at: Range<usize>,
     inode: &'a str,
-    /// Private, not writable, and backed by a file.
+    /// Whether it is private, not writable, and backed by a file.
     is_constant: bool,
-    /// Some pages were modified by this process: relocated by the loader, or written by a debugger.
+    /// Whether this process has modified pages of it: the loader relocated them, or a debugger
+    /// wrote to them.
     has_own: bool,
 }
 
-/// The address ranges that equal their files, in the programs and libraries that contain
-/// `addresses`. Modified pages, such as a debugger's breakpoints, would be lost, so their mappings
-/// are omitted. (Dirty pages in the page cache do not matter: a program that was just compiled has
-/// them.)
+/// The address ranges whose bytes equal their files, in the programs and libraries that contain
+/// `addresses`. Modified pages, such as a debugger's breakpoints, would be lost, so mappings that
+/// have any are omitted. (Dirty pages in the page cache do not matter: a program that was just
+/// compiled has them.)
 fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
     let mut mappings: Vec<Mapping> = Vec::new();
     for line in smaps.lines() {
@@ -104,7 +105,7 @@ fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
 }
 
 impl<'a> Mapping<'a> {
-    /// Parses the first line of an entry; `None` for the other lines.
+    /// Parses the first line of an entry; `None` for any other line.
     fn begins(line: &'a str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
@@ -168,7 +169,7 @@ mod tests {
             // SAFETY: an address of this program's code, which can be read as long as it runs.
             unsafe { std::ptr::read_volatile(page as *const u8) }
         };
-        // All code is read, as by a program that runs all of it.
+        // All code is read, as if the program ran all of it.
         let mut sum = 0u64;
         for page in code_at.clone().step_by(4096) {
             sum += u64::from(read(page));
@@ -181,7 +182,7 @@ mod tests {
             full >= code_at.len() as u64 / 2048,
             "{full} kB of {code_at:?}"
         );
-        // The code that reads the figure, and that other tests run, is mapped again by then.
+        // Code that reads the figure, and code that other tests run, is mapped again by then.
         assert!(after < full, "{full} kB, then {after}");
     }
 
@@ -190,13 +191,14 @@ mod tests {
         let entries = [
             ("1000-2000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("2000-4000 r-xp", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // A page that the loader changed, and a page that was swapped out.
+            // A page that the loader has changed, and a page that was swapped out.
             ("4000-5000 r--p", "12", "Anonymous: 4 kB\nSwap: 0 kB"),
             ("5000-6000 r-xp", "12", "Anonymous: 0 kB\nSwap: 4 kB"),
             ("6000-7000 rw-p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("7000-8000 r--s", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("8000-9000 r-xp", "0", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // A mapping of the same file for reading, another library, and a requested library.
+            // A mapping of the same file for reading, another library, and a library among the
+            // addresses.
             ("a000-b000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("b000-c000 r-xp", "13", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("c000-d000 r-xp", "14", "Anonymous: 0 kB\nSwap: 0 kB"),

@@ -1,5 +1,5 @@
-//! Random bytes of the operating system. They come from `getrandom`, or from `/dev/urandom` if that
-//! call is missing or a sandbox refuses it.
+//! Random bytes from the operating system: from `getrandom`, or from `/dev/urandom` if that call is
+//! missing or a sandbox refuses it.
 
 use std::fs::File;
 use std::io::{self, Read};

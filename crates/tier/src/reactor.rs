@@ -1,9 +1,9 @@
-//! The reactor of a thread, which connects queues to the device. It has the reads in flight, the
-//! sockets that tasks wait for, their driver, and the timers.
+//! The reactor of a thread connects queues to the device. It has the reads in flight, the sockets
+//! that tasks wait for, the driver of both, and the timers.
 //!
-//! The moments of system calls decide how much processor time a read costs, so this module decides
-//! all of them. Reads start in batches, and the same system call collects completions, once for
-//! each round of the executor.
+//! The processor time of a read depends on when system calls are made, so this module decides all
+//! of them. Once in each round of the executor, one system call starts a batch of reads and
+//! collects completions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,20 +27,19 @@ use crate::tier::Request;
 use crate::timers::Timers;
 use crate::uring::{Driver, Event, Ring};
 
-/// With this many reads at the device, a hint to start more is not worth a system call of its
-/// own...
+/// With so many reads at the device, a hint to start more is not worth a system call of its own...
 const BUSY: usize = 16;
-/// ...unless this many are queued.
+/// ...unless so many reads are queued.
 const BATCH: usize = 8;
-/// From this number of tasks on, a thread waits for several completions at a time.
+/// With so many tasks or more, a thread waits for several completions together.
 const MANY_TASKS: usize = 8;
 
-/// The time for which a thread stays awake for the next completion of its only task. To sleep and
-/// be woken takes longer than the wait for the next completion of a pipelined search. With this,
-/// the search of photo-sift-100k is 1.4 times as fast.
+/// How long a thread stays awake for the next completion of its only task. To sleep and be woken
+/// takes longer than the next completion of a pipelined search. Staying awake makes the search of
+/// photo-sift-100k 1.4 times as fast.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// The way in which the threads of a pool read, decided once, and the state that they share for it.
+/// How the threads of a pool read, which is decided once, and the state that they share for it.
 pub(crate) struct Io {
     backend: Mutex<Backend>,
     pool: OnceLock<Arc<Pool>>,
@@ -52,8 +51,8 @@ pub(crate) struct Io {
 }
 
 impl Io {
-    /// Decides how to read. If the kernel gives no ring, `Auto` uses the thread pool, and `Uring`
-    /// fails.
+    /// Decides how threads read. If the kernel gives no ring, `Auto` uses the thread pool, and
+    /// `Uring` fails.
     pub(crate) fn new(
         mode: IoMode,
         forbid_ring: bool,
@@ -89,13 +88,13 @@ impl Io {
             .clone()
     }
 
-    /// A driver for the calling thread.
+    /// Creates a driver for the calling thread.
     fn driver(&self) -> Box<dyn Driver> {
         if self.backend() == Backend::Uring {
             match ring(self.forbid_ring) {
                 Ok(ring) => return Box::new(ring),
-                // The kernel gave a ring when the pool began. Memory or descriptors have run out
-                // since.
+                // The kernel gave a ring when the pool began. Since then memory or descriptors have
+                // run out.
                 Err(error) => self.fall_back(&error),
             }
         }
@@ -146,18 +145,18 @@ pub(crate) struct Reactor {
     io: Arc<Io>,
     driver: RefCell<Option<Box<dyn Driver>>>,
     reads: RefCell<Reads>,
-    /// Reads that the driver has no room for yet.
+    /// Reads that do not fit the driver's queue yet.
     backlog: RefCell<VecDeque<RawRead>>,
     pub(crate) buffers: BufferPool,
-    /// Sockets that tasks wait for.
+    /// The sockets that tasks wait for.
     pub(crate) waits: RefCell<Waits>,
     /// Connections to memory servers.
     pub(crate) links: RefCell<Links>,
-    /// The wakers that are due at some time.
+    /// The wakers to be called at given times.
     pub(crate) timers: RefCell<Timers>,
-    /// Tasks that have not ended.
+    /// The number of tasks that have not ended.
     pub(crate) tasks: Cell<usize>,
-    /// Completions that the task which waited last needs before it continues.
+    /// The number of completions that the task which waited last needs before it continues.
     pub(crate) needed: Cell<usize>,
     home: Home,
 }
@@ -190,7 +189,7 @@ impl Reactor {
         })
     }
 
-    /// Whether this process made the reactor, and was not forked since.
+    /// Whether this process created the reactor. A process that was forked later did not.
     pub(crate) fn is_here(&self) -> bool {
         self.home.is_here()
     }
@@ -226,11 +225,13 @@ impl Reactor {
         }
     }
 
-    /// The driver failed: fails its reads and sockets, and continues with the thread pool.
+    /// Called when the driver has failed: fails its reads and sockets, and continues with the
+    /// thread pool.
     #[cold]
     fn broken(&self, error: &io::Error) {
         self.backlog.borrow_mut().clear();
-        // The driver is dropped first, so that it starts no read into a buffer that is given up.
+        // The driver is dropped first, so that it starts no read into a buffer that is about to be
+        // leaked.
         *self.driver.borrow_mut() = None;
         self.io.fall_back(error);
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
@@ -264,7 +265,7 @@ impl Reactor {
     /// Delivers completions that have arrived, without a system call.
     pub(crate) fn reap(&self) {
         loop {
-            // The borrow ends before the delivery, because wakers are foreign code.
+            // The borrow ends before the delivery, which calls foreign code: wakers.
             let popped = match &mut *self.driver.borrow_mut() {
                 Some(driver) => driver.pop(),
                 None => None,
@@ -286,7 +287,7 @@ impl Reactor {
     }
 
     /// Delivers completions that have arrived. Enters the kernel only if the kernel signals that
-    /// this would bring more.
+    /// more would arrive by that.
     pub(crate) fn look(&self) {
         self.reap();
         let stirs = self
@@ -317,7 +318,7 @@ impl Reactor {
         }
     }
 
-    /// One round while tasks are ready: starts queued reads and collects completions.
+    /// A round while tasks are ready: starts queued reads and collects completions.
     pub(crate) fn turn(&self) {
         self.reap();
         let worth = match &mut *self.driver.borrow_mut() {
@@ -331,8 +332,8 @@ impl Reactor {
         self.expire();
     }
 
-    /// One round while no task is ready. Sleeps until a completion arrives, a timer ends, or the
-    /// thread is woken and `awake` returns true. A thread that waits for reads alone is not woken,
+    /// A round while no task is ready. Sleeps until a completion arrives, a timer ends, or the
+    /// thread is woken and `awake` returns true. A thread that waits only for reads is not woken,
     /// since a read completes soon.
     pub(crate) fn wait(&self, parking: &Parking, awake: impl Fn() -> bool) {
         if self.stay_awake(&awake) {
@@ -370,7 +371,7 @@ impl Reactor {
         self.expire();
     }
 
-    /// The signal that ends a wait for sockets, since a socket may stay unready for ever.
+    /// The signal that ends a wait for sockets. It is needed since a socket may never become ready.
     fn signal(&self, sockets: usize) -> Option<Arc<dyn Signal>> {
         let mut signal = None;
         if sockets > 0 {
@@ -382,8 +383,8 @@ impl Reactor {
         signal
     }
 
-    /// Waits until the kernel has released all sockets that tasks have stopped waiting for, because
-    /// it keeps such a socket open.
+    /// Waits until the kernel has released all sockets for which no task waits any more. The kernel
+    /// keeps such a socket open until then.
     pub(crate) fn settle(&self) {
         while self.waits.borrow().given_up() > 0 {
             self.with_driver(|driver| driver.wait(1, None));
@@ -391,12 +392,13 @@ impl Reactor {
         }
     }
 
-    /// The number of completions to wait for. If there is only one task, this is the number that
-    /// the task needs.
+    /// The number of completions to wait for. If there is only one task, it is the number that the
+    /// task needs.
     ///
-    /// Several completions at a time save system calls. But a task must not wait for the reads of
-    /// others while it could compute: with few tasks that empties the device's queue, and lowers
-    /// the rate of reads. With many tasks, an eighth of the reads in flight does no harm.
+    /// To wait for several completions together saves system calls. But a task must not wait for
+    /// the reads of others while it could compute: if tasks are few, the device's queue runs empty,
+    /// and the rate of reads falls. If tasks are many, waiting for an eighth of the reads in flight
+    /// does no harm.
     fn want(&self, in_flight: usize) -> usize {
         if self.tasks.get() <= 1 {
             self.needed.get().min(in_flight)
@@ -407,9 +409,9 @@ impl Reactor {
         }
     }
 
-    /// Waits awake for an exact timer that is too close for a sleep, at most 50 µs away
+    /// Stays awake for an exact timer that ends too soon for a sleep, in at most 50 µs
     /// (`timers.rs`). The wait ends with the timer, with a completion, or when `awake` returns
-    /// true. Returns false if there is no such timer.
+    /// true. `false` if there is no such timer.
     fn stay_awake(&self, awake: impl Fn() -> bool) -> bool {
         let Some(due) = self.timers.borrow().exact_due() else {
             return false;
@@ -417,7 +419,7 @@ impl Reactor {
         if due.saturating_duration_since(Instant::now()) > self.timers.borrow().early() {
             return false;
         }
-        // Queued reads must not wait for the timer as well.
+        // Queued reads must not wait for the timer, too.
         let queued = self
             .driver
             .borrow()
@@ -444,7 +446,7 @@ impl Reactor {
         }
         let now = Instant::now();
         loop {
-            // The borrow ends before a task is woken, because wakers are foreign code.
+            // The borrow ends before a task is woken, which calls foreign code.
             let ended = self.timers.borrow_mut().ended(now);
             let Some(waker) = ended else { break };
             waker.wake();

@@ -6,9 +6,9 @@
 //!                                                             ^ index = user_data of the entry
 //! ```
 //!
-//! Until the device has finished, the slot owns the buffer and, through the inbox, the open file. A
-//! queue that is dropped or reset only increments its inbox's epoch. Completions of older epochs
-//! are then discarded on arrival.
+//! Until the device has finished, the slot owns the buffer and, through the inbox, the open file.
+//! If a queue is dropped or reset, only the epoch of its inbox is incremented. Completions of older
+//! epochs are then discarded when they arrive.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,16 +24,16 @@ use crate::buffer::Block;
 use crate::error::TierError;
 use crate::tier::{Completion, Request};
 
-/// An open file that is read.
+/// A file that is open for reading.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) name: String,
     /// The descriptor of the last file in `files`.
     fd: AtomicI32,
-    /// The files that had the name, in order. They stay open, because a read of an earlier one may
-    /// be in flight.
+    /// The files that had this name, in order. Earlier files stay open, since reads of them may be
+    /// in flight.
     files: Mutex<Vec<File>>,
-    /// The length when it was last looked up; the file may have grown since.
+    /// The length when it was last looked up. Meanwhile the file may have grown.
     known: AtomicU64,
 }
 
@@ -48,12 +48,12 @@ impl OpenFile {
         }
     }
 
-    /// The descriptor to read from.
+    /// The descriptor for reads.
     fn fd(&self) -> RawFd {
         self.fd.load(Ordering::Acquire)
     }
 
-    /// Directs later reads to another file, which has the same bytes.
+    /// Makes later reads use another file, which has the same bytes.
     pub(crate) fn follow(&self, file: File) {
         let mut files = self.files();
         self.fd.store(file.as_raw_fd(), Ordering::Release);
@@ -65,8 +65,8 @@ impl OpenFile {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The length. It is looked up again only if a read would end beyond the known length, because
-    /// a file of pages grows while vectors are inserted.
+    /// The length. It is looked up again only if a read would end beyond the known length: while
+    /// vectors are inserted, a file of pages grows.
     pub(crate) fn len_for(&self, request: Request) -> u64 {
         let known = self.known.load(Ordering::Relaxed);
         let end = request.offset.saturating_add(request.len.into());
@@ -91,9 +91,9 @@ impl OpenFile {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) place: Arc<OpenFile>,
-    /// Incremented by a reset. Completions of an older epoch are discarded.
+    /// Incremented by a reset. Completions of older epochs are discarded.
     epoch: Cell<u64>,
-    /// Reads of this epoch whose completions have not been taken.
+    /// The number of reads of this epoch whose completions have not been taken.
     in_flight: Cell<usize>,
     ready: RefCell<VecDeque<Completion>>,
     waker: RefCell<Option<Waker>>,
@@ -140,16 +140,15 @@ impl Inbox {
             return;
         }
         self.ready.borrow_mut().push_back(completion);
-        // The waker is kept, so that the next wait by the same task need not clone it. A second
-        // wake-up is harmless.
+        // The waker is kept, so that the same task can wait again without cloning it. If it is
+        // woken twice, that is harmless.
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
     }
 }
 
-/// A read in the form that a driver takes. The buffer stays valid until the driver has reported the
-/// slot.
+/// A read as a driver takes it. The buffer stays valid until the driver has reported the slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawRead {
     pub(crate) slot: u32,
@@ -166,22 +165,23 @@ struct Pending {
     tag: u64,
     offset: u64,
     block: Block,
-    /// Bytes that earlier, partial reads have returned.
+    /// The number of bytes that earlier, partial reads have returned.
     done: u32,
-    /// Attempts in which the kernel returned no bytes and asked for a repetition.
+    /// The number of attempts in which the kernel returned no bytes and asked for a repetition.
     retries: u32,
 }
 
-/// The next step for a slot after its driver has reported a result.
+/// The next step for a slot whose driver has reported a result.
 pub(crate) enum Outcome {
     /// The read has finished and its completion was delivered. The slot is free.
     Finished,
-    /// The kernel returned only a part, or asked for a repetition. This read must be submitted.
+    /// The kernel returned only a part, or asked for a repetition. The driver must be given this
+    /// read.
     Again(RawRead),
 }
 
-/// The kernel may interrupt a read any number of times. A device that only interrupts is treated as
-/// broken.
+/// The kernel may interrupt a read many times. After so many interruptions in a row, the device
+/// counts as broken.
 const RETRIES: u32 = 100;
 
 /// All reads in flight of one thread.
@@ -235,8 +235,8 @@ impl Reads {
         let pending = reads.remove(slot);
         drop(reads);
         let place = &pending.inbox.place;
-        // A part of a block arrived, and the rest cannot be read directly: the file ends within the
-        // block.
+        // A part of a block arrived, and the remaining bytes cannot be read directly: the file ends
+        // within the block.
         let ended = result == 0 || (result == -libc::EINVAL && pending.done > 0);
         let result = match result {
             _ if ended => Err(TierError::Short {
@@ -264,8 +264,8 @@ impl Reads {
         Outcome::Finished
     }
 
-    /// Fails all reads with `errno`, because their driver is broken. Their buffers are leaked,
-    /// since the kernel may still write to them.
+    /// Fails all reads with `errno`, since their driver is broken. Their buffers are leaked: the
+    /// kernel may still write to them.
     pub(crate) fn abandon(this: &RefCell<Reads>, errno: i32) {
         let slots = this.borrow().slots.len() as u32;
         for slot in 0..slots {

@@ -1,11 +1,10 @@
-//! Handling of memory that the system refuses, both where code can return an error and where it
-//! cannot.
+//! Handles memory that the system refuses, where code can return an error and where it cannot.
 //!
-//! Memory that grows with a collection is requested before the work that needs it
+//! If memory grows with a collection, it is requested before the work that needs it
 //! ([`ask_for_memory`]), and a refusal is an error. The standard library and other crates make
 //! small allocations everywhere. If such an allocation is refused, the standard library aborts the
-//! process. A program with the allocator of this module that calls [`explain_aborts`] ends instead
-//! as after any other failure: with a line that begins with `error:`, and exit status 1.
+//! process. A program that has this module's allocator and calls [`explain_aborts`] then ends as
+//! after any other failure: with a line that begins with `error:`, and exit status 1.
 //!
 //! ```text
 //!   RecordingAllocator ── refused? ──> the thread remembers how many bytes were refused
@@ -13,12 +12,12 @@
 //!   standard library aborts: SIGABRT ──> the handler of `explain_aborts` reads it, says so, exits
 //! ```
 //!
-//! Under a limit of address space, the reservations of the allocator matter too
+//! Under a limit of address space, the memory that the allocator reserves matters too
 //! ([`share_arenas_under_a_limit`]).
 //!
-//! No cleanup happens on this path, as when the process is killed: a committed index is whole, and
-//! its next change or build removes unfinished files. A process that has not called
-//! [`explain_aborts`], such as the Python interpreter, aborts as usual.
+//! No cleanup is done on this path, as if the process were killed. A committed index is complete,
+//! and its next change or build removes unfinished files. If a process has not called
+//! [`explain_aborts`], such as the Python interpreter, it aborts as usual.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -33,10 +32,10 @@ use rustix::process::{Resource, getrlimit};
 use crate::buffer::would_map;
 use crate::error::TierError;
 
-/// Requests `bytes` bytes from the system in one piece and returns them at once, to find out
+/// Requests `bytes` bytes from the system in one mapping and returns them at once, to find out
 /// whether work that needs them may begin. No byte is touched, so this takes microseconds and no
-/// RAM. The error names their purpose, `what`. It advises raising the limit of the process, or
-/// `instead`, an imperative.
+/// RAM. The error names their purpose, `what`. It advises the user to raise the limit of the
+/// process, or names another remedy: `instead`, an imperative.
 ///
 /// # Errors
 /// [`TierError::NoMemory`] if the system refused the memory.
@@ -45,8 +44,8 @@ pub fn ask_for_memory(
     bytes: u64,
     instead: &'static str,
 ) -> Result<(), TierError> {
-    // The request does not go through the allocator. After a large piece of its memory was freed,
-    // the allocator returns less memory to the system.
+    // The request bypasses the allocator: after a large piece of the allocator's memory was freed,
+    // it returns less memory to the system.
     match usize::try_from(bytes).is_ok_and(would_map) {
         true => Ok(()),
         false => Err(TierError::NoMemory {
@@ -58,11 +57,11 @@ pub fn ask_for_memory(
 }
 
 thread_local! {
-    /// Bytes of this thread's last refused request; 0 if no request was refused.
+    /// The bytes of this thread's last refused request; 0 if none was refused.
     static REFUSED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a record of each thread's last refused request. It serves as
+/// The system's allocator, which also records each thread's last refused request. Use it as
 /// `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordingAllocator;
@@ -71,7 +70,7 @@ pub struct RecordingAllocator;
 #[inline]
 fn recorded(pointer: *mut u8, bytes: usize) -> *mut u8 {
     if pointer.is_null() {
-        // A thread that is ending has no thread-local variables any more.
+        // When a thread is ending, its thread-local variables no longer exist.
         let _ = REFUSED.try_with(|refused| refused.set(bytes.max(1)));
     }
     pointer
@@ -104,14 +103,14 @@ unsafe impl GlobalAlloc for RecordingAllocator {
     }
 }
 
-/// Address space that the C library reserves for an arena, in bytes. If that is refused, each
+/// The address space that the C library reserves for an arena, in bytes. If that is refused, each
 /// allocation of the thread gets pages of its own.
 #[cfg(target_env = "gnu")]
 const ARENA: u64 = 64 << 20;
 
 /// Makes all threads share one arena of the allocator, if the limit of address space (`ulimit -v`)
-/// has no room for one arena each. It must be called before other threads start. Without a limit,
-/// or with another C library than glibc, it does nothing.
+/// is too small for one arena each. Call it before other threads start. Without a limit, or with
+/// another C library than glibc, it does nothing.
 pub fn share_arenas_under_a_limit() {
     #[cfg(target_env = "gnu")]
     {
@@ -127,8 +126,8 @@ pub fn share_arenas_under_a_limit() {
     }
 }
 
-/// The exit status of a program that was refused memory, the same as for every failure of a valid
-/// call.
+/// The exit status of a program that was refused memory. It is the status of every failure of a
+/// valid call.
 const FAILED: libc::c_int = 1;
 
 /// Installs a handler for aborts. An abort of a thread that was refused memory then ends the
@@ -142,7 +141,7 @@ pub fn explain_aborts() -> io::Result<()> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(libc::c_int) = aborted;
     action.sa_sigaction = handler as libc::sighandler_t;
-    // Uses the alternate signal stack that the standard library gives each thread, if there is one.
+    // The handler uses the thread's alternate signal stack if the standard library gave it one.
     action.sa_flags = libc::SA_ONSTACK;
     // SAFETY: `action` is valid, and its handler is async-signal-safe: it neither allocates nor
     // locks.
@@ -155,7 +154,7 @@ pub fn explain_aborts() -> io::Result<()> {
 /// Set when a thread has begun to report the refusal.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Handles SIGABRT. If it returns, the C library's `abort` ends the process by the signal.
+/// Handles SIGABRT. If it returns, `abort` of the C library ends the process by the signal.
 extern "C" fn aborted(_: libc::c_int) {
     let refused = REFUSED.try_with(Cell::get).unwrap_or(0);
     if refused == 0 {
@@ -180,7 +179,7 @@ extern "C" fn aborted(_: libc::c_int) {
 const REMEDY: &[u8] = b" bytes; the system refused it. Raise the limit of this process (`ulimit -v`, or the memory of its cgroup), \
 or ask for less (fewer threads, a smaller --memory). A committed index is intact; its next build or change removes unfinished files\n";
 
-/// A line that is assembled without allocations.
+/// A line that is composed without allocations.
 struct Line {
     bytes: [u8; 320],
     len: usize,

@@ -1,5 +1,5 @@
-//! Blocks that are reserved for a file beyond its end. The file can then be extended on a full
-//! disk.
+//! Blocks that are reserved for a file beyond its end. With them, the file can be extended on a
+//! full disk.
 //!
 //! ```text
 //!   bytes of the file   |============|
@@ -23,7 +23,7 @@ use crate::BLOCK;
 /// The unit, in bytes, in which the operating system counts a file's blocks.
 const COUNTED: u64 = 512;
 
-/// Reserves blocks for the first `bytes` bytes of a file, and keeps its length. Returns false if
+/// Reserves blocks for the first `bytes` bytes of a file, without changing its length. `false` if
 /// the file system does not support this.
 #[cfg(target_os = "linux")]
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
@@ -42,7 +42,7 @@ pub(crate) fn allocate(_: &File, _: u64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Bytes of the blocks that a file has beyond its end.
+/// The bytes of the blocks that a file has beyond its end.
 pub(crate) fn beyond_end(facts: &Stat) -> u64 {
     let blocks = u64::try_from(facts.st_blocks).unwrap_or(0);
     let length = u64::try_from(facts.st_size).unwrap_or(0);

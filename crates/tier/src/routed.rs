@@ -6,9 +6,9 @@
 //!                                             in memory or on a faster device
 //! ```
 //!
-//! The parts of a [`SplitVolume`](crate::SplitVolume) hold different files. Here all routes lead to
-//! one set of files: a write by any route is in the volume itself, and listing, syncing and locking
-//! use the volume alone. So the volume is whole without the others.
+//! The parts of a [`SplitVolume`](crate::SplitVolume) have different files. Here all routes lead to
+//! one set of files. A write by any route is in the volume itself. Listing, syncing and locking use
+//! the volume alone. So the volume is complete without the others.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Waits for sockets, beside reads and timers. A task sleeps until a socket can be read or written.
+//! Waits for sockets, in addition to reads and timers. A task sleeps until a socket can be read or
+//! written.
 //!
 //! ```text
 //!   thread.readable(&socket) ── slot ──> driver: POLL_ADD of the ring, or the poller of the pool
@@ -6,8 +7,8 @@
 //! ```
 //!
 //! A slot belongs to its wait until the driver has reported it. If the future is dropped before,
-//! the slot is marked as given up, and the driver stops watching, which brings the report soon. So
-//! a report never arrives at a slot that was reused. The kernel writes to no memory of a wait.
+//! the slot is marked as given up, and the driver stops watching, so that it reports the slot soon.
+//! So a report never arrives at a slot that was reused. The kernel writes to no memory of a wait.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -22,12 +23,12 @@ use crate::executor::Thread;
 use crate::reactor::Reactor;
 
 impl Thread {
-    /// Waits until a socket (a pipe, an `eventfd`, or anything that poll(2) can watch) has bytes to
-    /// read, a connection to accept, or its end. A read then does not block. The task sleeps
-    /// meanwhile, and the thread serves others.
+    /// Waits until a socket has bytes to read, a connection to accept, or has ended, so that a read
+    /// does not block. It may also be a pipe, an `eventfd`, or anything that poll(2) can watch.
+    /// Meanwhile the task sleeps, and the thread runs other tasks.
     ///
-    /// A socket that fails, or whose peer is gone, counts as readable: the read reports the error.
-    /// Any number of tasks may wait for one socket.
+    /// If a socket fails, or its peer has closed it, it counts as readable: the read reports the
+    /// error. Any number of tasks may wait for one socket.
     ///
     /// # Errors
     /// The future returns [`TierError::Socket`] if the system cannot watch the socket.
@@ -50,7 +51,7 @@ impl Thread {
         self.when(socket.as_fd(), libc::POLLIN)
     }
 
-    /// Waits until a socket has room for bytes, or is connected. A write then does not block.
+    /// Waits until a socket can take bytes, or is connected, so that a write does not block.
     ///
     /// # Errors
     /// As for [`readable`](Thread::readable).
@@ -64,7 +65,7 @@ impl Thread {
 }
 
 impl<'fd> SocketReady<'fd> {
-    /// Makes a future that ends when poll(2) would report one of these events, an error or a
+    /// Creates a future that ends when poll(2) would report one of these events, an error or a
     /// hang-up.
     pub(crate) fn new(reactor: &Rc<Reactor>, fd: BorrowedFd<'fd>, events: i16) -> Self {
         SocketReady {
@@ -76,14 +77,14 @@ impl<'fd> SocketReady<'fd> {
     }
 }
 
-/// The future of [`Thread::readable`] and [`Thread::writable`]. If it is dropped, the socket is no
-/// longer watched.
+/// The future of [`Thread::readable`] and [`Thread::writable`]. If it is dropped, the watch of the
+/// socket ends.
 #[derive(Debug)]
 pub struct SocketReady<'fd> {
     reactor: Rc<Reactor>,
     fd: BorrowedFd<'fd>,
     events: i16,
-    /// The slot of its report, once the socket is watched.
+    /// The slot of its report, after the watch has begun.
     slot: Option<u32>,
 }
 
@@ -120,7 +121,7 @@ impl Future for SocketReady<'_> {
         self.slot = None;
         Poll::Ready(match report {
             ..0 => Err(self.failed(io::Error::from_raw_os_error(-report))),
-            // poll(2) reports a closed descriptor in this way.
+            // In this way poll(2) reports a closed descriptor.
             _ if report & i32::from(libc::POLLNVAL) != 0 => {
                 Err(self.failed(io::Error::from_raw_os_error(libc::EBADF)))
             }
@@ -143,20 +144,20 @@ impl Drop for SocketReady<'_> {
 #[derive(Debug)]
 enum Slot {
     Free,
-    /// Watched, and not reported yet.
+    /// The socket is watched and not reported yet.
     Waiting(Waker),
-    /// Reported: events as poll(2) gives them, or a negated errno.
+    /// The socket was reported: events as poll(2) gives them, or a negated errno.
     Reported(i32),
-    /// Not reported yet, and no task waits for it.
+    /// The socket is not reported yet, and no task waits for it.
     GivenUp,
 }
 
-/// All sockets that tasks of one thread wait for.
+/// The sockets for which tasks of one thread wait.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Slots that are not reported yet, and the number of those that are given up.
+    /// The number of slots that are not reported yet, and how many of them were given up.
     unreported: usize,
     given_up: usize,
 }
@@ -167,7 +168,7 @@ impl Waits {
         self.unreported
     }
 
-    /// The number of these slots that no task waits for.
+    /// How many of these slots no task waits for.
     pub(crate) fn given_up(&self) -> usize {
         self.given_up
     }
@@ -193,7 +194,7 @@ impl Waits {
         self.free.push(slot);
     }
 
-    /// Takes a slot's report, or registers `waker` to be woken by it.
+    /// Takes the report of a slot, or registers `waker` to be woken when it arrives.
     fn take(&mut self, slot: u32, waker: &Waker) -> Option<i32> {
         match &mut self.slots[slot as usize] {
             Slot::Waiting(known) => {
@@ -211,7 +212,7 @@ impl Waits {
         }
     }
 
-    /// Marks a slot as given up; true if it is not reported yet.
+    /// Marks a slot as given up; `true` if it is not reported yet.
     fn give_up(&mut self, slot: u32) -> bool {
         match self.slots[slot as usize] {
             Slot::Waiting(_) => {
@@ -241,7 +242,7 @@ impl Waits {
         }
     }
 
-    /// Fails all unreported slots with `errno`, because the driver is broken.
+    /// Fails all unreported slots with `errno`, since the driver is broken.
     pub(crate) fn fail(this: &RefCell<Waits>, errno: i32) {
         let slots = this.borrow().slots.len() as u32;
         for slot in 0..slots {

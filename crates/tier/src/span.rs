@@ -1,4 +1,4 @@
-//! Durations as text for people.
+//! Durations as text for users.
 
 use std::fmt;
 use std::time::Duration;

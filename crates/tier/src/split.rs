@@ -1,21 +1,22 @@
-//! Several volumes as one. The name of a file decides on which volume it lies.
+//! Several volumes as one. The name of a file determines its volume.
 //!
 //! ```text
 //!   name ── route ──> None ─────> primary volume: MANIFEST, lock, log, and all other files
 //!                 └─> Some(n) ──> others[n]
 //! ```
 //!
-//! **A commit stays one rename.** The manifest is on the primary volume and names files on the
-//! others. So [`sync`](Volume::sync) makes names durable on all other volumes before the primary
-//! volume, and stops at the first failure. A durable manifest therefore names no file that a crash
-//! can lose. Files that the manifest no longer names are removed afterwards, as on one volume. If a
-//! crash undoes a removal, a file stays that no manifest names.
+//! **A commit is still one rename.** The manifest is on the primary volume and names files on the
+//! other volumes. So [`sync`](Volume::sync) first makes the names on all other volumes durable,
+//! then the names on the primary volume, and stops at the first failure. So no file that a durable
+//! manifest names can be lost in a crash. Files that the manifest no longer names are removed
+//! afterwards, as on one volume. If a crash undoes a removal, a file is left that no manifest
+//! names.
 //!
 //! **A volume belongs to one index.** The first lock of a composite writes a mark into each of its
-//! volumes: random digits, and whether the volume is the primary volume or a part. The other
-//! volumes must be empty at that time. Later they must have the mark of the primary volume. So a
-//! file that no manifest names is certainly a leftover of this index. (A copy of the primary volume
-//! includes the mark, so two copies of one index share the other volumes.)
+//! volumes: random digits, and whether the volume is the primary volume or a part. At that time the
+//! other volumes must be empty. Later they must have the digits of the primary volume. So if no
+//! manifest names a file, the file is certainly a leftover of this index. (A copy of the primary
+//! volume includes the mark, so two copies of one index share the other volumes.)
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -30,7 +31,7 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 /// volume, and so does a number out of range.
 pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
-/// The name of the file that holds a volume's mark. [`Volume::list`] omits it.
+/// The name of the file that has a volume's mark. [`Volume::list`] omits it.
 const OWNER: &str = "OWNER";
 
 /// The first words of a mark.
@@ -58,7 +59,7 @@ impl SplitVolume {
         }
     }
 
-    /// The number of a file's volume among the others.
+    /// The number of the volume that a file is on, among the other volumes.
     fn number(&self, name: &str) -> Option<usize> {
         (self.route)(name).filter(|&number| number < self.others.len())
     }
@@ -69,7 +70,7 @@ impl SplitVolume {
         &**other.unwrap_or(&self.home)
     }
 
-    /// Checks that the volumes belong to this index, and marks those that are new.
+    /// Checks that the volumes belong to this index, and marks new ones.
     fn claim(&self) -> Result<(), TierError> {
         // All volumes are checked before the first write, so a refusal leaves no mark.
         let home = mark_of(&*self.home)?;
@@ -115,7 +116,7 @@ impl SplitVolume {
     }
 }
 
-/// The index that a volume belongs to.
+/// The index to which a volume belongs.
 struct Mark {
     digits: String,
     home: bool,
@@ -140,7 +141,7 @@ fn mark_of(volume: &dyn Volume) -> Result<Option<Mark>, TierError> {
     })
 }
 
-/// Writes a mark durably, before any other file is in the volume.
+/// Writes a mark durably. The volume has no other file yet.
 fn write_mark(volume: &dyn Volume, digits: &str, home: bool) -> Result<(), TierError> {
     let part = if home { "home" } else { "part" };
     let mut file = volume.create(OWNER)?;
@@ -207,7 +208,7 @@ impl Volume for SplitVolume {
         self.volume(name).open_tier(name)
     }
 
-    /// Renames within one volume; a rename between two volumes is refused.
+    /// Renames a file within one volume. A rename between two volumes is an error.
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
         if self.number(from) != self.number(to) {
             return Err(TierError::Unsupported {
@@ -224,8 +225,8 @@ impl Volume for SplitVolume {
         self.volume(name).remove(name)
     }
 
-    /// Lists the files of all volumes, each only on the volume that its name is routed to. A file
-    /// on another volume cannot be reached, and is omitted.
+    /// Lists the files of all volumes. A file is omitted if its name leads to another volume, since
+    /// it cannot be opened.
     fn list(&self) -> Result<Vec<String>, TierError> {
         let mut names = Vec::new();
         let others = self.others.iter().enumerate();
@@ -243,7 +244,8 @@ impl Volume for SplitVolume {
         self.home.sync()
     }
 
-    /// In practice on the primary volume, which has the log and the manifest.
+    /// The reserved blocks are for the log and the manifest, so in practice they are on the primary
+    /// volume.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         self.volume(name).keep_room(name, bytes)
     }
@@ -258,8 +260,8 @@ impl Volume for SplitVolume {
             guards.push(other.lock()?);
         }
         self.claim()?;
-        // The primary volume is released last, so a process that waits for it finds all volumes
-        // unlocked.
+        // The primary volume is released last. So if a process waits for it, that process then
+        // finds all volumes unlocked.
         guards.reverse();
         Ok(LockGuard::new(guards))
     }

@@ -1,5 +1,5 @@
-//! A file on an SSD that is read directly. Reads bypass the page cache, so memory stays within its
-//! budget.
+//! A file on an SSD that is read directly. Reads bypass the page cache, so they take no memory
+//! beyond the budget.
 
 use std::fmt;
 use std::fs::File;
@@ -26,8 +26,8 @@ use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 /// A file that is read with `O_DIRECT` in multiples of 4 KiB, or through the page cache if the file
 /// system refuses `O_DIRECT`.
 ///
-/// It needs only permission to read the file. A tail of less than 4 KiB cannot be read; files of an
-/// index have none.
+/// It needs only permission to read the file. If the file ends within a block of 4 KiB, that part
+/// cannot be read. Files of an index have no such part.
 #[derive(Clone)]
 pub struct FileTier {
     place: Arc<OpenFile>,
@@ -35,7 +35,7 @@ pub struct FileTier {
     open: Arc<Opening>,
 }
 
-/// Opens the file of a name for reading, with additional flags.
+/// Opens a certain file for reading, with additional flags.
 pub(crate) type Opening = dyn Fn(OFlags) -> io::Result<File> + Send + Sync;
 
 impl fmt::Debug for FileTier {
@@ -61,7 +61,7 @@ impl FileTier {
         Self::open_with(name, Arc::new(open))
     }
 
-    /// Opens the file that `open` gives access to.
+    /// Opens a file by `open`.
     pub(crate) fn open_with(name: String, open: Arc<Opening>) -> Result<FileTier, TierError> {
         let failed = |source| TierError::io("open", name.as_str(), 0, 0, source);
         let (file, direct) = match open_direct(&*open).map_err(failed)? {
@@ -97,7 +97,7 @@ fn no_read_ahead(file: &File) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }
 
-/// Opens a file with `O_DIRECT`. `None` if the file system refuses that, or demands an alignment
+/// Opens a file with `O_DIRECT`. `None` if the file system refuses that, or requires an alignment
 /// larger than a block.
 pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Result<Option<File>> {
     match open(OFlags::DIRECT) {
@@ -111,8 +111,8 @@ pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Resu
 }
 
 /// Whether blocks of a file can be read directly, according to the kernel (Linux 6.1; not for every
-/// file system). The answer saves a trial read, which takes longer than everything else in opening
-/// a small index.
+/// file system). It saves a trial read, which takes longer than all other steps of opening a small
+/// index.
 fn says_direct(file: &File) -> Option<bool> {
     let mut facts = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the descriptor is open, the path is an empty C string, and `facts` has room for the
@@ -137,16 +137,16 @@ fn says_direct(file: &File) -> Option<bool> {
     if facts.stx_mask & libc::STATX_DIOALIGN == 0 {
         return None;
     }
-    // Zero means that direct reads are not supported. Buffers and offsets here are multiples of a
+    // Zero means that direct reads are not supported. Here, buffers and offsets are multiples of a
     // block.
     let fits = |align: u32| align != 0 && (BLOCK as u32).is_multiple_of(align);
     Some(fits(facts.stx_dio_mem_align) && fits(facts.stx_dio_offset_align))
 }
 
-/// Tries a direct read. Some file systems accept `O_DIRECT` when a file is opened, and then refuse
-/// the read or demand more than 4 KiB.
+/// Tries a direct read. Some file systems accept `O_DIRECT` when a file is opened, but refuse the
+/// read or require an alignment of more than 4 KiB.
 fn reads_directly(file: &File) -> bool {
-    // Without memory for the buffer, reads go through the page cache, which needs none.
+    // If there is no memory for the buffer, reads use the page cache, which needs none.
     let Ok(mut block) = BufferPool::default().take(BLOCK) else {
         return false;
     };
@@ -169,7 +169,7 @@ impl Tier for FileTier {
     }
 
     fn reopen(&self) -> Result<(), TierError> {
-        // With the same flags, since the file system is the same.
+        // The flags are unchanged, since the file system is the same.
         let flags = match self.direct {
             true => OFlags::DIRECT,
             false => OFlags::empty(),
@@ -196,7 +196,7 @@ impl Tier for FileTier {
 struct FileQueue {
     inbox: Rc<Inbox>,
     reactor: Rc<Reactor>,
-    /// Completions that the task needs before it continues.
+    /// The number of completions that the task needs before it continues.
     need: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Starting threads. If the system refuses a thread, that is an error, never a panic.
+//! Starts threads. If the system refuses a thread, the result is an error and not a panic.
 
 use std::io;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
@@ -6,7 +6,7 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 #[cfg(feature = "testing")]
 use crate::testing::refused::allowed;
 
-/// Whether one more thread may be started. Only a test refuses it here.
+/// Whether one more thread may be started. Only tests refuse a thread here.
 #[cfg(not(feature = "testing"))]
 fn allowed() -> io::Result<()> {
     Ok(())

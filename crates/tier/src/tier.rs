@@ -5,10 +5,9 @@
 //!         <── completion(tag, bytes) ────       in the order of their arrival
 //! ```
 //!
-//! A search owns one [`ReadQueue`] for each place it reads from. The search submits as many reads
-//! as it needs, may compute meanwhile, and takes completions in the order of their arrival. It
-//! never blocks: while no completion has arrived it awaits [`next`], and its thread serves other
-//! queries.
+//! A search owns one [`ReadQueue`] for each place that it reads. It submits as many reads as it
+//! needs, may compute meanwhile, and takes completions in the order of their arrival. It never
+//! blocks: if no completion has arrived, it awaits [`next`], and its thread runs other queries.
 
 use std::fmt::Debug;
 use std::future::poll_fn;
@@ -21,11 +20,11 @@ use crate::executor::Thread;
 /// A read to be performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The caller's name for the read, returned in the [`Completion`]. It need not be unique.
+    /// The caller's tag of the read, which its [`Completion`] returns. It need not be unique.
     pub tag: u64,
-    /// First byte; a multiple of the tier's [`alignment`](Tier::alignment).
+    /// The offset of the first byte; a multiple of the tier's [`alignment`](Tier::alignment).
     pub offset: u64,
-    /// Bytes to read; a multiple of the tier's [`alignment`](Tier::alignment), not zero.
+    /// The number of bytes; a multiple of the tier's [`alignment`](Tier::alignment), not zero.
     pub len: u32,
 }
 
@@ -40,12 +39,12 @@ pub struct Completion {
 
 /// A place for bytes.
 ///
-/// A new implementation proves itself with `testing::conformance` (feature `testing`).
+/// `testing::conformance` (feature `testing`) tests an implementation.
 pub trait Tier: Send + Sync + Debug {
     /// The name in messages: a file's path, or the name of a region of memory.
     fn name(&self) -> &str;
 
-    /// Length in bytes.
+    /// The length in bytes.
     fn len(&self) -> u64;
 
     /// Whether the length is 0.
@@ -53,18 +52,18 @@ pub trait Tier: Send + Sync + Debug {
         self.len() == 0
     }
 
-    /// Bytes that the device moves at least for any read: 64 for memory, 4096 for an SSD.
+    /// The fewest bytes that the device transfers for any read: 64 for memory, 4096 for an SSD.
     fn granularity(&self) -> u32;
 
     /// Offsets and lengths of reads must be multiples of this number. A tier in memory has a
-    /// granularity, but demands no alignment.
+    /// granularity, but requires no alignment.
     fn alignment(&self) -> u32 {
         self.granularity()
     }
 
-    /// Directs all later reads to the file that has the name now. That file has the same bytes: a
-    /// copy may have taken the name ([`own`](fn@crate::own)). Open queues switch to it as well. A
-    /// tier that does not read the file does nothing.
+    /// Makes all later reads use the file that has the tier's name now. It must have the same
+    /// bytes: a copy may have got the name ([`own`](fn@crate::own)). Open queues use it as well. If
+    /// a tier reads no file, this does nothing.
     ///
     /// # Errors
     /// The file cannot be opened. Reads then continue from the old file.
@@ -72,23 +71,24 @@ pub trait Tier: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Opens a query's queue of reads from this tier. A queue belongs to the thread that opened it.
+    /// Opens a queue of reads from this tier, for one query. It belongs to the thread that opened
+    /// it.
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError>;
 }
 
-/// A query's reads from a tier. Many reads are in flight, and they complete in any order.
+/// A query's reads from a tier. Many reads are in flight together, and they complete in any order.
 ///
 /// A read is *in flight* from [`submit`](ReadQueue::submit) until its completion has been taken.
 pub trait ReadQueue {
-    /// Queues a read. Never blocks, and allocates nothing in the steady state.
+    /// Queues a read. It never blocks, and once the queue has grown it allocates nothing.
     ///
-    /// A read that is out of range or misaligned is refused here. Errors of the device arrive with
-    /// the completion.
+    /// # Errors
+    /// The read is out of range or misaligned. Errors of the device come with the completion.
     fn submit(&mut self, request: Request) -> Result<(), TierError>;
 
-    /// A hint: the queued reads should start now, because the caller is about to compute. A thread
-    /// with enough reads at the device may ignore the hint and start these reads together with
-    /// others. When the task awaits, reads start without it.
+    /// A hint: the queued reads should start now, since the caller is about to compute. If a thread
+    /// has enough reads at the device, it may ignore the hint and start these reads together with
+    /// others. If the task awaits, reads start without the hint.
     fn flush(&mut self);
 
     /// The number of submitted reads whose completion has not been taken.
@@ -97,9 +97,9 @@ pub trait ReadQueue {
     /// Takes a completion that has arrived already; never waits.
     fn try_next(&mut self) -> Option<Completion>;
 
-    /// A hint: the task continues only after this number of completions has arrived. Without the
-    /// hint the number is one. A thread that serves no other task then sleeps once for all of them.
-    /// For a single completion, which arrives soon, the thread stays awake for a while.
+    /// A hint: the task continues only after so many completions have arrived. Without the hint the
+    /// number is one. If a thread has no other task, it then sleeps once for all of them. For a
+    /// single completion, which arrives soon, the thread stays awake for a while.
     fn need(&mut self, completions: usize) {
         let _ = completions;
     }
@@ -107,10 +107,10 @@ pub trait ReadQueue {
     /// Takes a completion, or arranges that the task is woken when one arrives.
     ///
     /// # Panics
-    /// If nothing is in flight, since the task would sleep for ever.
+    /// If no read is in flight, since the task would never be woken.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion>;
 
-    /// Forgets all reads in flight, so that the queue can serve another query. Their buffers stay
+    /// Discards all reads in flight, so that another query can use the queue. Their buffers stay
     /// allocated until the device has finished.
     fn reset(&mut self);
 }
@@ -118,7 +118,7 @@ pub trait ReadQueue {
 /// Waits for the next completion of a queue.
 ///
 /// # Panics
-/// If nothing is in flight.
+/// If no read is in flight.
 pub async fn next(queue: &mut dyn ReadQueue) -> Completion {
     poll_fn(|cx| queue.poll_next(cx)).await
 }
@@ -141,7 +141,7 @@ pub async fn next_of(queues: &mut [Box<dyn ReadQueue>]) -> Option<Completion> {
     .await
 }
 
-/// Checks a read, as every tier does before it takes one.
+/// Checks a read, as every tier does before it accepts one.
 pub(crate) fn check(
     place: &str,
     size: u64,

@@ -7,11 +7,11 @@
 //!                                  └── early ───────┘
 //! ```
 //!
-//! On the measured machine (2 virtual cores) a sleeping thread wakes 27 to 40 µs late with the
-//! kernel's timer slack of 50 µs removed, and 75 to 89 µs late with it. On other machines it wakes
-//! a few microseconds late. The answers of a modelled device have to arrive at their microsecond.
-//! So the thread stays awake for the last part of such a wait. That part is as long as this
-//! thread's earlier delays, and at most [`EARLY`].
+//! With the kernel's timer slack of 50 µs, a sleeping thread wakes 75 to 89 µs late on the measured
+//! machine (2 virtual cores), and 27 to 40 µs late if the slack is removed. On other machines it
+//! wakes a few microseconds late. The answers of a modelled device must arrive at the right
+//! microsecond. So the thread stays awake for the last part of such a wait. That part is as long as
+//! this thread's earlier delays, and at most [`EARLY`].
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -19,20 +19,20 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// The longest time for which a thread is awake, and may spin, before an exact timer ends. It is a
-/// little more than the usual delay of a wake-up (see the module's documentation). The thread
-/// starts with this value, and adapts it to its own delays.
+/// little more than the usual delay of a wake-up (see the head of this module). Each thread starts
+/// with this value, and adapts it to its own delays.
 pub(crate) const EARLY: Duration = Duration::from_micros(50);
 
-/// The way in which a timer is waited for.
+/// How a thread waits for a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
-    /// The thread sleeps; the timer ends some ten microseconds late.
+    /// The thread sleeps. The timer ends some ten microseconds late.
     Plain,
     /// The thread is awake for the last part of the wait.
     Exact,
 }
 
-/// A timer: its end, and a number that distinguishes timers of the same time.
+/// A timer: its end, and a number that distinguishes timers that end at the same time.
 pub(crate) type Timer = (Instant, u64);
 
 /// The timers of one thread.
@@ -60,8 +60,8 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Records that the thread slept until an alarm and was late. A delay above the current
-    /// allowance takes effect at once; a smaller one takes effect slowly.
+    /// Records how late the thread woke from a sleep until an alarm. A delay above the current
+    /// allowance takes effect at once. A smaller one takes effect slowly.
     pub(crate) fn woke(&mut self, late: Duration) {
         let with_room = late + late / 4;
         self.early = (self.early - self.early / 16).max(with_room).min(EARLY);
@@ -73,7 +73,7 @@ impl Timers {
     }
 
     /// Registers `waker` for a time, in the timer with the given number or in a new one. Returns
-    /// the number.
+    /// the number of the timer.
     pub(crate) fn set(
         &mut self,
         due: Instant,
@@ -87,9 +87,9 @@ impl Timers {
         });
         if precision == Precision::Exact && !self.punctual {
             self.punctual = true;
-            // The kernel may delay the end of a sleep by 50 µs, to wake several threads at once.
-            // This setting also affects the other sleeps of this thread. If the kernel refuses it,
-            // sleeps end late, which costs only accuracy.
+            // The kernel may delay the end of a sleep by 50 µs, to wake several threads together.
+            // This setting also affects other sleeps of this thread. If the kernel refuses it,
+            // sleeps end late, which only costs accuracy.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         }
         match self.of(precision).get_mut(&(due, number)) {
@@ -106,8 +106,8 @@ impl Timers {
         }
     }
 
-    /// Removes a timer, if it has not ended. The waker is foreign code, so the caller must drop it
-    /// when nothing is borrowed.
+    /// Removes a timer, if it has not ended. Returns its waker, which is foreign code: the caller
+    /// must drop it when nothing is borrowed.
     pub(crate) fn forget(&mut self, timer: Timer, precision: Precision) -> Option<Waker> {
         self.of(precision).remove(&timer)
     }
@@ -117,7 +117,7 @@ impl Timers {
         self.plain.is_empty() && self.exact.is_empty()
     }
 
-    /// Removes a timer that has ended by `now`.
+    /// Removes a timer that has ended by `now`, and returns its waker.
     pub(crate) fn ended(&mut self, now: Instant) -> Option<Waker> {
         for timers in [&mut self.exact, &mut self.plain] {
             if let Some(first) = timers.first_entry()
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// Records its number when it is woken.
+    /// A waker that records its number when it is woken.
     struct Said(u64, Arc<Mutex<Vec<u64>>>);
 
     impl Wake for Said {
@@ -200,7 +200,8 @@ mod tests {
         assert_eq!(timers.exact_due(), Some(at(1010)));
         assert!(timers.ended(at(999)).is_none());
         assert!(timers.ended(at(1000)).is_some() && timers.ended(at(1000)).is_none());
-        // If wakes are less late, the thread sleeps longer. After one late wake it sleeps shorter.
+        // If wakes are less late, the thread sleeps longer. After one late wake it sleeps for a
+        // shorter time.
         for _ in 0..100 {
             timers.woke(Duration::from_micros(4));
         }
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(timers.alarm(), Some(at(1010 - 25)));
         timers.woke(Duration::from_secs(1));
         assert_eq!(timers.early(), EARLY);
-        // A timer that is set again under its number is still one timer.
+        // If a timer is set again under its number, it is still one timer.
         timers.set(at(1010), Some(soon), Precision::Exact, Waker::noop());
         assert!(timers.forget((at(1010), soon), Precision::Exact).is_some());
         assert!(timers.is_empty());

@@ -1,4 +1,4 @@
-//! Actions that a worker performs once for all work that ended in one round, for instance one write
+//! Actions that a worker performs once for all work that ended in one round, for example one write
 //! for all answers.
 
 use std::cell::RefCell;
@@ -8,14 +8,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 type Then = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// The actions to perform at the end of the round, while a worker reports ends; `None` at any
-    /// other time.
+    /// The actions to be performed at the end of the round, while a worker reports ends; `None` at
+    /// any other time.
     static WAITS: RefCell<Option<Vec<Then>>> = const { RefCell::new(None) };
 }
 
 /// Defers `then` until this worker of a [`WorkerPool`](crate::WorkerPool) has reported all work
 /// that ended in its round ([`Work::ended`](crate::Work::ended)). That is soon, since the worker
-/// waits for no read before. On any other thread, and at any other time, `then` runs at once.
+/// waits for no read before it. On any other thread, and at any other time, `then` runs at once.
 pub fn after_turn(then: impl FnOnce() + 'static) {
     let now = WAITS.with_borrow_mut(|waits| match waits {
         Some(waits) => {

@@ -1,14 +1,14 @@
-//! Reads through io_uring, and waits for sockets. Each thread has one ring, which only that thread
+//! Reads through io_uring, and waits for sockets. Each thread has a ring that only this thread
 //! uses.
 //!
-//! The flags of the ring matter more than anything else. `SINGLE_ISSUER` and `DEFER_TASKRUN` let
-//! the kernel post completions only when this thread enters it, in one batch and without
-//! interrupting computation. `TASKRUN_FLAG` makes the kernel signal in shared memory that an entry
-//! is worthwhile. Older kernels refuse these flags with `EINVAL` and get fewer.
+//! The flags of the ring matter most. With `SINGLE_ISSUER` and `DEFER_TASKRUN`, the kernel posts
+//! completions only when this thread enters it, in one batch and without interrupting computation.
+//! With `TASKRUN_FLAG`, the kernel signals in shared memory that it has completions to post. Older
+//! kernels refuse these flags with `EINVAL`, and then get fewer flags.
 //!
-//! Registered files and buffers are not used. Over a dozen alternating runs of `examples/randread`,
-//! their processor time per read did not differ measurably, and registered buffers need locked
-//! memory.
+//! Registered files and buffers are not used. In a dozen alternating runs of `examples/randread`,
+//! the processor time of a read did not differ measurably with and without them. Registered buffers
+//! also need locked memory.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,9 +21,10 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use crate::parking::{EventSignal, Signal};
 use crate::reads::RawRead;
 
-/// Entries of the submission queue. A full queue is handed to the kernel.
+/// The number of entries of the submission queue. When the queue is full, its entries are passed to
+/// the kernel.
 const ENTRIES: u32 = 256;
-/// Entries of the completion queue, which is the most reads at the device at once.
+/// The number of entries of the completion queue, which is the most reads at the device.
 pub(crate) const DEPTH: usize = 1024;
 
 /// A completion: a slot and its result.
@@ -31,15 +32,14 @@ pub(crate) const DEPTH: usize = 1024;
 pub(crate) enum Event {
     /// A read: the number of bytes, or a negated errno.
     Read(u32, i32),
-    /// A watched socket: the events that it is ready for, as poll(2) reports them, or a negated
+    /// A watched socket: the events that have occurred, as poll(2) reports them, or a negated
     /// errno.
     Socket(u32, i32),
 }
 
-/// Performs the reads of a thread and watches its sockets. Only one thread uses it.
+/// Performs the reads of a thread and watches its sockets. Only that thread uses it.
 pub(crate) trait Driver {
-    /// Queues a read. Returns false, with nothing queued, if the limit of reads in flight is
-    /// reached.
+    /// Queues a read. `false`, with no read queued, if the limit of reads in flight is reached.
     ///
     /// # Safety
     /// The read's file and buffer must stay valid, and the buffer untouched, until
@@ -49,8 +49,8 @@ pub(crate) trait Driver {
     fn start(&mut self) -> io::Result<()>;
     /// Starts queued entries and waits until `want` completions can be popped, or the timeout ends.
     fn wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()>;
-    /// Starts queued entries and stays awake until a completion can be popped (then returns true),
-    /// or the limit is reached.
+    /// Starts queued entries and stays awake until a completion can be popped, and then returns
+    /// true. At the limit it returns false.
     fn spin(&mut self, limit: Duration) -> io::Result<bool> {
         let _ = limit;
         Ok(false)
@@ -62,9 +62,10 @@ pub(crate) trait Driver {
     /// The number of entries that are queued and not started.
     fn queued(&self) -> usize;
     /// Watches a descriptor for events of poll(2), until [`pop`](Driver::pop) has returned its
-    /// slot, once. The watch does not read or write the descriptor, so a reused number is harmless.
+    /// slot, which it does once. The watch does not read or write the descriptor. So if the number
+    /// of the descriptor is reused, that is harmless.
     fn watch(&mut self, slot: u32, fd: RawFd, events: i16) -> io::Result<()>;
-    /// Stops watching a slot. If `pop` has not returned the slot yet, it does so soon.
+    /// Stops watching a slot. If `pop` has not returned the slot yet, it soon does.
     fn unwatch(&mut self, slot: u32) -> io::Result<()>;
     /// A signal that any thread can raise, to end the next [`wait`](Driver::wait).
     fn signal(&mut self) -> io::Result<Arc<dyn Signal>>;
@@ -73,7 +74,7 @@ pub(crate) trait Driver {
 /// The kind of a ring entry: the upper half of its user data. The lower half is a slot.
 const READ: u64 = 0;
 const SOCKET: u64 = 1 << 32;
-/// The end of a watch, which needs no report.
+/// The end of a watch. It needs no report.
 const UNWATCH: u64 = 2 << 32;
 const BELL: u64 = 3 << 32;
 /// An entry without effect.
@@ -84,12 +85,12 @@ pub(crate) struct Ring {
     ring: IoUring,
     queued: usize,
     in_flight: usize,
-    /// Descriptors that the kernel watches, including the signal's.
+    /// The number of descriptors that the kernel watches, including the signal's.
     watched: usize,
-    /// Entries that the submission queue had no room for.
+    /// Entries that did not fit the submission queue.
     later: VecDeque<squeue::Entry>,
     signal: Option<Arc<EventSignal>>,
-    /// Whether the signal is watched.
+    /// Whether the kernel watches the signal.
     hears: bool,
 }
 
@@ -145,8 +146,8 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Makes the kernel perform an entry without effect. A sandbox may allow a ring to be created
-    /// and refuse to enter it. Without this test, a read through such a ring would fail as if the
+    /// Makes the kernel perform an entry without effect. A sandbox may allow a ring to be created,
+    /// but refuse to enter it. Without this test, a read through such a ring would fail as if the
     /// file could not be read.
     fn try_out(&mut self) -> io::Result<()> {
         self.add(opcode::Nop::new().build().user_data(NOTHING))?;
@@ -160,7 +161,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Queues an entry that refers to no memory, now or as soon as there is room.
+    /// Queues an entry that refers to no memory. If the queue is full, the entry waits.
     fn add(&mut self, entry: squeue::Entry) -> io::Result<()> {
         if self.ring.submission().is_full() {
             self.start()?;
@@ -170,7 +171,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Queues the entries that wait for room, as many as fit.
+    /// Queues the entries that wait, as many as fit.
     fn add_later(&mut self) {
         while let Some(entry) = self.later.front() {
             // SAFETY: only `add` fills this queue, with entries that contain descriptors and slots,
@@ -184,8 +185,8 @@ impl Ring {
     }
 }
 
-/// Ignores an interrupted entry to the kernel, or one for which the kernel has no resources now. It
-/// is repeated later.
+/// Ignores an entry to the kernel that was interrupted, or for which the kernel has no resources
+/// now. It is repeated later.
 fn tolerate(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),
@@ -251,7 +252,7 @@ impl Driver for Ring {
         }
         let start = Instant::now();
         loop {
-            // The kernel signals work in shared memory, so this check costs no system call.
+            // The kernel signals work in shared memory, so this check needs no system call.
             if self.stirs() {
                 self.start()?;
             }
@@ -283,7 +284,7 @@ impl Driver for Ring {
                     self.hears = false;
                     self.signal.iter().for_each(|signal| signal.clear());
                 }
-                // The entry of a cancelled watch reports itself.
+                // The cancelled watch is reported by its own entry.
                 _ => {}
             }
         }
@@ -306,8 +307,8 @@ impl Driver for Ring {
     }
 
     fn unwatch(&mut self, slot: u32) -> io::Result<()> {
-        // `POLL_REMOVE` is not used: if it finds that the socket has an event, it leaves the watch
-        // alone, which may then continue to wait. This operation ends the watch.
+        // `POLL_REMOVE` is not used: if it finds that the socket has an event, it does not remove
+        // the watch, which may then wait for ever. This operation ends the watch.
         let entry = opcode::AsyncCancel::new(SOCKET | u64::from(slot)).build();
         self.add(entry.user_data(UNWATCH))
     }

@@ -1,9 +1,9 @@
-//! The interface for writing an index: a directory of files with exactly the guarantees that a file
-//! system gives.
+//! The interface for writing an index: a directory of files, with exactly the guarantees of a file
+//! system.
 //!
-//! Two things survive a crash. Bytes survive if a [`VolumeFile::sync`] after them succeeded.
-//! Changes of names (creation, rename, removal) survive if a [`Volume::sync`] after them succeeded.
-//! Any other change may be lost, kept, kept in part, or kept in another order.
+//! Two things survive a crash. Bytes survive if a later [`VolumeFile::sync`] succeeded. Changes of
+//! names (creation, rename, removal) survive if a later [`Volume::sync`] succeeded. Any other
+//! change may be lost, kept, kept in part, or kept in another order.
 //!
 //! [`Directory`](crate::Directory) is a directory of the file system. `SimVolume` (feature
 //! `testing`) is a simulation that crashes on demand.
@@ -27,35 +27,36 @@ pub trait Volume: Send + Sync + Debug {
         format!("{}/{name}", self.name())
     }
 
-    /// Creates an empty file. A file that already has the name loses it, and is not truncated.
+    /// Creates an empty file. If another file has the name, that file loses it, and is not
+    /// truncated.
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
-    /// Opens an existing file for writing. A file that is not a regular file of this volume alone
-    /// (a link to another place, a file with other names) is refused with [`TierError::NotPlain`].
+    /// Opens an existing file for writing. It must be a regular file of this volume alone. A link
+    /// to another place, or a file with other names, is refused with [`TierError::NotPlain`].
     fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
-    /// Opens an existing file for writing single blocks, without the page cache where the file
-    /// system allows that. Otherwise the file behaves as [`open`](Volume::open) describes.
+    /// Opens an existing file for writing single blocks. If the file system allows it, the page
+    /// cache is bypassed. Otherwise the file is like one from [`open`](Volume::open).
     fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
         self.open(name)
     }
 
-    /// All bytes of a file.
+    /// Reads all bytes of a file.
     fn read(&self, name: &str) -> Result<Vec<u8>, TierError>;
 
-    /// Fills `out` with the bytes from `offset` on. A file that ends earlier is an error. This
-    /// serves large files that are read in pieces.
+    /// Fills `out` with the bytes of a file that begin at `offset`. It is an error if the file ends
+    /// before. Use it for large files, which are read in pieces.
     fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError>;
 
     /// Opens a file for reading in pieces. The reader stays valid if the file is renamed or
     /// removed.
     fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError>;
 
-    /// Length of a file in bytes.
+    /// The length of a file in bytes.
     fn len(&self, name: &str) -> Result<u64, TierError>;
 
-    /// Whether there is a file of this name. An error is returned as such, and does not count as
-    /// "no".
+    /// Whether there is a file of this name. If that cannot be determined, the result is an error
+    /// and not `false`.
     fn exists(&self, name: &str) -> Result<bool, TierError> {
         match self.len(name) {
             Ok(_) => Ok(true),
@@ -67,13 +68,13 @@ pub trait Volume: Send + Sync + Debug {
     /// Opens a file for random reads.
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError>;
 
-    /// Whether a file has other names too, in this volume or elsewhere (hard links). Such a file is
-    /// not opened for writing until a copy of its [own](fn@crate::own) has replaced it.
+    /// Whether a file has other names, in this volume or elsewhere (hard links). Such a file is not
+    /// opened for writing until a [copy](fn@crate::own) has replaced it.
     fn has_other_names(&self, _name: &str) -> Result<bool, TierError> {
         Ok(false)
     }
 
-    /// Renames a file, atomically. A file that already has the new name is replaced.
+    /// Renames a file, atomically. If another file has the new name, it is replaced.
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError>;
 
     /// Removes a file.
@@ -86,14 +87,13 @@ pub trait Volume: Send + Sync + Debug {
     fn sync(&self) -> Result<(), TierError>;
 
     /// Reserves `bytes` bytes of storage in an empty file of this name, as blocks beyond its end.
-    /// After the file is opened, writes below that length need no more free space, even if the file
-    /// was renamed before. A file with such a reservation keeps it; a non-empty file of this name
-    /// is replaced.
-    ///
-    /// Returns false, and reserves nothing, if the file system does not support reservations.
+    /// If the file is opened later, writes below that length need no free space, even if the file
+    /// was renamed before. A file that has such a reservation keeps it. If a file of this name is
+    /// not empty, it is replaced. `false`, with nothing reserved, if the file system does not
+    /// support reservations.
     ///
     /// # Errors
-    /// [`TierError::NoSpace`] if there is too little free space; an older reservation stays. Also
+    /// [`TierError::NoSpace`] if there is too little free space: an earlier reservation stays. Also
     /// if the volume fails.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         let _ = (name, bytes);
@@ -110,28 +110,29 @@ pub trait Volume: Send + Sync + Debug {
         Ok(0)
     }
 
-    /// Locks the volume for writing; [`TierError::InUse`] if it is locked. Readers need no lock.
+    /// Locks the volume for writing. [`TierError::InUse`] if it is locked already. Readers need no
+    /// lock.
     fn lock(&self) -> Result<LockGuard, TierError>;
 
-    /// Describes the lock owner to other processes: one line that names it, and one with their
-    /// remedy. [`TierError::InUse`] reports both. If this handle has not locked the volume, or the
-    /// description cannot be stored, nothing happens.
+    /// Describes the lock owner to other processes: a line that names it, and a line with a remedy
+    /// for them. [`TierError::InUse`] reports both. If this handle has not locked the volume, or
+    /// the description cannot be stored, this does nothing.
     fn held_as(&self, what: &str, remedy: &str) {
         let _ = (what, remedy);
     }
 
-    /// Checks that the volume and the lock that this handle holds still exist under their names.
-    /// Without a lock this succeeds. Operations that change names perform this check themselves.
+    /// Checks that the volume, and the lock if this handle has it, still exist under their names.
+    /// Operations that change names perform this check themselves.
     ///
     /// # Errors
-    /// [`TierError::Replaced`] if the volume or its lock has been removed since;
-    /// [`TierError::Forked`] in a process that was forked from the lock owner.
+    /// [`TierError::Replaced`] if the volume or its lock has been removed. [`TierError::Forked`] in
+    /// a process that was forked from the lock owner.
     fn check_held(&self) -> Result<(), TierError> {
         Ok(())
     }
 
-    /// Checks that the path still leads to this volume, before a caller writes by that path, as for
-    /// scratch files.
+    /// Checks that the path still leads to this volume. Call it before writing by that path, for
+    /// example scratch files.
     ///
     /// # Errors
     /// [`TierError::Replaced`] if the path leads elsewhere.
@@ -145,7 +146,7 @@ pub trait Volume: Send + Sync + Debug {
         None
     }
 
-    /// A value that the lock owner stores with the lock; it is empty at first. `None` while this
+    /// A value that the lock owner stores with the lock. It is empty at first. `None` if this
     /// handle has not locked the volume.
     fn note(&self) -> Option<Arc<Note>> {
         None
@@ -160,7 +161,7 @@ pub trait VolumeReader: Send + Sync + Debug {
     /// The current length in bytes.
     fn size(&self) -> Result<u64, TierError>;
 
-    /// Fills `out` with the bytes from `offset` on. A file that ends earlier is an error.
+    /// Fills `out` with the bytes that begin at `offset`. It is an error if the file ends before.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), TierError>;
 
     /// The underlying file of the operating system, if there is one. [`VolumeFile::share`] needs
@@ -175,10 +176,10 @@ pub trait VolumeFile: Send + Debug {
     /// Writes all of `bytes` at `offset`. A gap before them reads as zeros.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError>;
 
-    /// Length in bytes.
+    /// The length in bytes.
     fn len(&self) -> u64;
 
-    /// True if it has no bytes.
+    /// Whether the file has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -189,9 +190,9 @@ pub trait VolumeFile: Send + Debug {
     /// Makes the file's bytes and length durable.
     fn sync(&mut self) -> Result<(), TierError>;
 
-    /// Makes this file a reflink of `source`: both have the same blocks on storage until one of
-    /// them is written to. Returns false, and changes nothing, if the file system does not support
-    /// reflinks. The caller then has to copy the bytes.
+    /// Makes this file a reflink of `source`: they share blocks on storage until one of them is
+    /// written to. `false`, with nothing changed, if the file system does not support reflinks. The
+    /// caller must then copy the bytes.
     ///
     /// # Errors
     /// This process was forked from the one that opened the file.
@@ -200,7 +201,7 @@ pub trait VolumeFile: Send + Debug {
         Ok(false)
     }
 
-    /// Writes `bytes` at the end; returns the offset of their first byte.
+    /// Writes `bytes` at the end. Returns the offset of their first byte.
     fn append(&mut self, bytes: &[u8]) -> Result<u64, TierError> {
         let offset = self.len();
         self.write_at(offset, bytes)?;
@@ -208,7 +209,7 @@ pub trait VolumeFile: Send + Debug {
     }
 }
 
-/// Checks that a name stays inside its directory.
+/// Checks that a name does not lead out of its directory.
 pub(crate) fn check_name(volume: &str, name: &str) -> Result<(), TierError> {
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
         return Err(TierError::Unsupported {
@@ -223,10 +224,9 @@ pub(crate) fn check_name(volume: &str, name: &str) -> Result<(), TierError> {
 /// The name of the lock file in a directory. [`Volume::list`] omits it.
 pub const LOCK_FILE: &str = "LOCK";
 
-/// Holds a volume's lock until it is dropped.
+/// A lock of a volume. Its drop releases the lock.
 pub struct LockGuard {
-    /// A value that releases the lock when it is dropped. For a directory this is the open lock
-    /// file.
+    /// Its drop releases the lock. For a directory this is the open lock file.
     _keeper: Box<dyn Any + Send + Sync>,
 }
 

@@ -1,10 +1,10 @@
 //! A pool of persistent worker threads. It runs work that it borrows while the caller waits, or
 //! work that it owns.
 //!
-//! A ring belongs to one thread for its lifetime. So threads are kept, and work travels to them.
+//! A ring belongs to one thread for its lifetime. So threads are kept, and work is passed to them.
 //! [`WorkerPool::run`] calls a closure on several workers and returns when all calls have returned,
-//! as `std::thread::scope` does. [`WorkerPool::submit`] returns at once; the pool owns the work and
-//! reports its end.
+//! like `std::thread::scope`. [`WorkerPool::submit`] returns at once: the pool then owns the work
+//! and reports its end.
 //!
 //! ```text
 //!   host thread ── run_tasks(2, job) ──> shares 0 and 1 ─┐
@@ -15,9 +15,9 @@
 //!           after the last task of submitted work: work.ended(), on this worker
 //! ```
 //!
-//! Any number of runs may be active at once. A share goes to an idle worker if there is one.
-//! Otherwise the first worker that checks the queue takes it: a busy worker checks once a round,
-//! while its own tasks wait for reads. No worker takes two shares of one run.
+//! Any number of runs may be active at once. If a worker is idle, a share goes to an idle worker.
+//! Otherwise the first worker that checks the queue takes it. A busy worker checks the queue once
+//! in each round in which its own tasks wait for reads. No worker takes two shares of one run.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -44,9 +44,9 @@ pub trait Work: Send + Sync {
     /// Returns the tasks of a share. They run on the calling thread.
     fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, share: usize) -> Vec<Task<'t>>;
 
-    /// Called once, when all tasks of all shares have ended; `panic` is set if a task panicked. The
-    /// call comes on the worker that had the last task, so it should be short. The pool keeps no
-    /// reference to the work after it.
+    /// Called once, when all tasks of all shares have ended. `panic` is set if a task panicked. The
+    /// worker that had the last task makes the call, so it should be short. Afterwards the pool
+    /// keeps no reference to the work.
     fn ended(self: Arc<Self>, panic: Option<Panic>);
 }
 
@@ -61,16 +61,16 @@ unsafe impl Sync for Erased {}
 
 /// One call of `run_tasks` or `submit`.
 struct Run {
-    /// The job that the caller of `run_tasks` lends.
+    /// The job that the caller of `run_tasks` has passed.
     job: Option<Erased>,
     state: Mutex<RunState>,
     end: Condvar,
 }
 
 struct RunState {
-    /// Shares that are not finished.
+    /// The number of shares that have not finished.
     left: usize,
-    /// Workers that took a share.
+    /// The workers that have taken a share.
     by: Vec<usize>,
     panic: Option<Panic>,
     /// Submitted work, until it has ended.
@@ -94,7 +94,7 @@ impl Run {
         })
     }
 
-    /// Makes the tasks of a share.
+    /// Creates the tasks of a share.
     fn tasks(&self, thread: &'static Thread, index: usize) -> Vec<Task<'static>> {
         if let Some(job) = &self.job {
             // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share has counted
@@ -160,15 +160,14 @@ struct Worker {
 struct State {
     /// Shares that no worker has taken yet, oldest first.
     queue: VecDeque<Share>,
-    /// The workers that have started, by their number.
+    /// The workers that have started, by number.
     workers: BTreeMap<usize, Worker>,
     stop: bool,
 }
 
 impl State {
-    /// Assigns a worker without tasks to each of the first shares in the queue, as long as there
-    /// are such workers, and wakes those workers that sleep. The shares after them go to any worker
-    /// that checks the queue.
+    /// Assigns the first shares in the queue to workers without tasks, one to each, and wakes those
+    /// workers that sleep. The other shares go to any worker that checks the queue.
     fn assign(&mut self) -> Vec<Option<usize>> {
         let mut free: Vec<usize> = self
             .workers
@@ -195,8 +194,8 @@ impl State {
         assigned
     }
 
-    /// Takes a share for worker `me`: the oldest one that it may run and that is not assigned to
-    /// another idle worker.
+    /// Takes a share for worker `me`: the oldest share that the worker may run and that is not
+    /// assigned to another idle worker.
     fn take(&mut self, me: usize) -> Option<Share> {
         let assigned = self.assign();
         let at = (0..self.queue.len()).find(|&at| match assigned.get(at).copied().flatten() {
@@ -219,17 +218,17 @@ impl State {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Shares in the queue. Workers read this once a round, without the lock.
+    /// The number of shares in the queue. Workers read it once in each round, without the lock.
     waiting: AtomicUsize,
 }
 
 impl Shared {
-    /// No foreign code runs while the lock is held, so nothing panics under it.
+    /// No foreign code runs while this lock is held, so no code panics under it.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a worker, if it is new, and returns the place where it sleeps.
+    /// Registers a worker, if it is new, and returns the state of its sleep.
     fn meet(&self, me: usize, thread: &thread::Thread) -> Arc<Parking> {
         let mut state = self.lock();
         let worker = state.workers.entry(me).or_insert_with(|| Worker {
@@ -239,7 +238,7 @@ impl Shared {
         worker.parking.clone()
     }
 
-    /// Takes a share for a worker, if one waits that the worker may run.
+    /// Takes a share for a worker, if the queue has one that the worker may run.
     fn take(&self, me: usize) -> Option<Share> {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return None;
@@ -258,8 +257,8 @@ impl Shared {
             index,
         }));
         self.waiting.store(state.queue.len(), Ordering::SeqCst);
-        // A worker that sleeps although it has tasks waits for other threads. It can take a share
-        // meanwhile.
+        // If a worker has tasks and sleeps, its tasks wait for other threads. Meanwhile it can take
+        // a share.
         let assigned = state.assign();
         if assigned.len() < state.queue.len() || assigned.contains(&None) {
             for worker in state.workers.values() {
@@ -278,7 +277,7 @@ impl Shared {
             self.waiting.store(state.queue.len(), Ordering::SeqCst);
             let awake = found.is_some() || state.stop;
             match found {
-                // From now on this worker gets no share.
+                // From now on, this worker is given no share.
                 None if state.stop => drop(state.workers.remove(&me)),
                 None => state.set(me, Doing::Nothing),
                 found => share.set(found),
@@ -289,8 +288,8 @@ impl Shared {
     }
 }
 
-/// The most shares that a worker takes in one round. Their reads go to the kernel together, and
-/// their ends are reported together.
+/// The most shares that a worker takes in one round. Their reads are passed to the kernel together,
+/// and their ends are reported together.
 const TAKEN: usize = 8;
 
 /// Worker threads. Each has a context of its own: ring, executor, buffers.
@@ -303,7 +302,7 @@ pub struct WorkerPool {
 }
 
 thread_local! {
-    /// The address of the pool that this thread works for.
+    /// The address of the pool to which this thread belongs.
     static EMPLOYER: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -313,7 +312,7 @@ impl WorkerPool {
         WorkerPool::build(threads, io, false)
     }
 
-    /// Starts workers to which the kernel refuses io_uring, as it does in many containers.
+    /// Starts workers for which the kernel refuses io_uring, as in many containers.
     #[cfg(feature = "testing")]
     pub fn without_ring(threads: usize, io: IoMode) -> Result<WorkerPool, TierError> {
         WorkerPool::build(threads, io, true)
@@ -322,7 +321,7 @@ impl WorkerPool {
     fn build(threads: usize, io: IoMode, forbid_ring: bool) -> Result<WorkerPool, TierError> {
         let io = Io::new(io, forbid_ring, threads)?;
         let shared = Arc::new(Shared::default());
-        // From here on, a drop of the pool ends the workers that were started.
+        // From here on, dropping the pool ends the workers that were started.
         let mut workers = WorkerPool {
             shared,
             io,
@@ -344,21 +343,21 @@ impl WorkerPool {
         Ok(workers)
     }
 
-    /// Workers in the pool.
+    /// The number of workers in the pool.
     pub fn threads(&self) -> usize {
         self.workers.len()
     }
 
-    /// The backend that reads files. It changes if the ring of a worker fails later.
+    /// The backend that reads files. If the ring of a worker fails later, it changes.
     pub fn backend(&self) -> Backend {
         self.io.backend()
     }
 
-    /// Calls `job(thread, i)` for `i < threads`, each on a worker of its own, and returns when all
+    /// Calls `job(thread, i)` for each `i < threads`, each on another worker, and returns when all
     /// calls have returned.
     ///
-    /// At most [`threads()`](WorkerPool::threads) workers take part; returns their number. A job
-    /// that computes or waits blocks its worker for the tasks of others, so searches use
+    /// At most [`threads()`](WorkerPool::threads) workers take part, and their number is returned.
+    /// If a job computes or waits, its worker runs no tasks of others. So searches use
     /// [`run_tasks`](WorkerPool::run_tasks).
     ///
     /// # Panics
@@ -370,16 +369,17 @@ impl WorkerPool {
         })
     }
 
-    /// Runs the tasks that `job(thread, i)` returns for `i < threads`, each share on a worker of
-    /// its own. Returns when all tasks have ended.
+    /// Runs the tasks that `job(thread, i)` returns for each `i < threads`, each share on another
+    /// worker. Returns when all tasks have ended.
     ///
-    /// At most [`threads()`](WorkerPool::threads) workers take part; returns their number. A worker
-    /// polls the tasks of several runs in turn, so that runs of several callers progress at once.
+    /// At most [`threads()`](WorkerPool::threads) workers take part, and their number is returned.
+    /// A worker polls the tasks of several runs in turn, so the runs of several callers progress
+    /// together.
     ///
     /// # Panics
     /// If a job or a task panics: with that panic, after the other shares of this run have ended.
     /// Other runs and the pool continue. Also if the caller is a job of this pool, since the call
-    /// would never end; and in a process that was forked from the pool's process.
+    /// would never end, and in a process that was forked from the pool's process.
     pub fn run_tasks<'a>(
         &self,
         threads: usize,
@@ -415,13 +415,12 @@ impl WorkerPool {
         wanted
     }
 
-    /// Runs the tasks of `work` on workers, as [`run_tasks`](WorkerPool::run_tasks) does, and
-    /// returns at once. [`Work::ended`] reports the end. Returns the number of workers that take
-    /// part.
+    /// Runs the tasks of `work` on workers, like [`run_tasks`](WorkerPool::run_tasks), but returns
+    /// at once. [`Work::ended`] reports the end. Returns the number of workers that take part.
     ///
-    /// The pool may be dropped meanwhile. It then ends when all submitted work has ended, and the
-    /// drop waits for that, unless the dropping thread is a worker of the same pool. A panic of a
-    /// task is passed to `ended`; other work and the pool continue.
+    /// Meanwhile the pool may be dropped. It then ends when all submitted work has ended. The drop
+    /// waits for that, unless the dropping thread is a worker of the same pool. If a task panics,
+    /// `ended` gets the panic. Other work and the pool continue.
     ///
     /// # Panics
     /// In a process that was forked from the pool's process.
@@ -446,17 +445,17 @@ impl WorkerPool {
     }
 }
 
-/// Whether the calling thread is a worker of any pool. A worker must not block on other tasks of
-/// its pool.
+/// Whether the calling thread is a worker of any pool. A worker must not block until other tasks of
+/// its pool have run.
 pub fn is_worker() -> bool {
     EMPLOYER.with(Cell::get) != 0
 }
 
-/// A share that a worker has taken. When its tasks are gone, the share counts down, whatever
-/// happened.
+/// A share that a worker has taken. When its tasks are dropped, for whatever reason, the share
+/// counts down.
 struct Member {
     run: Arc<Run>,
-    /// The lifetimes are erased: see `WorkerPool::run_tasks`.
+    /// The lifetimes were erased: see `WorkerPool::run_tasks`.
     group: Option<Group<'static>>,
     panic: Option<Panic>,
 }
@@ -505,8 +504,8 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
             serve(shared, &thread, &parking, me, &mut members);
         }));
         let Err(panic) = served else { return };
-        // The context itself panicked, not a task. All runs with tasks here receive the panic. Then
-        // a new context waits for the old reads and starts afresh.
+        // The context itself panicked, not a task. All runs with tasks here get the panic. Then a
+        // new context waits for the old reads and starts afresh.
         let mut panic = Some(panic);
         for member in &mut members {
             let told = panic
@@ -540,7 +539,7 @@ fn serve(
         };
         let mut room = TAKEN;
         while let Some(Share { run, index }) = share {
-            // Pushed first, so that the share counts down if the job panics.
+            // The member is pushed first, so that the share counts down if the job panics.
             members.push(Member {
                 run,
                 group: None,
@@ -558,9 +557,9 @@ fn serve(
         for member in members.iter_mut() {
             member.guard(|group| group.iter_mut().for_each(Group::poll));
         }
-        // This is set before the callers learn of the end, because their next request may go to
-        // this worker. It is not set for submitted work: this worker reports the end itself. That
-        // may take long, and may even wait for a share that would be reserved for this worker.
+        // This is set before the callers learn of the end, since their next request may be assigned
+        // to this worker. It is not set for submitted work, whose end this worker reports itself.
+        // That may take long, and may even wait for a share that would be assigned to this worker.
         if (members.iter()).all(|member| member.is_done() && member.run.job.is_some()) {
             shared.lock().set(me, Doing::Called);
         }
@@ -591,7 +590,7 @@ fn serve(
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            return; // The threads to be joined live in another process.
+            return; // The threads are in another process.
         }
         {
             let mut state = self.shared.lock();
@@ -601,10 +600,10 @@ impl Drop for WorkerPool {
             }
         }
         if self.employs_me() {
-            return; // It cannot wait for itself: all of them end when they have nothing left to do.
+            return; // A worker cannot wait for itself. It ends when its work ends.
         }
         for worker in self.workers.drain(..) {
-            // Jobs' panics were caught and passed on; there is nothing left to report.
+            // Panics of jobs were caught and passed on, so nothing is left to report.
             let _ = worker.join();
         }
     }

@@ -1,6 +1,6 @@
 //! Tests of a forked process: which resources of its parent it can use. They are the only test of
-//! this program, so that no other thread runs at the time of the fork: a child inherits all locks
-//! that other threads held, and none of the threads.
+//! this program, so that no other thread runs at the time of the fork. A child inherits all locks
+//! that other threads had, and none of the threads.
 
 use std::fs;
 
@@ -23,8 +23,8 @@ fn it_does_not_share_what_a_device_writes_to() {
     let thread = Thread::local(IoMode::Auto).unwrap();
     let tier = FileTier::open(&path).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
-    // Small buffers are cut from one mapping, larger ones are kept for reuse, and the largest are
-    // unmapped as soon as they are dropped.
+    // Small buffers are parts of one mapping. Larger buffers are kept for later use. The largest
+    // are unmapped as soon as they are dropped.
     for len in [BLOCK, 5 * BLOCK, 65 * BLOCK] {
         let (tag, offset, bytes) = (0, 0, len as u32);
         let request = Request {
@@ -61,7 +61,7 @@ fn it_has_no_lock_and_writes_nothing() {
             && is_forked(file.sync())
             && is_forked(volume.open_pages("log-000001").map(drop))
     }));
-    // A child that lives on, such as a worker of a server, must not keep the lock.
+    // A child that continues to run, such as a worker of a server, must not keep the lock.
     let mut ends = [0; 2];
     // SAFETY: the array has room for the two descriptors that the kernel writes.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);

@@ -1,5 +1,5 @@
-//! Tests of the memory that reserved bytes take. They are alone in their process, since they count
-//! the memory of the process.
+//! Tests of the memory that reserved bytes need. They are alone in their process, since they
+//! measure the memory of the process.
 
 use stratann_tier::{GrowingBytes, TierError, rss_bytes};
 

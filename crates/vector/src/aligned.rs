@@ -1,4 +1,5 @@
-//! Floats that start on a cache line. A load of 16 of them then touches one line, not parts of two.
+//! Floats that start on a cache line. So a load of 16 floats touches one line, and not parts of
+//! two.
 
 use std::ops::{Deref, DerefMut};
 
@@ -21,7 +22,7 @@ impl AlignedFloats {
         floats
     }
 
-    /// Changes the length. Old floats stay as far as they fit; new ones are initialised to an
+    /// Changes the length. Old floats that fit the new length are kept. New floats have an
     /// unspecified value.
     pub(crate) fn resize(&mut self, len: usize) {
         self.lines.resize(len.div_ceil(16), Line([0.0; 16]));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-/// The instruction sets that kernels exist for. All of them give the same results, bit for bit.
+/// The instruction sets for which kernels exist. All of them give the same results, bit for bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum InstructionSet {
     /// Rust without intrinsics, compiled for the baseline processor.
@@ -17,7 +17,7 @@ pub enum InstructionSet {
     Neon,
 }
 
-/// The error for a name of no instruction set.
+/// The error for a name that is not that of an instruction set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("instruction set is {0:?}; there is no such set. Use one of plain, avx2, avx512, neon")]
 pub struct UnknownInstructionSet(pub String);
@@ -34,7 +34,7 @@ impl InstructionSet {
                 .and_then(|name| match name.parse() {
                     Ok(cap) => Some(cap),
                     Err(error) => {
-                        // A wrong value changes only the speed, not the answers. So this warns and
+                        // A wrong value changes only the speed, not the results. So this warns and
                         // continues.
                         let error: UnknownInstructionSet = error;
                         eprintln!("stratann: STRATANN_ISA is ignored: {error}");

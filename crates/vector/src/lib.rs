@@ -21,7 +21,7 @@
 //! multiplication with an addition. So a processor with AVX-512 builds the same index as a plain
 //! one, and searches it with the same answers.
 //!
-//! This crate does no I/O and has no async code. Its `unsafe` code serves SIMD alone.
+//! This crate does no I/O and has no async code. Its `unsafe` code is needed for SIMD only.
 
 mod aligned;
 mod element;

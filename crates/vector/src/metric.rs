@@ -1,4 +1,4 @@
-//! The three metrics. Under each of them a smaller distance is nearer.
+//! The three metrics. Under each metric, a smaller distance is nearer.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,20 +20,20 @@ pub enum Metric {
     Cosine,
 }
 
-/// The change to vectors that turns nearest neighbours under a metric into nearest neighbours under
-/// the Euclidean distance. Graphs are built and codes are trained for the latter.
+/// A change of vectors that turns nearest neighbours under a metric into nearest neighbours under
+/// the Euclidean distance. Graphs are built and codes are trained for the Euclidean distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// No change.
     None,
     /// Vectors are scaled to length 1. A vector of length 0 has no direction and is refused.
     Normalised,
-    /// Vectors get one more element, chosen so that all are as long as the longest one. Queries get
-    /// 0. A vector is not always its own nearest neighbour.
+    /// Vectors get one more element, chosen so that all are as long as the longest vector. Queries
+    /// get 0 as this element. So a vector is not always its own nearest neighbour.
     Lifted,
 }
 
-/// The error for a name of no metric.
+/// The error for a name that is not that of a metric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "metric is {0:?}; there is no such metric. Use one of l2 (l2sq, euclidean, squared_l2), ip (mips, dot, inner_product), cosine (cos)"

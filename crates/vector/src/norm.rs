@@ -1,14 +1,14 @@
 //! Lengths of vectors, as the cosine metric needs them.
 
 /// The Euclidean length of `v`, computed in `f64`, so that squares neither overflow nor underflow.
-/// The length is 0 only if all elements are 0. It is infinite if it exceeds [`f32::MAX`], which
-/// only elements near that limit can cause.
+/// The length is 0 only if all elements are 0. If it exceeds [`f32::MAX`], it is infinite. That
+/// happens only if elements are near that limit.
 pub fn norm(v: &[f32]) -> f32 {
     length(v) as f32
 }
 
 fn length(v: &[f32]) -> f64 {
-    // Additions to one sum would wait for each other, so there are eight sums.
+    // Additions to a single sum would wait for each other, so there are eight sums.
     let mut sums = [0f64; 8];
     let (eights, rest) = v.as_chunks::<8>();
     for eight in eights {
@@ -28,8 +28,8 @@ fn length(v: &[f32]) -> f64 {
 pub fn normalize(v: &mut [f32]) -> f32 {
     let length = length(v);
     let norm = length as f32;
-    // If `f32` holds the length as a normal number, that rounded length is used. A subnormal or
-    // infinite `f32` has too few bits for it, so `f64` is used then.
+    // If the length is a normal `f32` number, the rounded length is used. If it is subnormal or
+    // infinite as an `f32`, that has too few bits, so `f64` is used.
     let by = match norm.is_normal() {
         true => f64::from(norm),
         false => length,

@@ -1,12 +1,12 @@
 //! Codes of two precisions: a *low* code of half the bytes, and a *high* one.
 //!
 //! A coarse-to-fine search (PRESS, DistVS §3.1) needs a short code of every vector, and a longer
-//! code of the few vectors that the short one does not rule out. Two kinds of codes provide both
+//! code of the few vectors that the short code does not exclude. Two kinds of codes provide both
 //! ([`LowCodes`]):
 //!
 //! - *Separate* codes come from two quantisers, each trained by itself. Memory holds both codes.
 //! - *Nested* codes share bytes: the high code starts with the low one. A first product quantiser
-//!   gives the low part. A second one encodes the residual that the first leaves, the *rest*.
+//!   gives the low part. A second one encodes the residual of the first (`rest` in names).
 //!
 //! ```text
 //!   nested     code        low part: ceil(b / 2) bytes | rest: floor(b / 2) bytes   b bytes in all
@@ -19,14 +19,14 @@
 //!   separate   code        low code: ceil(b / 2) bytes | high code: b bytes     1.5 b bytes in all
 //! ```
 //!
-//! Any vector would do for m. With this one, rounding loses nothing where vectors lie near each
-//! other and far from the origin.
+//! Any vector could be taken for m. With this one, rounding loses no accuracy if vectors are near
+//! each other and far from the origin.
 //!
-//! So one kernel ranks nested low parts as any product-quantised codes, and whole codes too, once
-//! their correction is added. In photo-sift-100k with 32 bytes, 98.2 % of the ten nearest are among
-//! the first twenty by such a code, and 97.3 % by a code of one precision. In package-text with 96
-//! bytes, the shares are 98.0 and 98.7 % (`bench/sketches/press_codes.py`, which also describes a
-//! rejected design: low parts of four bits of each byte).
+//! So one kernel ranks nested low parts like any product-quantised codes. It also ranks whole
+//! codes, after their correction is added. In photo-sift-100k with 32 bytes, 98.2 % of the ten
+//! nearest are among the first twenty by such a code, and 97.3 % by a code of one precision. In
+//! package-text with 96 bytes, the shares are 98.0 and 98.7 % (`bench/sketches/press_codes.py`,
+//! which also describes a rejected design: low parts of four bits of each byte).
 
 use std::fmt;
 use std::str::FromStr;
@@ -43,7 +43,7 @@ pub enum LowCodes {
     Separate,
 }
 
-/// The error for a name of no kind of low codes.
+/// The error for a name that is not a kind of low codes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("low codes is {0:?}; there is no such choice. Use one of nested, separate")]
 pub struct UnknownLowCodes(String);
@@ -118,7 +118,7 @@ pub struct PairedQuantizer {
     /// Nested codes: the quantiser of the residual that the low code leaves. Separate codes: the
     /// quantiser of the high code.
     rest: ProductQuantizer,
-    /// Knows the mean of the low part's centroids.
+    /// Rounds queries relative to the mean of the low part's centroids.
     rounding: Rounding,
 }
 
@@ -133,10 +133,10 @@ impl std::fmt::Debug for PairedQuantizer {
 }
 
 impl PairedQuantizer {
-    /// Learns from a sample of `n * dim` floats. It trains centroids for low codes first. Then it
-    /// trains others for the residuals (nested) or for the high codes (separate). `code_bytes` is
-    /// the length [of both codes together](LowCodes::stored_bytes). The result depends on the
-    /// sample and the seed, not on the number of threads nor on the processor.
+    /// Trains on a sample of `n * dim` floats. It first trains centroids for low codes. Then it
+    /// trains centroids for the residuals (nested) or for the high codes (separate). `code_bytes`
+    /// is the length [of both codes together](LowCodes::stored_bytes). The result depends on the
+    /// sample and the seed, but not on the number of threads or on the processor.
     ///
     /// # Errors
     /// As [`ProductQuantizer::train`]. Also if a high code would have a single byte, which has no
@@ -284,8 +284,8 @@ impl PairedQuantizer {
     /// estimate by the [low part](PairedQuantizer::low), and the code's
     /// [correction](PairedQuantizer::correction).
     ///
-    /// This serves a caller that receives the estimates by low parts from elsewhere. For separate
-    /// codes the table gives the whole estimate by the high code.
+    /// This is for a caller that gets the estimates by low parts from elsewhere. For separate
+    /// codes, the table gives the whole estimate by the high code.
     ///
     /// # Panics
     /// If `query` is not as long as a vector.
@@ -306,8 +306,8 @@ impl PairedQuantizer {
             .map(|(q, m)| q - m)
             .collect();
         self.rest.fill(metric, &centered, entries);
-        // Each chunk's entries contain the squared length of the centred query, and the estimate
-        // does not. So it is subtracted.
+        // The entries of each chunk contain the squared length of the centred query, and the
+        // estimate does not. So that length is subtracted.
         for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
             let (first, width) = chunk_of(self.dim(), self.rest.code_bytes(), chunk);
             let part = &centered[first..first + width];
@@ -316,8 +316,9 @@ impl PairedQuantizer {
         }
     }
 
-    /// The term that is added to the sum of a nested code's entries; it does not depend on the
-    /// query. For separate codes it is 0. `scratch` has two vectors' floats when this returns.
+    /// The term that is added to the sum of a nested code's entries. It does not depend on the
+    /// query. For separate codes it is 0. When this returns, `scratch` has the floats of two
+    /// vectors.
     ///
     /// # Panics
     /// If `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long.
@@ -463,7 +464,7 @@ mod tests {
             quantizer.decode(code, &mut decoded);
             let expected = distance(Metric::L2, query, &decoded);
             let correction = quantizer.correction(Metric::L2, code, &mut scratch);
-            // The correction is as small as the distances, so half of its bits suffice.
+            // The correction is about as small as the distances, so half of its bits are enough.
             assert!(
                 correction.abs() < 20.0,
                 "{correction} where a distance is {expected}"

@@ -7,7 +7,7 @@
 //!   centroids:  chunk 0: [256][3] | chunk 1: [256][3] | chunk 2: [256][2] | ..   256 * dim f32
 //! ```
 //!
-//! Of equally near centroids, the one with the lowest number is taken.
+//! If several centroids are equally near, the one with the lowest number is taken.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -19,14 +19,14 @@ use crate::kernel::codes::{Codebook, Points};
 use crate::training::{Training, train_chunk};
 use crate::{DistanceTable, InstructionSet, Metric};
 
-/// Centroids of a chunk: as many as one byte can number.
+/// The number of centroids of a chunk: as many as one byte can number.
 pub const CENTROIDS: usize = 256;
 
-/// Vectors that a thread encodes at a time. They are few enough to stay in the cache while the
-/// thread goes through the chunks.
+/// The number of vectors that a thread encodes together. They stay in the cache while the thread
+/// processes the chunks.
 const TILE: usize = 64;
 
-/// The reasons for which a quantiser cannot be made.
+/// Why a quantiser cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantizerError {
@@ -77,14 +77,14 @@ pub enum QuantizerError {
     },
 }
 
-/// Encodes vectors into codes of a few bytes, decodes them, and makes the tables that estimate
+/// Encodes vectors into codes of a few bytes, decodes codes, and creates the tables that estimate
 /// distances from codes.
 #[derive(Clone)]
 pub struct ProductQuantizer {
     dim: usize,
     code_bytes: usize,
-    /// The centroids, chunk after chunk, `[width][256]`, as the kernels read them. They are kept in
-    /// this order alone, since they are in memory as long as an index is open.
+    /// The centroids, chunk after chunk, `[width][256]`, as the kernels read them. They are stored
+    /// only in this order, since they are in memory as long as an index is open.
     transposed: AlignedFloats,
     routines: &'static Routines,
 }
@@ -141,9 +141,9 @@ pub(crate) fn transpose(points: &[f32], width: usize, out: &mut [f32]) {
 }
 
 impl ProductQuantizer {
-    /// Learns centroids from a sample of `n * dim` floats, by k-means++ on each chunk and then
-    /// Lloyd's iterations. The result depends on the sample and the seed, not on the number of
-    /// threads nor on the processor. If the sample has fewer than 256 distinct vectors, some
+    /// Trains centroids on a sample of `n * dim` floats, by k-means++ on each chunk and then
+    /// Lloyd's iterations. The result depends on the sample and the seed, but not on the number of
+    /// threads or on the processor. If the sample has fewer than 256 distinct vectors, some
     /// centroids are equal.
     ///
     /// # Errors
@@ -215,7 +215,7 @@ impl ProductQuantizer {
         };
         std::thread::scope(|scope| {
             let helpers: Vec<_> = (1..training.threads.clamp(1, code_bytes))
-                // If the system refuses another thread, the existing threads do its work.
+                // If the system refuses another thread, the threads that exist do its work.
                 .map_while(|_| Builder::new().spawn_scoped(scope, work).ok())
                 .collect();
             place(work());

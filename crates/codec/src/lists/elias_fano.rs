@@ -1,8 +1,9 @@
 //! Elias–Fano codes (section 3.2 of the DecoupleVS paper). They need no particular order of nodes.
 //!
 //! Each of n ascending ids below N is split after its `l` lowest bits. The low parts are stored one
-//! after the other. The high parts do not decrease, so only their steps are stored: for each id, as
-//! many 0 bits as its high part exceeds the one before, and then a 1 bit.
+//! after the other. The high parts do not decrease, so only their increases are stored. For each
+//! id, the increase over the previous high part is written as that many 0 bits, followed by a 1
+//! bit.
 //!
 //! ```text
 //! bit 0       n*l                    n*l + n + (last id >> l)
@@ -17,7 +18,8 @@
 use crate::bits::{BitWriter, WINDOW, window};
 use crate::error::CodecError;
 
-/// Bits of the upper part that are examined together: as many whole bytes as a window holds.
+/// The number of bits of the upper part that are examined together: the whole bytes that fit a
+/// window.
 const STEP: usize = 56;
 
 /// The number of low bits of an id that are stored unchanged, 0 to 31, for a list of `count` ids
@@ -100,7 +102,7 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
     let taken = 'windows: loop {
         let mut ones = window(bytes, at) & ((1 << STEP) - 1);
         while ones != 0 {
-            // The number of zeros before this one bit is the high part.
+            // The high part is the number of zeros before this one bit.
             let place = at - upper + ones.trailing_zeros() as usize;
             ones &= ones - 1;
             out[done] = (place - done) as u32;
@@ -114,7 +116,7 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
             return Err(truncated);
         }
     };
-    // The high parts do not decrease. If the last one fits, all do.
+    // The high parts do not decrease. If the last one is in range, all are.
     let last = out[count - 1];
     if u64::from(last) >> (32 - low) != 0 {
         return Err(CodecError::Malformed {
@@ -142,8 +144,8 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
     Ok(taken)
 }
 
-/// Combines the high parts in `out` with the low parts at the start of `bytes`. A window holds
-/// `TOGETHER` low parts.
+/// Combines the high parts in `out` with the low parts at the start of `bytes`. `TOGETHER` low
+/// parts fit a window.
 #[inline(always)]
 fn add_low_parts<const TOGETHER: usize>(bytes: &[u8], low: u32, out: &mut [u32]) {
     let mask = (1u32 << low) - 1;

@@ -1,11 +1,11 @@
 //! Gaps outward from the node's own id, for graphs with nodes numbered in locality order.
 //!
 //! In such a graph many neighbours of a node have numbers close to its own. The code goes from the
-//! own id downwards, and then from it upwards, and stores the distance of each neighbour to the one
-//! before. A distance is split into the position of its leading one bit, 0 to 31, which is
+//! own id downwards, and then from it upwards. For each neighbour it stores the distance to the
+//! previous one. A distance is split into the position of its leading one bit, 0 to 31, which is
 //! Huffman-coded, and the bits below it, which are stored unchanged. The positions (called places)
-//! of 64 distances precede their bits. So one look-up gives up to three places, and the bits are
-//! read without waiting for a look-up.
+//! of 64 distances are stored before their bits. So one look-up gives up to three places, and the
+//! bits are read without waiting for a look-up.
 //!
 //! ```text
 //! own id 50, neighbours 20 47 49 53 90:  below, downwards 49 47 20, above 53 90
@@ -16,10 +16,10 @@
 //!       block.. until all ids are coded, then zeros up to a full byte
 //! ```
 //!
-//! A file has up to [`MAX_TABLES`] Huffman tables. Training groups a sample of lists by the table
-//! that codes them best. A list's header has the number of its table. One table cannot serve both
-//! lists of near and lists of far neighbours. On a graph over a million SIFT descriptors, four
-//! tables take 2 % less than one, and 32 save another 0.7 % (`examples/ratios.rs`).
+//! A file has up to [`MAX_TABLES`] Huffman tables. The training groups a sample of lists by the
+//! table that codes them best. A list's header has the number of its table. One table cannot suit
+//! both lists of near neighbours and lists of far ones. On a graph over a million SIFT descriptors,
+//! four tables take 2 % less than one, and 32 save another 0.7 % (`examples/ratios.rs`).
 
 use crate::bits::{BitWriter, WINDOW, bit_length, window};
 use crate::error::CodecError;
@@ -28,7 +28,7 @@ use crate::prefix::{PrefixCode, Triples};
 
 /// The most tables of a model.
 pub const MAX_TABLES: usize = 32;
-/// The most bits of a word. With it, a table of triples takes 4 KiB.
+/// The most bits of a word. With this limit, a table of triples takes 4 KiB.
 const LIMIT: u32 = 10;
 /// The number of possible positions of a leading one.
 const PLACES: usize = 32;
@@ -126,7 +126,7 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
         trained = counts
             .iter_mut()
             .map(|counts| {
-                // Every possible distance gets a word, so that later lists can use the table.
+                // Every possible distance gets a word, so that the table can code later lists.
                 for count in &mut counts[..=nodes.max(1).ilog2() as usize] {
                     *count = (*count).max(1);
                 }
@@ -201,7 +201,7 @@ pub(super) fn decode(
     let mut bit = field as usize;
     let (down, up) = out.split_at_mut(below);
     // Ids are computed in 64 bits and checked once at the end: distances are positive, so the last
-    // id is the extreme one.
+    // id is the least or the largest.
     let (mut lower, mut upper) = (i64::from(own), u64::from(own));
     let mut done = 0;
     while done < count {
@@ -272,7 +272,7 @@ fn read_places(
             }
         }
     }
-    // Returns the bits of the surplus places of the last look-up.
+    // The bits of places that the last look-up gave in excess are returned.
     for &place in &places[count..have.min(BLOCK + 4)] {
         bit -= table.triples.length(place) as usize;
     }
@@ -297,7 +297,7 @@ fn read_distances<'a>(
     };
     let (fours, rest) = places.as_chunks::<4>();
     for four in fours {
-        // A window usually holds the bits of all four.
+        // A window usually has the bits of all four.
         let ends = u32::from_le_bytes(*four)
             .wrapping_mul(0x0101_0101)
             .to_le_bytes();

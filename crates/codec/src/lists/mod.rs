@@ -9,8 +9,8 @@
 //!      .     .  the code of the list; see elias_fano and gaps
 //! ```
 //!
-//! A code contains its own end. Its own bytes suffice for decoding, but decoding is faster if the
-//! slice continues for at least 8 bytes, as a slice of a page does.
+//! A code has its own end, and can be decoded from its own bytes. Decoding is faster if the slice
+//! continues for at least 8 bytes after it, like a slice of a page.
 
 pub mod elias_fano;
 pub mod gaps;

@@ -1,10 +1,10 @@
 //! A codec for bytes. A byte's position and the vector's *group* select one of a few Huffman
 //! tables.
 //!
-//! The bytes of descriptors are small in some positions and large in others, and the positions
-//! depend on the vector. A model has some kinds of vectors, the groups. A group gives each position
-//! a *class*, which is the number of a table. A vector is coded with the group that makes it
-//! shortest. The group's number is at the front.
+//! The bytes of descriptors are small in some positions and large in others, and which positions
+//! depends on the vector. So a model has several kinds of vectors, the groups. A group gives each
+//! position a *class*, which is the number of a table. A vector is coded with the group that makes
+//! its code shortest. The group's number is at the front.
 //!
 //! ```text
 //! offset  size  contents (vector)
@@ -22,8 +22,8 @@
 //! alternates a few times: tables from the classes, classes from the tables, and groups from both,
 //! always minimising the length of the code.
 //!
-//! Words have at most 10 bits, and rarer bytes are escaped. So each table takes 2 KiB, and the
-//! tables stay in the processor's first-level cache.
+//! Words have at most 10 bits, and rarer bytes are escaped. So each table takes 2 KiB, and all
+//! tables fit the processor's first-level cache.
 
 use super::{Element, lanes};
 use crate::error::CodecError;

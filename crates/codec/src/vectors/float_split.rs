@@ -19,9 +19,9 @@
 //!      1   129  code of the exponents
 //! ```
 //!
-//! `z` serves floats that were converted from a shorter type: 16 for f32 made from bfloat16, 13
-//! from f16, and 15 or more for small integers. A vector with a one among those bits is stored
-//! unchanged.
+//! `z` is for floats that were converted from a shorter type. It is 16 for f32 from bfloat16, 13
+//! for f32 from f16, and 15 or more for small integers. If a vector has a one among those bits, it
+//! is stored unchanged.
 
 use super::{Element, lanes};
 use crate::bits::{BitWriter, window};

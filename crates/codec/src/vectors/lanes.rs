@@ -6,10 +6,10 @@
 //!   | first half, rounded up to bytes --> <-- second half, rounded up |
 //! ```
 //!
-//! The position of a word is known only after the word before it has been decoded, so a single
-//! stream makes the processor wait. Two streams are decoded in parallel. Since they start at both
-//! ends, no field is needed for the start of the second one. The slice must end with the vector,
-//! and the decoder checks that the streams meet exactly.
+//! The position of a word is known only after the word before it has been decoded, so with a single
+//! stream the processor must wait. Two streams are decoded in parallel. They start at both ends of
+//! the slice, so no field is needed for the start of the second one. The slice must end with the
+//! code, and the decoder checks that the streams meet exactly.
 
 use crate::bits::{BitWriter, window, window_backward};
 use crate::error::CodecError;
@@ -130,8 +130,8 @@ fn behind_escape<const BACK: bool>(bytes: &[u8], bit: usize) -> (u8, u64) {
     )
 }
 
-/// Decodes `out.len()` symbols of one code from all of `bytes`. The first `skip` bits belong to
-/// something else.
+/// Decodes `out.len()` symbols of one code from all of `bytes`. The first `skip` bits are not a
+/// part of the streams.
 #[inline]
 pub(super) fn decode<const SIZE: usize>(
     what: &'static str,

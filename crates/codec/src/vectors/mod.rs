@@ -10,8 +10,8 @@
 //!      8     .  the codec's own fields; see its module
 //! ```
 //!
-//! A coded vector does not contain its end. Codes differ in length, so the storage must record it.
-//! No code is longer than the vector by more than one byte.
+//! The code of a vector does not show where it ends. Codes differ in length, so the storage must
+//! record the length. No code is longer than the vector by more than one byte.
 
 mod classes;
 mod float_split;
@@ -141,11 +141,11 @@ enum Codec {
 }
 
 impl SegmentModel {
-    /// Chooses the codec that makes vectors like the sample's the shortest. All codecs that suit
-    /// the element are trained on seven of eight vectors and measured on the eighth. A codec that
-    /// decodes more slowly must be shorter by one in a hundred. `sample` has whole vectors, one
-    /// after the other, from all parts of the segment. About 4 MiB are enough, and only as much is
-    /// used.
+    /// Chooses the codec with the shortest codes for vectors like the sample's. All codecs that
+    /// suit the element are trained on seven of eight vectors and measured on the eighth. If a
+    /// codec decodes more slowly than another, it is chosen only if it is shorter by one in a
+    /// hundred. `sample` has whole vectors, one after the other, from all parts of the segment.
+    /// About 4 MiB are enough, and no more bytes are used.
     pub fn train(shape: Shape, sample: &[u8]) -> SegmentModel {
         let (training, held_out) = split(shape.vector_bytes(), sample);
         // With few vectors, all are used for training.
@@ -189,10 +189,10 @@ impl SegmentModel {
         best
     }
 
-    /// Whether it is worthwhile to train classes fully, which takes longer than everything else.
-    /// For floats, this tests whether few groups, trained on few vectors, make other vectors
-    /// slightly shorter than this model does. On package-text the numbers of groups differ by less
-    /// than a thousandth. For bytes, classes usually win.
+    /// Whether it is worth training classes fully, which takes longer than all other steps. For
+    /// floats, this tests whether few groups, trained on few vectors, make other vectors slightly
+    /// shorter than this model does. On package-text, with few groups or many, the result differs
+    /// by less than a thousandth. For bytes, classes are usually shorter.
     fn classes_may_win(&self, training: &[u8]) -> bool {
         const FEW: usize = 8;
         const VECTORS: usize = 4 * classes::FEWEST_SAMPLES / 3 + 1;
@@ -259,8 +259,9 @@ impl SegmentModel {
         Some(SegmentModel { shape, codec })
     }
 
-    /// The model of the DecoupleVS paper: one Huffman table for bytes with these counts. They are
-    /// counted after each chunk's base was applied. Chunks with and without a base share the table.
+    /// The model of the DecoupleVS paper: one Huffman table for bytes with these counts. The counts
+    /// are taken after each chunk's base was applied. Chunks with and without a base share the
+    /// table.
     pub fn huffman(shape: Shape, counts: &xor_delta::ByteCounts) -> SegmentModel {
         SegmentModel {
             shape,
@@ -449,9 +450,9 @@ mod tests {
             .collect();
         let best = SegmentModel::train_on(shape, VectorCodec::FloatSplit, &sample).unwrap();
         assert!(!best.classes_may_win(&sample));
-        // A sample that is too small to show this.
+        // The sample is too small for this decision.
         assert!(best.classes_may_win(&sample[..1_000 * 128]));
-        // If each position of a vector has its own bytes, only classes use that.
+        // If each position of a vector has bytes of its own, only classes make use of that.
         let sample: Vec<u8> = (0..4_000 * 32)
             .flat_map(|i| [i as u8 / 8 * 8 + (i / 32 % 3) as u8; 4])
             .collect();

@@ -2,10 +2,10 @@
 //! Together with the *trailing part* it restores every bit.
 //!
 //! An element's *step number* is its distance from zero in steps, rounded down. A step is a power
-//! of two. So the number is a float's sign and the bits from its leading one on, and it alone
-//! determines how many bits are left. The leading part has the step numbers minus the dimension's
-//! median, Huffman-coded. A reader of the leading part alone takes each element to be in the middle
-//! of its step. The trailing part has the remaining bits of each element:
+//! of two. So the number has a float's sign and the bits from its leading one on, and it alone
+//! determines how many bits are left. The leading part has the step numbers minus the median of the
+//! dimension, Huffman-coded. A reader of the leading part alone takes each element to be in the
+//! middle of its step. The trailing part has the remaining bits of each element:
 //!
 //! ```text
 //!   element                       leading                 trailing
@@ -39,8 +39,8 @@
 //!      .   129  code of exponents below a step
 //! ```
 //!
-//! Both parts together are about as long as the codes of the other codecs for floats. A mantissa is
-//! random, so the division of its bits between the parts makes no difference.
+//! Both parts together are about as long as the codes of the other codecs for floats. The bits of a
+//! mantissa are random, so it makes no difference which part has them.
 
 mod division;
 
@@ -63,8 +63,8 @@ const FAR: u8 = 2;
 const GIVEN: u8 = 4;
 /// Bytes before an element that is given explicitly: its dimension.
 const DIMENSION: usize = 2;
-/// The largest median. For elements that are farther from zero, the distance from the median means
-/// little.
+/// The largest median. If elements are farther from zero, their distance from the median is
+/// inaccurate.
 const MOST_MEDIAN: i32 = 1 << 14;
 /// Elements that are assembled in one step.
 const BATCH: usize = 64;
@@ -143,11 +143,11 @@ impl NestedModel {
         ))
     }
 
-    /// Steps that are worth a try for vectors like the sample's, coarsest first; at least one. For
-    /// floats, the first one is about half the standard deviation of an element from its
-    /// dimension's mean, and each next one half of that, down to a sixteenth. With finer steps some
-    /// elements would be too far from the median. The deviation is the median over all dimensions,
-    /// since a few may be much wider.
+    /// Steps that are worth trying for vectors like the sample's, coarsest first; at least one. For
+    /// floats, the first step is about half the standard deviation of an element from its
+    /// dimension's mean, and each next step is half of the one before, down to a sixteenth. With
+    /// finer steps some elements would be too far from the median. The deviation is the median over
+    /// all dimensions, since a few dimensions may be much wider.
     pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
         if let Element::U8 | Element::I8 = shape.element() {
             return (1..=6).rev().collect();
@@ -168,7 +168,7 @@ impl NestedModel {
         }
         let variance = |(sum, squares): (&f64, &f64)| squares / rows - sum / rows * (sum / rows);
         let mut variances: Vec<f64> = sums.iter().zip(&squares).map(variance).collect();
-        // In a constant dimension every step represents all values, so it is ignored.
+        // In a constant dimension any step represents all values, so the dimension is ignored.
         variances.retain(|&variance| variance > 0.0);
         variances.sort_by(f64::total_cmp);
         let variance = variances.get(variances.len() / 2).copied().unwrap_or(0.0);
@@ -275,8 +275,8 @@ impl NestedModel {
             };
             lanes::encode(coded.len(), (mode.into(), MODE), put, out);
         };
-        // A vector with an element that is not finite cannot be ranked by, so no elements are given
-        // for it.
+        // If an element is not finite, the vector cannot be used for ranking, so no elements are
+        // stored for it.
         let mut all = elements(size, vector);
         if !far.is_empty() && all.all(|bits| self.division.is_finite(bits)) {
             encode(FAR | GIVEN, out);
@@ -347,7 +347,7 @@ impl NestedModel {
 
     /// Decodes a leading part, which is all of `leading`, into a vector whose elements are in the
     /// middle of their steps. `out` must have the vector's length. Returns whether all elements are
-    /// within [`error`](Self::error) of the true ones, as [`is_near`](Self::is_near) does. After an
+    /// within [`error`](Self::error) of the true ones, like [`is_near`](Self::is_near). After an
     /// error the contents of `out` are unspecified.
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
@@ -377,8 +377,8 @@ impl NestedModel {
         Ok(Self::is_near(leading))
     }
 
-    /// Whether a leading part gives all elements to within [`error`](Self::error). This is false
-    /// only if it has no room for all elements that are very far from their dimension's median.
+    /// Whether a leading part gives all elements to within [`error`](Self::error). It is false only
+    /// if not all elements that are very far from their dimension's median fit the part.
     #[inline]
     pub fn is_near(leading: &[u8]) -> bool {
         (leading.first()).is_some_and(|mode| mode & (FAR | GIVEN) != FAR)

@@ -1,16 +1,16 @@
 //! XOR against a chunk's base vector (sections 3.2 and 3.3 of the DecoupleVS paper).
 //!
-//! The base vector has, at each position, the most frequent byte of the chunk's vectors. Whether a
-//! chunk has one is decided by the entropy of the bytes in the first tenth of its vectors, with and
-//! without the base. The base belongs to the chunk's metadata. The layout stores it and passes it
-//! to [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. The one Huffman table of
-//! the segment is trained on the vectors after this step ([`ByteCounts`]).
+//! The base vector has, at each position, the most frequent byte of the chunk's vectors. A chunk
+//! gets a base if that lowers the entropy of the bytes in the first tenth of its vectors. The base
+//! belongs to the chunk's metadata. The layout stores it and passes it to
+//! [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. The one Huffman table of the
+//! segment is trained on the vectors after this step ([`ByteCounts`]).
 
-/// One in this many of a chunk's vectors decides.
+/// One in so many of a chunk's vectors is examined for the decision.
 const SAMPLE: usize = 10;
 
-/// The most frequent byte of each position, in a chunk of vectors of `vector_bytes` bytes. Of
-/// equally frequent bytes, the smaller one.
+/// The most frequent byte of each position, in a chunk of vectors of `vector_bytes` bytes. If bytes
+/// are equally frequent, the smallest one.
 ///
 /// # Panics
 /// If `vector_bytes` is zero.
@@ -103,7 +103,8 @@ mod tests {
 
     #[test]
     fn a_chunk_has_a_base_only_where_it_lowers_the_entropy() {
-        // Position decides the byte: without a base there are eight bytes, with it one.
+        // Each position has its own byte: without a base there are eight different bytes, with it
+        // one.
         let alike: Vec<u8> = (0..8000u32).map(|i| (i % 8) as u8 * 31).collect();
         assert_eq!(
             choose_base(&alike, 8),

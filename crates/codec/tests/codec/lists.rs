@@ -1,4 +1,5 @@
-//! Tests of adjacency lists: decoding restores them, within the documented space.
+//! Tests of adjacency lists. Decoding restores the lists, and their codes have at most the
+//! documented size.
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;

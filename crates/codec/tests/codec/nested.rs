@@ -1,5 +1,5 @@
-//! Tests of nested precision: both parts restore the bits of any vector, and the leading part alone
-//! is within half a step of it.
+//! Tests of nested precision. Both parts together restore the bits of any vector. The leading part
+//! alone is within half a step of the vector.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -58,7 +58,7 @@ fn shape(element: Element, dim: usize) -> Shape {
     Shape::new(element, dim).unwrap()
 }
 
-/// Models of all proposed steps, and of further ones, among them the least and the largest.
+/// Models of all proposed steps, and of further steps, including the smallest and the largest.
 fn models(shape: Shape, sample: &[u8]) -> Vec<NestedModel> {
     let mut steps = NestedModel::steps(shape, sample);
     steps.extend([1, 2, 7, 30, 127, 236]);
@@ -148,7 +148,8 @@ fn both_parts_give_back_every_dimension() {
     }
 }
 
-/// Floats of every exponent, with the least and the largest mantissa and either sign; no NaN.
+/// Floats of every exponent, with the smallest and the largest mantissa and either sign, without
+/// NaN.
 fn of_every_exponent(element: Element) -> Vec<u8> {
     match element {
         Element::F32 => (0..=0xff)
@@ -173,7 +174,8 @@ fn any_exponent_comes_back() {
         let extremes = of_every_exponent(element);
         let dim = extremes.len() / element.size();
         let shape = shape(element, dim);
-        // Models trained on these vectors, on ordinary vectors, on nothing, and on one float alone.
+        // Models trained on these vectors, on ordinary vectors, on no vector, and on only one
+        // float.
         let ones = vec![0x3c; extremes.len()];
         for rows in [
             extremes.repeat(3),
@@ -217,7 +219,7 @@ fn the_parts_together_are_as_long_as_the_whole() {
                 "{element:?}, step {step}: {leading} + {trailing} for {}",
                 code.len()
             );
-            // Each halving of the step takes about one more bit for each element.
+            // If the step is halved, each element needs about one more bit.
             assert!(leading as f64 > before as f64 + 0.8 * 384.0 * 600.0 / 8.0);
             before = leading;
         }
@@ -263,7 +265,7 @@ fn what_is_too_far_is_given_or_said_to_be() {
             let (leading, trailing) = parts(&model, row);
             assert!(NestedModel::is_near(&leading));
             assert!(model.decode_leading(&leading, &mut out).unwrap());
-            // One or two outliers are stored as they are in the leading part, and take no bytes in
+            // One or two outliers are stored unchanged in the leading part, and need no bytes in
             // the trailing part.
             let mut vector = row.to_vec();
             for (count, at) in [(1, 40), (2, 127)] {
@@ -288,8 +290,8 @@ fn what_is_too_far_is_given_or_said_to_be() {
                 wrong[count] -= 2;
                 assert!(model.decode(&wrong, &without, &mut out).is_err());
             }
-            // More outliers than there is room for, and numbers that are not finite, are not stored
-            // so.
+            // The leading part does not store numbers that are not finite, nor more outliers than
+            // it has space for.
             let many = far.repeat(128);
             let (leading, _) = parts(&model, &many);
             assert!(!NestedModel::is_near(&leading));
@@ -377,7 +379,7 @@ proptest! {
             let mut out = vec![0; model.shape().vector_bytes()];
             let _ = model.decode_leading(&leading, &mut out);
             let _ = model.decode(&leading, &trailing, &mut out);
-            // The parts have the lengths of real ones, and often a valid mode.
+            // The parts have the lengths of real parts, and often a valid mode.
             leading.resize(model.max_leading_bytes(), modes.0);
             leading[0] = modes.0 | 1;
             trailing.resize(model.max_trailing_bytes(), modes.1);

@@ -123,7 +123,8 @@ fn extreme_vectors_come_back() {
     for element in ELEMENTS {
         let shape = shape(element, 64);
         let size = shape.vector_bytes();
-        // NaNs with payloads, infinities, zeros of both signs, denormals, the largest and smallest.
+        // NaNs with payloads, infinities, zeros of both signs, denormals, and the largest and
+        // smallest numbers.
         let floats: Vec<u8> = [
             0x7fc0_0001u32,
             0xffff_ffff,
@@ -184,7 +185,7 @@ fn equal_vectors_become_short() {
     let mut counts = xor_delta::ByteCounts::new();
     counts.add(&rows, Some(&base));
     let model = SegmentModel::huffman(shape, &counts);
-    // One bit for each byte: no word of a Huffman code is shorter.
+    // Each byte needs one bit, since no word of a Huffman code is shorter.
     assert!(round_trip(&model, &vector, Some(&base)) <= 18);
     round_trip(&model, &rows[1..129], Some(&base));
 }
@@ -263,7 +264,7 @@ fn what_does_not_fit_the_model_is_refused() {
                 ..
             })
         ));
-        // The code must fill the slice: with another length it may happen to be the code of another
+        // The code must fill the slice. With another length the bytes may be the code of another
         // vector.
         for other in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat()] {
             let outcome = model.decode(other, None, &mut out);

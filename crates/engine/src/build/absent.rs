@@ -1,4 +1,4 @@
-//! Creates an index if there is none yet, even if several processes try at once.
+//! Creates an index if none exists, even if several processes try at the same time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,12 +9,13 @@ use super::{BuildOptions, BuildReport, create};
 use crate::progress::Progress;
 use crate::{Error, ErrorKind, stored};
 
-/// How often a process checks whether another one has finished creating the index, and the pause
-/// between two checks: ten seconds in all.
+/// How often a process checks whether another process has finished creating the index, and the
+/// pause between two checks: ten seconds in all.
 const LOOKS: usize = 500;
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Whether there is an index in the directory `path`. An existing one must be for such vectors.
+/// Whether there is an index in the directory `path`. If there is one, it must be for vectors like
+/// the given ones.
 ///
 /// # Errors
 /// It is for vectors of another dimension or element type, or has another metric
@@ -50,12 +51,12 @@ pub fn is_there_for(
     Ok(true)
 }
 
-/// Creates an index without vectors as [`create`] does, if there is none. `None`: there is one,
-/// which stays unchanged. If several processes call this at once, one creates it, and the others
-/// wait.
+/// If there is no index, creates one without vectors, like [`create`]. `None` if there is an index,
+/// which stays unchanged. If several processes call this at the same time, one of them creates the
+/// index, and the others wait for it.
 ///
 /// # Errors
-/// As for [`create`] and [`is_there_for`]; `options` that would overwrite it.
+/// As for [`create`] and [`is_there_for`]. `options` would overwrite an index.
 pub fn create_if_absent(
     path: impl AsRef<Path>,
     element: Element,
@@ -79,7 +80,7 @@ pub fn create_if_absent(
         };
         looks += 1;
         match error.kind() {
-            // Another process was faster.
+            // Another process has begun to create the index.
             ErrorKind::Exists if stored::is_index(path)? && looks < LOOKS => {}
             ErrorKind::InUse if looks < LOOKS && !progress.interrupted() => {
                 std::thread::sleep(BETWEEN);

@@ -1,4 +1,4 @@
-//! Rebuilding an index from its own rows: with the choices in its manifest.
+//! Rebuilds an index from its own rows, with the options that its manifest records.
 
 use stratann_layout::{IndexKind, Manifest};
 use stratann_vector::LowCodes;
@@ -7,10 +7,10 @@ use super::BuildOptions;
 use crate::Error;
 use crate::stores::codes::low_codes_of;
 
-/// Bytes of a code, or of the high code if there are two.
+/// The bytes of a code, or of the high code if vectors have two codes.
 ///
 /// # Errors
-/// A preset, or low codes, that this version does not know.
+/// This version does not know the preset, or the kind of low codes.
 pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
     let stored = manifest.code_bytes as usize;
     let high = |low_codes: LowCodes| low_codes.high_bytes(stored);
@@ -18,15 +18,15 @@ pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
 }
 
 impl BuildOptions {
-    /// The choices that an index was built with, for the index that replaces it. A codebook for
-    /// codes of as many bytes is trained, unless the caller sets one.
+    /// The options with which an index was built, for the index that replaces it. Unless the caller
+    /// sets a codebook, one for codes of the same length is trained.
     ///
     /// # Errors
-    /// A preset, order, layout or compression that this version does not know.
+    /// This version does not know the preset, order, layout or compression.
     pub(crate) fn of_manifest(manifest: &Manifest) -> Result<Self, Error> {
         let facts = &manifest.build;
         let defaults = Self::default();
-        // The manifest of an earlier version has 0 here.
+        // A manifest of an earlier version has 0 for a value that it does not record.
         let chosen = |value: u64, default: u64| if value == 0 { default } else { value };
         let options = Self {
             preset: manifest.preset.parse()?,
@@ -51,9 +51,10 @@ impl BuildOptions {
                     named => Some(named.parse()?),
                 },
                 navigation: match (&graph.navigation, facts.navigation) {
-                    // A manifest of an earlier version has no share.
+                    // A manifest of an earlier version records no share.
                     (Some(_), 0.0) => options.navigation,
-                    // A share that gave no graph over few nodes may give one over more.
+                    // If the share gave no navigation graph over few nodes, it may give one over
+                    // more.
                     (_, share) => share,
                 },
                 ..options

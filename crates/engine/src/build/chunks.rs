@@ -1,16 +1,16 @@
-//! The size of a chunk of vectors, derived from a bound of the memory for chunks.
+//! The size of a chunk of vectors, derived from a limit on the memory for chunks.
 
 use stratann_layout::{BLOCK, chunks};
 
 use crate::Error;
 
-/// C, the uncompressed bytes of a chunk, for a given β: the memory that a search keeps about the
-/// chunks of the decoupled layout, as a share of the uncompressed vectors (DecoupleVS §3.3). It is
-/// the smallest chunk within `overhead`. The compression of the vectors is not known yet, so none
-/// is assumed.
+/// C, the uncompressed bytes of a chunk, for a given β. β is the memory that a search keeps for the
+/// chunks of the decoupled layout, as a share of the uncompressed vectors (DecoupleVS §3.3). The
+/// result is the smallest chunk within `overhead`. The compression of the vectors is not known yet,
+/// so none is assumed.
 ///
 /// # Errors
-/// A share below the four bytes that each block of vectors needs (1/1024), or more than 1.
+/// The share is more than 1, or less than the four bytes that each block of vectors needs (1/1024).
 pub fn chunk_bytes_for_overhead(overhead: f64, vector_bytes: u64) -> Result<u64, Error> {
     // The paper's alpha: compressed bytes over uncompressed ones.
     const INCOMPRESSIBLE: f64 = 1.0;
@@ -19,7 +19,7 @@ pub fn chunk_bytes_for_overhead(overhead: f64, vector_bytes: u64) -> Result<u64,
         .and_then(|vector_bytes| chunks::chunk_bytes_for(overhead, INCOMPRESSIBLE, vector_bytes))
         .filter(|_| overhead <= 1.0);
     match bytes {
-        // A larger chunk has less overhead, and a build refuses chunks below these sizes.
+        // A larger chunk has less overhead. A build refuses chunks below these sizes.
         Some(bytes) => Ok(bytes.max(vector_bytes).max(BLOCK as u64)),
         None => Err(Error::call(
             "chunk overhead",

@@ -1,14 +1,14 @@
-//! Building a cluster index.
+//! Builds a cluster index.
 //!
 //! ```text
 //!   rows ──> checked ──> clusters, heads, memberships (crate::cluster)
 //!        ──> posting lists ──> table, heads, ids ──> MANIFEST
 //! ```
 //!
-//! The files follow from rows, options and seed, whatever the number of threads. Rows without
-//! random access are first copied to a scratch file. Memory holds only three things for each row:
-//! its number, its clusters and their distances. A lower cap on memory is refused with an error
-//! that says how much is needed.
+//! The files depend on rows, options and seed, but not on the number of threads. If rows have no
+//! random access, they are first copied to a scratch file. For each row, memory is used only for
+//! its number, its clusters and their distances. If a cap on memory is too low, the error says how
+//! much is needed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,40 +42,40 @@ use crate::stores::clusters::extent_kind;
 use crate::stores::composition::Made;
 use crate::{Compression, Error, Layout, Order, Preset, bounds};
 
-/// Bytes stored beside a vector: number, external id, checksum.
+/// The bytes stored with a vector: number, external id, checksum.
 const MEMBER: u64 = 16;
 
-/// Vectors for each cluster if whole clusters are read from an SSD. With their replicas, small
-/// vectors fill a block or two.
+/// The number of vectors of each cluster if whole clusters are read from an SSD. With their
+/// replicas, small vectors fill a block or two.
 const SIZE_REPLICATED: usize = 12;
-/// Vectors for each cluster if vectors are stored once. Larger, since the heads and the links of
-/// their graph take memory.
+/// The number of vectors of each cluster if vectors are stored once. It is larger, since the heads
+/// and the links of their graph take memory.
 const SIZE_ONCE: usize = 32;
-/// The default for the most clusters that a vector is a member of (SPANN §4.1).
+/// The default of the most clusters to which a vector belongs (SPANN §4.1).
 const REPLICAS: usize = 8;
-/// The largest value that a caller may ask for.
+/// The largest number of such clusters that a caller may set.
 const MOST_REPLICAS: usize = 64;
-/// How much farther than the nearest head another head may be for a vector to join its cluster, as
-/// a share of the squared distance (SPANN §4.1: 10).
+/// A vector joins a cluster only if the head is not much farther than its nearest head: farther by
+/// at most this share of the squared distance (SPANN §4.1: 10).
 const CLOSURE: f32 = 10.0;
-/// Clusters that each query of the log is assumed to probe.
+/// The number of clusters that each query of the log is assumed to probe.
 const LOGGED_PROBES: usize = 32;
-/// About how many lists of members' numbers train their model, and its tables.
+/// About how many lists of members' numbers the model of lists and its tables are trained on.
 const TRAINING_LISTS: usize = 10_000;
 const TABLES: usize = 4;
-/// Rows processed at once.
+/// The number of rows that are processed together.
 const CHUNK: usize = 4096;
-/// About how much memory is needed beside the data for each row.
+/// About how many bytes of memory a build needs besides the data of each row.
 const BESIDE: u64 = 32 << 20;
 
-/// The decisions that follow from source and options before any work.
+/// The decisions that follow from source and options, before any work.
 pub(super) struct ClusterPlan {
     layout: Layout,
-    /// The kind of the file of posting lists.
+    /// The kind of the file that has the posting lists.
     extents: FileKind,
-    /// Vectors for each cluster.
+    /// The number of vectors of each cluster.
     size: usize,
-    /// The most clusters that a vector is a member of.
+    /// The most clusters to which a vector belongs.
     replicas: usize,
 }
 
@@ -85,7 +85,7 @@ impl ClusterPlan {
         self.layout
     }
 
-    /// Makes all decisions and refusals that need no work; `None` if a graph is asked for.
+    /// Makes all decisions and checks that need no work; `None` if the options ask for a graph.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -150,7 +150,7 @@ impl ClusterPlan {
                 let remedy = "Leave it out, or choose the layout grouped";
                 return Err(Error::call("query log", path.display(), reason, remedy));
             }
-            // Checked before the work.
+            // The file is checked before the work.
             let log = VectorFile::open(path)?;
             check_log(&log, source, path)?;
         }
@@ -171,25 +171,25 @@ impl ClusterPlan {
         }
     }
 
-    /// Whether each vector is stored once, by itself or in a group.
+    /// Whether each vector is stored once: by itself or in a group.
     pub(super) fn stands_once(&self) -> bool {
         extent_kind(self.extents) != ExtentKind::Replicated
     }
 
-    /// About how many bytes of heads and tables a search holds in memory.
+    /// About how many bytes of memory a search uses for heads and tables.
     pub(super) fn table_bytes(&self, source: &dyn VectorSource) -> u64 {
         let heads = (2 * source.rows() / self.size + 1) as u64;
         heads * (source.row_bytes() as u64 + 4 * 32 + 32)
     }
 
-    /// An estimate of the most bytes that the index takes on storage: every vector is in as many
-    /// clusters as allowed.
+    /// An upper estimate of the bytes of the index on storage: every vector is in as many clusters
+    /// as allowed.
     pub(super) fn most_bytes(&self, source: &dyn VectorSource) -> u64 {
         let (rows, row) = (source.rows() as u64, source.row_bytes() as u64);
         let heads = 2 * rows / self.size as u64 + 1;
         let replicas = self.replicas as u64;
         let members = match self.stands_once() {
-            // A number takes a few bits more than the gap to the next one.
+            // The number of a vector takes a few bits more than its gap to the next number.
             true => rows * (row + MEMBER) + rows * replicas * 2,
             false => rows * replicas * (row + MEMBER),
         };
@@ -197,18 +197,18 @@ impl ClusterPlan {
         members + ids + heads * (row + 4 * 64 + BLOCK as u64 / 2)
     }
 
-    /// About the least memory of the build, in bytes.
+    /// About the least memory with which the build works, in bytes.
     pub(super) fn memory(&self, source: &dyn VectorSource) -> u64 {
         let rows = source.rows();
         let heads = (2 * rows / self.size + 1) as u64;
-        // Links, and the rows, both in their own format and as points.
+        // The links, and the rows, which are in memory in their own format and as points.
         let head = 4 * 64 + 2 * source.row_bytes() as u64 + 4 * source.dim() as u64;
         let members = 4 * rows as u64 * self.replicas as u64;
         BESIDE + 12 * rows as u64 + Memberships::bytes(rows, self.replicas) + members + heads * head
     }
 }
 
-/// Refuses options that only graphs have.
+/// Returns an error for options that apply only to graphs.
 fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     let order = order_of(layout);
     let usual = BuildOptions::default();
@@ -236,7 +236,7 @@ fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether each vector stands in the group of one of its clusters.
+/// Whether each vector is stored in the group of one of its clusters.
 fn has_groups(layout: Layout) -> bool {
     match layout {
         Layout::Grouped => true,
@@ -270,24 +270,24 @@ pub(super) struct ClusterBuild<'a> {
     pub(super) checkpoint: Checkpoint<'a>,
     pub(super) scratch: &'a Path,
     pub(super) carried: Carried<'a>,
-    /// The check that rows must pass.
+    /// The check of the rows.
     pub(super) check: Check,
     pub(super) stages: Vec<(String, f64)>,
     pub(super) began: Instant,
     pub(super) cpu: Duration,
 }
 
-/// The members of the clusters, and the places of the vectors.
+/// The members of the clusters, and the numbers of the vectors.
 struct Clustered {
     memberships: Memberships,
     heads: NavigationFile,
-    /// The cluster in whose group each row is stored, if there are groups.
+    /// For each row, the cluster in whose group it is stored, if there are groups.
     groups: Vec<u32>,
-    /// The row of each vector, by its number.
+    /// The row of each vector, by the number of the vector.
     order: Vec<u32>,
-    /// The number of each row's vector.
+    /// The number of the vector of each row.
     number_of: Vec<u32>,
-    /// The mean distance of a row to its nearest head, by the metric.
+    /// The mean distance of a row to its nearest head, under the metric.
     radius: f32,
 }
 
@@ -317,7 +317,7 @@ impl ClusterBuild<'_> {
         )?);
         let mut writer_features = 0;
         // Otherwise the ids are the numbers of the vectors. If vectors are stored in all of their
-        // clusters, no lookup leads from an id to one.
+        // clusters, no look-up leads from an id to a vector.
         let by_itself = self.plan.stands_once();
         if next_id != source.rows() as u64 || by_itself && !are_nodes(&clustered.order, options) {
             let ids = self.stage("ids", |build| {
@@ -392,8 +392,8 @@ impl ClusterBuild<'_> {
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
-        // From here on nothing fails and no interruption is checked, since the commit counts. If a
-        // crash brings back the previous index, its inserts are found again.
+        // The commit is valid, so from here on no step fails and no interruption is checked. If a
+        // crash brings back the previous index, its recorded inserts come back too.
         if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
@@ -422,8 +422,8 @@ impl ClusterBuild<'_> {
         Ok((report, committed))
     }
 
-    /// Measures the recall of searches, within the memory cap. Skipped for a small collection, and
-    /// if the cap leaves no memory for searches.
+    /// Measures the recall of searches, within the memory cap. The measurement is left out for a
+    /// small collection, and if the cap leaves no memory for searches.
     fn measure(&self, manifest: &mut Manifest) -> Result<(), Error> {
         let options = self.options;
         let small = (manifest.vectors as usize) < recall::LEAST_ROWS;
@@ -454,12 +454,12 @@ impl ClusterBuild<'_> {
         }
     }
 
-    /// 1 more than the largest id that there has ever been.
+    /// 1 more than the largest id that the index has ever had.
     fn next_id(&self) -> u64 {
         super::next_id(self.source, self.options, &self.carried)
     }
 
-    /// The shape of the files, with `clusters` clusters.
+    /// The shape of the files for `clusters` clusters.
     fn shape(&self, source: &dyn VectorSource, clusters: u32) -> ClusterShape {
         let ids = self.options.ids.as_deref().unwrap_or_default();
         let are_rows = ids.iter().zip(0..).all(|(&id, row): (_, u64)| id == row);
@@ -507,7 +507,7 @@ impl ClusterBuild<'_> {
         copy.map(Spool::finish).transpose()
     }
 
-    /// Finds the clusters, and the clusters of each row.
+    /// Finds the clusters, and the clusters to which each row belongs.
     fn cluster(&mut self, rows: &PointRows<'_>) -> Result<Clustered, Error> {
         let (options, progress, scratch) = (self.options, self.progress, self.scratch);
         let (size, replicas) = (self.plan.size, self.plan.replicas);
@@ -565,9 +565,9 @@ impl ClusterBuild<'_> {
         Ok(Clustered {
             radius: match options.metric {
                 Metric::L2 => mean as f32,
-                // For vectors of length 1, the squared distance is twice this distance.
+                // Vectors have length 1, so the squared distance is twice the cosine distance.
                 Metric::Cosine => (mean / 2.0) as f32,
-                // Distances of the clustering are not the metric's here.
+                // Here the distances of the clustering are not distances of the metric.
                 Metric::InnerProduct => 0.0,
             },
             memberships,
@@ -578,7 +578,7 @@ impl ClusterBuild<'_> {
         })
     }
 
-    /// Writes posting lists, vectors and table.
+    /// Writes the posting lists, the vectors and the table.
     fn write(
         &self,
         source: &dyn VectorSource,
@@ -618,7 +618,7 @@ impl ClusterBuild<'_> {
                     })?;
             }
             builder.start(&code);
-            // Members whose nearest cluster is this one come first; both groups keep the order of
+            // Members whose nearest cluster is this one come first. Both parts are in the order of
             // the source.
             let stands: &[&[u32]] = match kind {
                 ExtentKind::Replicated => &[&own, &others],
@@ -698,7 +698,8 @@ impl ClusterBuild<'_> {
         ids.map_or(u64::from(row), |ids| ids[row as usize])
     }
 
-    /// Refuses rows that changed since the first check, if they fail the check now.
+    /// Checks rows again, and returns an error if they have changed since the first check and fail
+    /// now.
     fn check_again(
         &self,
         source: &dyn VectorSource,
@@ -744,8 +745,8 @@ fn visits(
     cluster::visits(&navigation, &kernel, &queries, LOGGED_PROBES, progress)
 }
 
-/// The row of each vector by its number, and the reverse. Vectors are sorted by group if there are
-/// groups.
+/// The row of each vector by the number of the vector, and the number by the row. If there are
+/// groups, vectors are sorted by group.
 fn numbers(groups: &[u32], rows: usize) -> (Vec<u32>, Vec<u32>) {
     let mut order: Vec<u32> = (0..rows as u32).collect();
     if !groups.is_empty() {
@@ -762,10 +763,10 @@ fn numbers(groups: &[u32], rows: usize) -> (Vec<u32>, Vec<u32>) {
 struct Lists<'a> {
     clustered: &'a Clustered,
     kind: ExtentKind,
-    /// Where each cluster's rows begin in `members`.
+    /// For each cluster, the index of its first row in `members`.
     starts: Vec<u32>,
     members: Vec<u32>,
-    /// The first number in each group, then the end of the last.
+    /// The first number in each group, and at the end the number after the last.
     firsts: Vec<u32>,
 }
 
@@ -789,9 +790,9 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// The numbers of a cluster's first members and of its other members, both ascending. The first
-    /// ones are those that are stored in the cluster, or have it as the nearest. In postings all
-    /// members are others.
+    /// The numbers of a cluster's own members and of its other members, both ascending. Own members
+    /// are those that are stored in the cluster, or have it as the nearest. In a postings layout
+    /// all members are others.
     fn of_cluster(&self, cluster: u32, own: &mut Vec<u32>, others: &mut Vec<u32>) {
         own.clear();
         others.clear();
@@ -816,7 +817,7 @@ impl<'a> Lists<'a> {
         others.sort_unstable();
     }
 
-    /// The number relative to which a cluster's numbers are encoded.
+    /// The number relative to which the numbers of a cluster are encoded.
     fn first_of(&self, cluster: u32) -> u32 {
         match self.kind {
             ExtentKind::Grouped => self.firsts[cluster as usize],
@@ -824,7 +825,7 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// The model for member numbers, trained on an even sample of the lists.
+    /// Trains the model for member numbers on an even sample of the lists.
     fn model(&self, shape: ClusterShape) -> Result<stratann_codec::ListModel, Error> {
         let mut trainer = ListTrainer::new(shape.vectors, 0);
         let (mut own, mut others) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! PQ codes of all nodes: written to a file of their own, or kept for lookups while nodes are
-//! written with their neighbours' codes.
+//! The PQ codes of all nodes. They are written to a file of their own. If nodes are written with
+//! the codes of their neighbours, they are kept for look-ups.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use crate::codebook::Codebook;
 use crate::data::VectorSource;
 use crate::progress::Stage;
 
-/// Rows that are encoded at once.
+/// The number of rows that are encoded together.
 const BATCH: usize = 1024;
 
 /// Encodes rows.
@@ -36,7 +36,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The codes of vectors, concatenated.
+    /// Encodes vectors. Returns their codes, concatenated.
     fn encode(&mut self, vectors: &[u8]) -> &[u8] {
         let (element, dim) = (self.build.source.element(), self.codebook.dim());
         let count = vectors.len() / (dim * element.size());
@@ -54,7 +54,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// The file of codes being written.
+/// The file of codes, while it is written.
 pub(crate) struct CodesFile<'a> {
     encoder: Encoder<'a>,
     file: Sequential,
@@ -62,7 +62,7 @@ pub(crate) struct CodesFile<'a> {
 }
 
 impl<'a> CodesFile<'a> {
-    /// Begins the file.
+    /// Creates the file.
     pub(crate) fn create(build: &'a Build<'a>, codebook: &'a Codebook) -> Result<Self, Error> {
         let bytes = build.source.rows() as u64 * codebook.code_bytes() as u64;
         Ok(Self {
@@ -81,7 +81,7 @@ impl<'a> CodesFile<'a> {
         Ok(())
     }
 
-    /// Completes the file, after all nodes.
+    /// Completes the file. All nodes must have been added.
     pub(crate) fn finish(self) -> Result<FileEntry, Error> {
         let mut file = self.file;
         let header = self
@@ -91,8 +91,8 @@ impl<'a> CodesFile<'a> {
     }
 }
 
-/// The codes of all nodes, for lookups: in memory, or in a scratch file if the memory cap is too
-/// low.
+/// The codes of all nodes, for look-ups. They are in memory, or in a scratch file if the memory cap
+/// is too low.
 pub(crate) struct NodeCodes {
     store: Store,
     code_bytes: usize,
@@ -100,12 +100,12 @@ pub(crate) struct NodeCodes {
 
 enum Store {
     Memory(Vec<u8>),
-    /// The file, and its name for errors.
+    /// The scratch file, and its name for errors.
     Scratch(File, String),
 }
 
 impl NodeCodes {
-    /// Encodes all rows, which are in node order.
+    /// Encodes all rows, which must be in node order.
     pub(crate) fn encode(
         build: &Build<'_>,
         rows: &dyn VectorSource,
@@ -148,7 +148,7 @@ impl NodeCodes {
         Ok(Self { store, code_bytes })
     }
 
-    /// Replaces `out` by the codes of some nodes, concatenated.
+    /// Replaces the content of `out` by the codes of some nodes, concatenated.
     pub(crate) fn gather(&self, nodes: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
         let bytes = self.code_bytes;
         out.resize(nodes.len() * bytes, 0);

@@ -1,4 +1,4 @@
-//! The codecs of lists and vectors, and how they are trained on samples.
+//! The codecs of lists and vectors. They are trained on samples.
 //!
 //! | compression | lists | vectors |
 //! |---|---|---|
@@ -20,15 +20,15 @@ use crate::graph::Lists;
 use crate::stores::vectors::model::VectorModel;
 use crate::{Compression, Error};
 
-/// The most lists to train a codec on.
+/// The most lists on which a codec is trained.
 const SAMPLED_LISTS: u64 = 10_000;
-/// Huffman tables of the gaps in lists: more tables hardly make lists shorter.
+/// The number of Huffman tables for the gaps in lists. More tables hardly make lists shorter.
 const LIST_TABLES: usize = 4;
-/// Bytes of the vectors that a segment's codec is trained on, and the fewest vectors.
-/// [`SegmentModel::train`] uses no more bytes.
+/// The bytes of the vectors on which the codec of a segment is trained, and the fewest vectors.
+/// [`SegmentModel::train`] uses at most so many bytes.
 const SAMPLED_BYTES: usize = 4 << 20;
 const SAMPLED_VECTORS: usize = 64;
-/// Bytes of vectors read at once to count byte values, if there are no chunks.
+/// If there are no chunks, vectors of so many bytes are read together to count byte values.
 const COUNTED_BYTES: usize = 4 << 20;
 
 /// The parameters of the codecs before training.
@@ -41,7 +41,7 @@ pub(crate) struct Coding {
 }
 
 impl Coding {
-    /// Parameters for the rows of a source, with lists of at most `degree` rows.
+    /// Creates the parameters for the rows of a source, with lists of at most `degree` rows.
     pub(crate) fn new(
         source: &dyn VectorSource,
         degree: usize,
@@ -63,23 +63,23 @@ impl Coding {
         self.compression
     }
 
-    /// Bytes of the longest code of a list.
+    /// The bytes of the longest code of a list.
     pub(crate) fn largest_list(&self) -> usize {
         elias_fano::slot_bytes(self.degree, self.nodes)
     }
 
-    /// Bytes of the longest code of a vector.
+    /// The bytes of the longest code of a vector.
     pub(crate) fn largest_vector(&self) -> usize {
         self.stored().max_encoded_bytes()
     }
 
-    /// Bytes of a vector before it is encoded.
+    /// The bytes of a vector before it is encoded.
     pub(crate) fn vector_bytes(&self) -> usize {
         self.vectors.vector_bytes()
     }
 
-    /// Trains the model of all lists on an even sample. Under locality order, the sample covers
-    /// every neighbourhood in proportion.
+    /// Trains the model of all lists on an even sample. Under locality order, every neighbourhood
+    /// has its share of the sample.
     pub(crate) fn learn_lists(&self, lists: &mut Lists) -> Result<ListModel, Error> {
         let usual = self.degree as u32;
         if self.compression != Compression::Best {
@@ -97,8 +97,8 @@ impl Coding {
         Ok(trainer.finish(LIST_TABLES))
     }
 
-    /// Trains the codec for the vectors of a segment. With `chunk`, each group of this many vectors
-    /// may have a base of its own, from which they differ in few bits.
+    /// Trains the codec for the vectors of a segment. If `chunk` is given, each group of so many
+    /// vectors may have a base of its own, from which the vectors differ in few bits.
     pub(crate) fn learn_vectors(
         &self,
         build: &Build<'_>,
@@ -123,12 +123,12 @@ impl Coding {
         })
     }
 
-    /// Vectors sampled evenly from a segment.
+    /// Samples vectors evenly from a segment.
     fn sample(&self, rows: &dyn VectorSource, segment: Range<u32>) -> Result<Vec<u8>, Error> {
         self.sample_of(rows, segment, SAMPLED_VECTORS)
     }
 
-    /// Vectors sampled evenly from a segment: at least `least`, if the segment has as many.
+    /// Samples vectors evenly from a segment: at least `least`, or all if the segment has fewer.
     fn sample_of(
         &self,
         rows: &dyn VectorSource,
@@ -142,7 +142,7 @@ impl Coding {
         Ok(sample)
     }
 
-    /// Bytes of the longest leading and the longest trailing part of a vector.
+    /// The bytes of the longest leading part and of the longest trailing part of a vector.
     pub(crate) fn largest_parts(&self) -> (usize, usize) {
         (self.vectors.dim() + 1, self.vectors.vector_bytes() + 1)
     }
@@ -165,14 +165,14 @@ impl Coding {
         Ok(code.len() as f64 / vectors as f64)
     }
 
-    /// The average bytes of an encoded leading and trailing part, by a sample. The estimate takes
-    /// the middle one of the possible steps. The step of the index is chosen later, when there is a
-    /// graph, and both parts together take about the same with any step.
+    /// The average bytes of an encoded leading part and of a trailing part, by a sample. The
+    /// estimate uses the middle one of the possible steps. The step of the index is chosen later,
+    /// when the graph exists. The two parts together take about the same space with any step.
     pub(crate) fn expected_parts(&self, rows: &dyn VectorSource) -> Result<(f64, f64), Error> {
         let sample = self.sample_all(rows)?;
         let models = self.nested_of(&sample);
         let Some(model) = models.get(models.len() / 2) else {
-            // No step fits such vectors, so each vector is stored whole in its trailing part.
+            // No step suits such vectors. So each vector is stored whole, as its trailing part.
             return Ok((0.0, self.largest_vector() as f64));
         };
         let (mut leading, mut trailing) = (Vec::new(), Vec::new());
@@ -185,13 +185,13 @@ impl Coding {
         Ok((leading.len() as f64 / count, trailing.len() as f64 / count))
     }
 
-    /// Vectors sampled evenly from all rows.
+    /// Samples vectors evenly from all rows.
     pub(crate) fn sample_all(&self, rows: &dyn VectorSource) -> Result<Vec<u8>, Error> {
         self.sample_of(rows, 0..self.nodes, 4 * SAMPLED_VECTORS)
     }
 
-    /// The models for vectors in two parts, one for each step that suits the sample, the coarsest
-    /// first.
+    /// The models for vectors in two parts: one for each step that suits the sample, the coarsest
+    /// step first.
     pub(crate) fn nested_of(&self, sample: &[u8]) -> Vec<NestedModel> {
         let steps = NestedModel::steps(self.vectors, sample).into_iter();
         steps
@@ -199,12 +199,12 @@ impl Coding {
             .collect()
     }
 
-    /// Nodes sampled evenly from the whole index, at most `count`.
+    /// Samples nodes evenly from the whole index, at most `count`.
     pub(crate) fn some_nodes(&self, count: u64) -> impl Iterator<Item = u32> + use<> {
         even(0..self.nodes, count)
     }
 
-    /// Trains the codec for the vectors of a segment in two parts, divided by `step`.
+    /// Trains the codec for the vectors of a segment that are in two parts, divided by `step`.
     pub(crate) fn learn_parts(
         &self,
         rows: &dyn VectorSource,
@@ -230,8 +230,8 @@ impl Coding {
     }
 
     /// The first of the two passes over a segment of DecoupleVS §3.3. It decides for each chunk
-    /// whether it has a base. It also counts the bytes of the differences, for the segment's one
-    /// Huffman table. The sweep is the second pass, which encodes.
+    /// whether it has a base. It also counts the bytes of the differences, for the one Huffman
+    /// table of the segment. The second pass, which encodes, is the sweep.
     fn count(
         &self,
         build: &Build<'_>,
@@ -260,7 +260,8 @@ impl Coding {
         })
     }
 
-    /// The model that stores vectors uncompressed: without a sample, no codec is shorter.
+    /// The model that stores vectors uncompressed. Without a sample, no codec is known to be
+    /// shorter.
     fn stored(&self) -> SegmentModel {
         SegmentModel::train(self.vectors, &[])
     }
@@ -270,7 +271,7 @@ impl Coding {
 pub(crate) struct SegmentCode {
     /// The trained model.
     pub(crate) model: VectorModel,
-    /// The segment's first node, and the nodes of each of its chunks.
+    /// The segment's first node, and the number of nodes of each of its chunks.
     first: u32,
     chunk: u32,
     bases: Vec<Option<Vec<u8>>>,
@@ -307,7 +308,7 @@ fn even(range: Range<u32>, count: u64) -> impl Iterator<Item = u32> {
     (0..count).map(move |i| range.start + (i * length / count) as u32)
 }
 
-/// The element type in the codecs' terms.
+/// The element type, as the codecs name it.
 fn codec_element(element: stratann_vector::Element) -> Element {
     match element {
         stratann_vector::Element::F32 => Element::F32,

@@ -1,5 +1,5 @@
-//! Encodes the lists and vectors of a batch on several threads, since encoding a vector takes some
-//! ten microseconds.
+//! Encodes the lists and vectors of a batch on several threads: the encoding of a vector takes
+//! about ten microseconds.
 
 use std::ops::Range;
 
@@ -10,17 +10,17 @@ use super::sweep::Nodes;
 use crate::stores::vectors::model::VectorModel;
 use crate::{Error, threads};
 
-/// The fewest nodes that are worth a thread.
+/// The fewest nodes for which another thread is worth its start.
 const LEAST_SHARE: usize = 64;
 
-/// Encodes batch after batch, and counts the bytes.
+/// Encodes batch after batch, and counts the encoded bytes.
 pub(crate) struct Encoder {
     lists: ListModel,
-    /// One for each thread; together the codes of the batch, in order.
+    /// A share for each thread. Together they are the codes of the batch, in order.
     shares: Vec<Share>,
     list_bytes: u64,
     vector_bytes: u64,
-    /// Lists that were encoded as gaps, and all others.
+    /// The number of lists that were encoded as gaps, and of all other lists.
     gaps: u64,
     others: u64,
     /// Names of the codecs of vectors, in the order of their first use.
@@ -30,14 +30,15 @@ pub(crate) struct Encoder {
 /// The codes of a node.
 pub(crate) struct NodeCode<'a> {
     pub(crate) list: &'a [u8],
-    /// The leading part of its vector, if that is encoded in two parts; otherwise empty.
+    /// The leading part of its vector, if vectors are encoded in two parts; otherwise empty.
     pub(crate) leading: &'a [u8],
-    /// Its vector, or the trailing part.
+    /// Its vector, or the trailing part of it.
     pub(crate) vector: &'a [u8],
 }
 
 impl NodeCode<'_> {
-    /// Bytes beside the list: the leading part of a vector in two parts, otherwise the vector.
+    /// The bytes stored beside the list: the leading part of a vector in two parts, otherwise the
+    /// vector.
     pub(crate) fn beside(&self) -> usize {
         match self.leading.is_empty() {
             true => self.vector.len(),
@@ -50,9 +51,10 @@ impl NodeCode<'_> {
 #[derive(Default)]
 struct Share {
     bytes: Vec<u8>,
-    /// The ends of each list, of the leading part behind it, and of the vector behind that.
+    /// For each node the end of its list, of the leading part after it, and of the vector after
+    /// that.
     ends: Vec<[usize; 3]>,
-    /// A trailing part.
+    /// The current trailing part.
     trailing: Vec<u8>,
     gaps: u64,
     /// The list being encoded, ascending.
@@ -60,7 +62,7 @@ struct Share {
 }
 
 impl Encoder {
-    /// An encoder for lists with this model, on `threads` threads.
+    /// Creates an encoder for lists with this model, on `threads` threads.
     pub(crate) fn new(lists: ListModel, threads: usize) -> Self {
         Self {
             lists,
@@ -73,8 +75,8 @@ impl Encoder {
         }
     }
 
-    /// Encodes a batch, which [`Encoder::codes`] returns until the next one. All of its nodes are
-    /// in the segment of `vectors`. Without `vectors`, only lists are encoded.
+    /// Encodes a batch. [`Encoder::codes`] returns its codes until the next batch is encoded. All
+    /// of its nodes must be in the segment of `vectors`. Without `vectors`, only lists are encoded.
     pub(crate) fn encode(
         &mut self,
         nodes: &Nodes<'_>,
@@ -85,7 +87,7 @@ impl Encoder {
         let ranges = (0..self.shares.len())
             .map(|i| (i * share).min(nodes.len())..((i + 1) * share).min(nodes.len()));
         let mut work: Vec<_> = self.shares.iter_mut().zip(ranges).collect();
-        // In a small batch some threads have no work, but their old codes are cleared.
+        // In a small batch some threads have no work, but their old codes must be cleared.
         work.iter_mut().for_each(|(share, _)| share.clear());
         work.retain(|(_, range)| !range.is_empty());
         let encoded = threads::shared(work.into_iter(), |(share, range)| {
@@ -107,7 +109,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// The codes of each node of the batch.
+    /// The codes of the nodes of the batch.
     pub(crate) fn codes(&self) -> impl Iterator<Item = NodeCode<'_>> {
         self.shares.iter().flat_map(Share::codes)
     }
@@ -151,7 +153,7 @@ impl Share {
         self.gaps = 0;
     }
 
-    /// Replaces its content by the codes of the nodes at the places in `range`.
+    /// Replaces its content by the codes of the nodes at the positions in `range`.
     fn encode(
         &mut self,
         nodes: &Nodes<'_>,
@@ -163,7 +165,7 @@ impl Share {
         for place in range {
             let node = nodes.number(place);
             let wrong = |source| Error::codec(format!("node {node}"), source);
-            // The codes represent sets.
+            // The code of a list represents a set, so the list is sorted.
             self.list.clear();
             self.list.extend_from_slice(nodes.list(place));
             self.list.sort_unstable();

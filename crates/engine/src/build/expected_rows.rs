@@ -1,8 +1,8 @@
 //! Estimates the storage and memory of attributes, before a build.
 //!
-//! Rows of an even sample are written to a temporary folder as a build writes them. If the sample
-//! has all rows, their bytes are exact but for the order of the nodes. Otherwise they grow with the
-//! rows as they grew from one half of the sample to all of it.
+//! Rows of an even sample are written to a temporary folder in the format of a build. If the sample
+//! has all rows, the sizes are exact except for the order of the nodes. Otherwise they are
+//! extrapolated from the growth between half of the sample and all of it.
 
 use stratann_layout::FileEntry;
 use stratann_tier::{Directory, TierError};
@@ -12,7 +12,7 @@ use crate::Error;
 use crate::durable::Checkpoint;
 use crate::stores::columns::{SegmentWriter, segment_memory};
 
-/// The most and the least rows of a sample, and about its bytes.
+/// The most rows of a sample, the fewest rows, and its approximate bytes.
 const MOST_ROWS: usize = 1 << 16;
 const LEAST_ROWS: usize = 1 << 6;
 const BYTES: usize = 16 << 20;
@@ -20,36 +20,36 @@ const BYTES: usize = 16 << 20;
 /// The costs of attributes, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpectedRows {
-    /// Of their files.
+    /// The bytes of their files.
     pub(super) storage: u64,
-    /// Of their tables in memory while the index is open.
+    /// The bytes of their tables in memory while the index is open.
     pub(super) search: u64,
-    /// Of the sort during the build.
+    /// The memory of the sort during the build.
     pub(super) build: u64,
 }
 
 impl ExpectedRows {
-    /// Bytes of temporary files at most, while rows are sorted under a cap on memory.
+    /// The most bytes of temporary files while rows are sorted under a cap on memory.
     pub(super) fn scratch(&self, memory: Option<u64>) -> u64 {
         match self.storage > segment_memory(memory) {
-            // A sorted record of a number has 22 bytes, and in the file it has 12.
+            // For a number, a record has 22 bytes while it is sorted, and 12 bytes in the file.
             true => 2 * self.storage,
             false => 0,
         }
     }
 }
 
-/// Row numbers of an even sample of `count` of `rows` rows.
+/// The row numbers of an even sample: `count` of `rows` rows.
 fn even(rows: usize, count: usize) -> impl Iterator<Item = usize> {
-    // Less than `rows`, since `n` is less than `count`.
+    // The result is less than `rows`, since `n` is less than `count`.
     (0..count).map(move |n| (n as u128 * rows as u128 / count as u128) as usize)
 }
 
 impl Rows<'_> {
-    /// The costs of the rows of `vectors` vectors, at least one.
+    /// Estimates the costs of the rows of `vectors` vectors, at least one.
     ///
     /// # Errors
-    /// A row that cannot be read; a folder for temporary files that cannot be written.
+    /// A row cannot be read, or the folder for temporary files cannot be written.
     pub(super) fn expected(&self, vectors: usize) -> Result<ExpectedRows, Error> {
         let few = vectors.min(LEAST_ROWS);
         let mut bytes = 0;
@@ -61,7 +61,7 @@ impl Rows<'_> {
         self.expected_of(vectors, sample.min(vectors))
     }
 
-    /// The same, from a sample of `sample` rows.
+    /// Like [`expected`](Self::expected), from a sample of `sample` rows.
     fn expected_of(&self, vectors: usize, sample: usize) -> Result<ExpectedRows, Error> {
         let (storage, search) = self.written(vectors, sample)?;
         let mut expected = ExpectedRows {
@@ -71,18 +71,18 @@ impl Rows<'_> {
         };
         if sample < vectors {
             let half = self.written(vectors, sample / 2)?;
-            // What does not grow with the rows, such as the names of columns, is in both.
+            // Bytes that do not grow with the rows, such as names of columns, cancel out.
             let times = (vectors - sample) as f64 / (sample - sample / 2) as f64;
             let more = |all: u64, half: u64| (all.saturating_sub(half) as f64 * times) as u64;
             expected.storage += more(storage, half.0);
             expected.search += more(search, half.1);
         }
-        // The sort takes about as much as what it sorts, up to its limit.
+        // The sort takes about as much memory as the bytes that it sorts, up to its limit.
         expected.build = expected.storage.min(segment_memory(None));
         Ok(expected)
     }
 
-    /// Bytes on storage and in memory of the rows of a sample.
+    /// Writes the rows of a sample. Returns their bytes on storage and in memory.
     fn written(&self, vectors: usize, sample: usize) -> Result<(u64, u64), Error> {
         let failed = |source| {
             let place = std::env::temp_dir().display().to_string();
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::{Row, RowTable, Silent, Value};
 
-    /// Rows with a number, a word of a few, one of many, and a payload.
+    /// Rows with a number, a word of a small set, a word of a large set, and a payload.
     fn rows(count: usize) -> RowTable {
         let row = |at: usize| Row {
             attributes: [

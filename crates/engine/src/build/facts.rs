@@ -1,4 +1,4 @@
-//! The facts that a build derives, and the errors that it reports, before any work.
+//! The facts that a build derives, and the errors that it returns, before any work.
 
 use stratann_layout::coupled::MAX_DEGREE;
 use stratann_vector::LowCodes;
@@ -15,32 +15,32 @@ const MORE_THAN_MAX_DEGREE: usize = MAX_DEGREE + 1;
 /// The most seconds between two savepoints: a week.
 const MOST_SECONDS: f64 = 604_800.0;
 
-/// The facts that follow from source and options before any work.
+/// The facts that follow from source and options, before any work.
 pub(super) struct Facts {
-    /// Writes nodes.
+    /// The writer of nodes.
     pub(super) writer: Box<dyn NodeWriter>,
     /// The layout.
     pub(super) layout: Layout,
     /// R, the most neighbours of a node.
     pub(super) degree: usize,
-    /// Why that degree, if it follows from a space budget.
+    /// The reasons for that degree, if it follows from a space budget.
     pub(super) space: Option<SpaceChoice>,
-    /// L, the candidate list of the build.
+    /// L, the length of the candidate list of the build.
     pub(super) build_list: usize,
-    /// Nodes that a page is expected to hold.
+    /// The number of nodes that a page is expected to have.
     pub(super) nodes_per_page: usize,
-    /// Bytes of a vector's PQ code.
+    /// The bytes of a vector's PQ code.
     pub(super) code_bytes: usize,
     /// The order of nodes.
     pub(super) order: Order,
-    /// Nodes of the navigation graph; 0 for none.
+    /// The number of nodes of the navigation graph; 0 for no such graph.
     pub(super) navigation_nodes: usize,
-    /// Rows that the codebook is trained on.
+    /// The number of rows on which the codebook is trained.
     pub(super) training_rows: usize,
 }
 
 impl Facts {
-    /// Makes all decisions and refusals that need no work.
+    /// Makes all decisions and checks that need no work.
     pub(super) fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
         let (rows, dim) = (source.rows(), source.dim());
         if rows == 0 {
@@ -115,7 +115,7 @@ impl Facts {
             order: options.order.unwrap_or(options.preset.order),
             training_rows: training_rows(options.memory, dim),
             navigation_nodes: match (options.navigation * rows as f64).ceil() as usize {
-                // A graph over a handful of nodes saves nothing compared with the medoid.
+                // Over a handful of nodes, a graph saves no reads compared with the medoid.
                 0..16 => 0,
                 nodes => nodes,
             },
@@ -152,8 +152,8 @@ pub(super) fn low_codes(options: &BuildOptions) -> Result<Option<LowCodes>, Erro
     }
 }
 
-/// Bytes of a code, or of both codes if there are two. If a codebook is given, it decides; it must
-/// fit the vectors.
+/// The bytes of a code, or of both codes if vectors have two. A given codebook determines them, and
+/// must fit the vectors.
 fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     let Some(codebook) = &options.codebook else {
         let low_codes = low_codes(options)?;
@@ -205,11 +205,13 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     }
 }
 
-/// Rows to train the codebook on: as many as an eighth of the memory cap holds as floats.
+/// The number of rows on which the codebook is trained: as floats they take an eighth of the memory
+/// cap.
 pub(crate) fn training_rows(memory: Option<u64>, dim: usize) -> usize {
     let most = codebook::training_rows(dim);
     memory.map_or(most, |bytes| {
-        // A row takes its floats, and about as much again in the buffers of the training threads.
+        // A row takes its floats, and about as many bytes again in the buffers of the training
+        // threads.
         ((bytes / 8) as usize / (8 * dim)).clamp(1_000, most)
     })
 }

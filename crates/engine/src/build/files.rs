@@ -1,4 +1,4 @@
-//! Writes the files of a checkpoint from front to back, and makes their manifest entries.
+//! Writes the files of a checkpoint sequentially, and creates their manifest entries.
 
 use stratann_layout::{BLOCK, FileEntry, FileHeader, FileKind, StreamWriter, header};
 use stratann_tier::{TierError, VolumeFile};
@@ -6,19 +6,19 @@ use stratann_tier::{TierError, VolumeFile};
 use crate::Error;
 use crate::durable::Checkpoint;
 
-/// Bytes of pages that are collected for one write.
+/// The bytes of pages that are collected for one write.
 pub(crate) const WRITE_BYTES: usize = 1 << 20;
 
-/// A new file that is written from front to back.
+/// A new file that is written sequentially.
 pub(crate) struct Sequential {
     file: Box<dyn VolumeFile>,
-    /// Its entry; the length grows with the written bytes.
+    /// Its entry. The length in it grows with the written bytes.
     entry: FileEntry,
 }
 
 impl Sequential {
     /// Creates the checkpoint's file of a kind. If an index has several files of the kind, `n` is
-    /// its number, from 0.
+    /// the file's number, from 0.
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -35,8 +35,8 @@ impl Sequential {
         })
     }
 
-    /// Creates a file as [`Sequential::create`] does, with space in front for a header that is
-    /// written last.
+    /// Creates a file like [`Sequential::create`], but leaves space at its start for a header that
+    /// is written last.
     pub(crate) fn create_headless(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -54,32 +54,32 @@ impl Sequential {
         Ok(())
     }
 
-    /// Makes the file durable. Its header was already written.
+    /// Makes the file durable. Its header must have been written.
     pub(crate) fn finish(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
         self.entry.header_crc32c = header::stored_checksum(&header.encode());
         self.file.sync()?;
         Ok(self.entry)
     }
 
-    /// Writes the header into the space in front, and makes the file durable.
+    /// Writes the header at the start of the file, and makes the file durable.
     pub(crate) fn finish_headless(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
         self.file.write_at(0, &header.encode())?;
         self.finish(header)
     }
 }
 
-/// A file whose parts begin at multiples of some bytes, and which ends with a block.
+/// A file whose parts begin at multiples of an alignment, and which ends with a whole block.
 pub(crate) struct Aligned {
     file: Sequential,
-    /// Bytes that are not written yet.
+    /// The bytes that are not written yet.
     bytes: Vec<u8>,
-    /// Bytes of the file so far, including unwritten ones.
+    /// The length of the file so far, including bytes that are not written yet.
     length: u64,
 }
 
 impl Aligned {
-    /// Creates the checkpoint's file of a kind, with space in front for its header; `n` as for
-    /// [`Sequential::create`].
+    /// Creates the checkpoint's file of a kind, with space at its start for the header. `n` is as
+    /// for [`Sequential::create`].
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -92,7 +92,7 @@ impl Aligned {
         })
     }
 
-    /// Appends a part; the next begins at a multiple of `alignment`.
+    /// Appends a part. The next part begins at a multiple of `alignment`.
     pub(crate) fn push(&mut self, part: &[u8], alignment: u64) -> Result<(), Error> {
         self.bytes.extend_from_slice(part);
         self.length += part.len() as u64;
@@ -111,7 +111,7 @@ impl Aligned {
         self.length = end;
     }
 
-    /// Writes the header that `header` makes for the file's length, and makes the file durable.
+    /// Writes the header that `header` makes for the final length, and makes the file durable.
     pub(crate) fn finish(
         mut self,
         header: impl FnOnce(u64) -> FileHeader,
@@ -134,7 +134,7 @@ pub(crate) fn write_stream(
     write_pieces(checkpoint, kind, n, &[], &[payload])
 }
 
-/// Writes a byte string as [`write_stream`] does, from pieces, with fields of the kind in the
+/// Writes a byte string like [`write_stream`], but from pieces, with fields of its kind in the
 /// header.
 pub(crate) fn write_pieces(
     checkpoint: &Checkpoint<'_>,
@@ -149,7 +149,7 @@ pub(crate) fn write_pieces(
     })
 }
 
-/// Writes a byte string of `length` bytes that is never in memory as a whole: `make` pushes its
+/// Writes a byte string of `length` bytes that is never in memory as a whole. `make` pushes its
 /// pieces.
 pub(crate) fn write_made(
     checkpoint: &Checkpoint<'_>,

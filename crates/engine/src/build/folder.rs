@@ -7,13 +7,13 @@ use stratann_tier::{Home, TierError, Volume};
 
 use crate::Error;
 
-/// The folder for data that a build under a memory cap cannot hold. It is removed when dropped. The
-/// next build removes a folder that a crash left.
+/// The folder for the data that a build under a memory cap cannot keep in memory. The drop removes
+/// it. If a crash leaves a folder, the next build removes it.
 pub(crate) struct ScratchFolder(PathBuf, Home);
 
 impl ScratchFolder {
-    /// Creates the folder in the directory of an index, whose lock the caller holds. If another
-    /// directory has taken its path, nothing is created or removed.
+    /// Creates the folder in the directory of an index whose lock the caller holds. If another
+    /// directory has its path by now, no file is created or removed.
     pub(crate) fn beside(volume: &dyn Volume, index: &Path) -> Result<Self, Error> {
         volume.check_held()?;
         volume.check_path(index)?;
@@ -24,7 +24,7 @@ impl ScratchFolder {
         Ok(folder)
     }
 
-    /// Its path.
+    /// The path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
@@ -41,7 +41,7 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // A forked process must leave the build's files alone.
+        // A forked process must not touch the files of the build.
         if self.1.is_here() {
             self.remove();
         }

@@ -1,5 +1,5 @@
-//! How nodes become bytes: chooses the layout and the compression, and derives the facts that
-//! follow, before any work.
+//! The conversion of nodes to bytes. This module chooses the layout and the compression, and
+//! derives the facts that follow, before any work.
 
 use stratann_layout::{BLOCK, FileKind, SlottedShape};
 use stratann_vector::Element;
@@ -16,31 +16,32 @@ use crate::stores::VectorsAt;
 use crate::stores::composition::Made;
 use crate::{Compression, Error, Layout, plan};
 
-/// The nodes with vectors that a page must be expected to hold for the packed layout. With fewer,
-/// the layout is layered or decoupled. A page of lists alone holds some fifty. If pages held only a
-/// few nodes, a traversal that also reads their vectors would read many times the bytes that it
-/// needs.
+/// The packed layout is chosen if a page is expected to have at least so many nodes with their
+/// vectors. Otherwise the layout is layered or decoupled, where a page has about fifty lists. If
+/// pages had only a few nodes, a traversal that also reads the vectors would read many times the
+/// bytes that it needs.
 const NODES_WORTH_PACKING: f64 = 6.0;
 
-/// R by default.
+/// The default of R.
 const USUAL_DEGREE: usize = 64;
 
-/// Writes the nodes of an index in some layout, once their order and their pages are decided.
+/// Writes the nodes of an index in one layout, after their order and their pages were decided.
 pub(crate) trait NodeWriter: Send + Sync {
     /// The bytes of each node's record, in the present order, if records differ in length and share
-    /// pages. `None` if all records have one length, or have no pages.
+    /// pages. `None` if all records have one length, or are not on pages.
     ///
     /// # Errors
-    /// Rows or lists that cannot be read, or an interruption.
+    /// Rows or lists cannot be read, or the build is interrupted.
     fn sizes(&self, build: &Build<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
         let _ = (build, graph);
         Ok(None)
     }
 
-    /// Writes all nodes and their codes, on the planned pages if there is a plan.
+    /// Writes all nodes and their codes. If there is a plan of pages, nodes go to the planned
+    /// pages.
     ///
     /// # Errors
-    /// Rows or lists that cannot be read, files that cannot be written, or an interruption.
+    /// Rows or lists cannot be read, files cannot be written, or the build is interrupted.
     fn write(
         &self,
         build: &Build<'_>,
@@ -50,10 +51,10 @@ pub(crate) trait NodeWriter: Send + Sync {
     ) -> Result<Written, Error>;
 }
 
-/// A writer of nodes, and the number of nodes that a page is expected to hold.
+/// A writer of nodes, and the number of nodes that a page is expected to have.
 pub(crate) type Planned = (Box<dyn NodeWriter>, usize);
 
-/// The inputs from which a layout places its data.
+/// The data by which a layout arranges its files.
 pub(crate) struct Choices<'a> {
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) options: &'a BuildOptions,
@@ -61,7 +62,7 @@ pub(crate) struct Choices<'a> {
     pub(crate) compression: Compression,
     /// R, the most neighbours of a node.
     pub(crate) degree: usize,
-    /// Bytes of a vector's PQ code.
+    /// The bytes of a vector's PQ code.
     pub(crate) code_bytes: usize,
     /// The expected bytes of a node.
     pub(crate) expected: Expected,
@@ -73,13 +74,13 @@ impl Choices<'_> {
         Coding::new(self.source, self.degree, self.compression)
     }
 
-    /// Slotted pages of a kind, large enough for a record of this many bytes.
+    /// The shape of slotted pages of a kind, large enough for a record of `largest` bytes.
     pub(crate) fn slotted(&self, kind: FileKind, largest: usize) -> Result<SlottedShape, Error> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::new(kind, element, dim, self.degree, largest)?)
     }
 
-    /// Pages of vectors of at most this many bytes, whose records may span two pages.
+    /// The shape of pages of vectors of at most `largest` bytes, whose records may span two pages.
     pub(crate) fn running_on(&self, largest: usize) -> Result<SlottedShape, Error> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::running_on(
@@ -91,24 +92,24 @@ impl Choices<'_> {
     }
 }
 
-/// A layout, and the reasons for it.
+/// A layout, with the choices that follow from it.
 pub(super) struct Choice {
-    /// Writes its nodes.
+    /// The writer of its nodes.
     pub(super) writer: Box<dyn NodeWriter>,
     /// The layout.
     pub(super) layout: Layout,
     /// R, the most neighbours of a node.
     pub(super) degree: usize,
-    /// Nodes that a page is expected to hold, 1 or more. Locality order divides the rows into
-    /// groups of this size.
+    /// The number of nodes that a page is expected to have, 1 or more. Locality order divides the
+    /// rows into groups of this size.
     pub(super) nodes_per_page: usize,
-    /// Why that degree, if it follows from a space budget.
+    /// The reasons for that degree, if it follows from a space budget.
     pub(super) space: Option<SpaceChoice>,
 }
 
 impl Choice {
-    /// Chooses by the options. If they leave the layout open, the preset decides; if it does too,
-    /// the size of the vectors and a sample of them decide.
+    /// Chooses by the options. If they leave the layout open, the preset decides. If the preset
+    /// leaves it open too, the size of the vectors and a sample of them decide.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -128,7 +129,7 @@ impl Choice {
             Some(layout) => layout,
             None if !codes_fit => Layout::Inline,
             None if expected.are_packed() => Layout::Packed,
-            // The layout with vectors in two parts has one compression, which is none of these.
+            // The layout with vectors in two parts has its own compression, which is none of these.
             None if compression != Compression::Best => Layout::Decoupled,
             None => {
                 let coding = Coding::new(source, degree, compression)?;
@@ -151,8 +152,8 @@ impl Choice {
             let remedy = "Choose a layout with codes in memory, or another preset";
             return Err(Error::call("layout", layout, reason, remedy));
         }
-        // The choices made with the usual degree stay, since a longer list changes none of their
-        // reasons.
+        // The choices were made with the usual degree. They stay, since a longer list does not
+        // change the reasons for them.
         let space = match options.space {
             Some(budget) => {
                 let compression = match layout.composition().vectors {
@@ -206,7 +207,7 @@ fn codes_fit(source: &dyn VectorSource, options: &BuildOptions, code_bytes: usiz
     options.search_memory.is_none_or(|budget| budget >= least)
 }
 
-/// Refuses a layout for which searches will not have enough memory.
+/// Returns an error for a layout for which searches will not have enough memory.
 fn check_search_memory(
     source: &dyn VectorSource,
     options: &BuildOptions,
@@ -231,8 +232,8 @@ fn check_search_memory(
     }
 }
 
-/// Refuses compression in a layout that has none. A preset's compression applies only to layouts
-/// with one, but an explicit option is an error.
+/// Returns an error for compression in a layout that has none. A preset's compression applies only
+/// to layouts that have one, but an explicit option must fit the layout.
 fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     match options.compression {
         Some(asked @ (Compression::Paper | Compression::Best)) => {
@@ -244,7 +245,7 @@ fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Erro
     }
 }
 
-/// Refuses chunks and segments that hold nothing.
+/// Returns an error for chunks or segments that are too small for a vector.
 fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
     let least = vector_bytes.max(BLOCK as u64);
     if options.chunk_bytes < least {
@@ -269,10 +270,11 @@ fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The bytes that a node is expected to take once encoded. Real collections come within a third or
-/// so, which is accurate enough to choose a layout and to order by. The estimate depends only on
-/// the shape of the vectors, not on the codec: graphs are built over the same order whatever the
-/// compression. The nodes of a page are chosen later by the real sizes of records (`sharing.rs`).
+/// The bytes that an encoded node is expected to take. Real collections differ by up to about a
+/// third, which is accurate enough to choose a layout and to order nodes. The estimate depends only
+/// on the element type and dimension of the vectors, not on the codec. So graphs are built over the
+/// same order, whatever the compression. The nodes of a page are chosen later, by the real sizes of
+/// records (`sharing.rs`).
 pub(crate) struct Expected {
     vector: f64,
     leading: f64,
@@ -280,13 +282,13 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Bytes of length fields and id on a slotted page.
+    /// The bytes of length fields and id on a slotted page.
     const OVERHEAD: f64 = 6.0;
 
     fn of(element: Element, dim: usize, degree: usize) -> Self {
         let share = match element {
             Element::U8 | Element::I8 => 0.7,
-            // Only the exponents of floats compress well.
+            // Of a float, only the exponent compresses well.
             Element::F32 | Element::F16 => 0.85,
         };
         Self {
@@ -296,36 +298,36 @@ impl Expected {
         }
     }
 
-    /// Bytes of list and vector, and of the fields that a slotted page keeps for them.
+    /// The bytes of list and vector, and of the fields that a slotted page has for them.
     fn node(&self) -> f64 {
         self.vector + self.list + Self::OVERHEAD
     }
 
-    /// Whether vectors are packed: enough nodes share a page, so that one read brings many nodes
-    /// that are near each other. Otherwise the traversal reads pages of lists only, or of lists and
-    /// leading parts of vectors.
+    /// Whether vectors are packed: if enough nodes share a page, one read gets many nodes that are
+    /// near each other. Otherwise the traversal reads pages of lists only, or of lists and leading
+    /// parts.
     fn are_packed(&self) -> bool {
         BLOCK as f64 / self.node() >= NODES_WORTH_PACKING
     }
 
-    /// Nodes with their vectors that a page holds.
+    /// The number of nodes with their vectors that fit a page.
     pub(crate) fn nodes_a_page(&self) -> usize {
         on_page(self.node())
     }
 
-    /// Nodes with the leading parts of their vectors that a page holds. A leading part has about
-    /// five bits for each element.
+    /// The number of nodes with the leading parts of their vectors that fit a page. A leading part
+    /// has about five bits for each element.
     pub(crate) fn leading_a_page(&self) -> usize {
         on_page(self.leading + self.list + Self::OVERHEAD)
     }
 
-    /// Nodes that a page holds if it has lists alone.
+    /// The number of nodes that fit a page of lists alone.
     pub(crate) fn lists_a_page(&self) -> usize {
         on_page(self.list)
     }
 }
 
-/// Records of this many bytes that a block holds, at least 1.
+/// The number of records of so many bytes that fit a block, at least 1.
 fn on_page(bytes: f64) -> usize {
     ((BLOCK as f64 / bytes) as usize).max(1)
 }
@@ -350,7 +352,7 @@ mod tests {
 
     #[test]
     fn large_vectors_go_by_what_a_sample_says() {
-        // Element i of row r is one of a few hundred values that look random.
+        // Element i of row r is one of a few hundred pseudo-random values.
         let rows = |scale: &dyn Fn(usize) -> f32| {
             let value = |i: usize| (i * 7_919 % 613) as f32 / 613.0 - 0.5;
             let bytes = (0..400 * 384).flat_map(|i| (value(i) * scale(i / 384)).to_le_bytes());
@@ -372,7 +374,7 @@ mod tests {
             ..usual.clone()
         };
         assert_eq!(chosen(&alike, &paper), Layout::Decoupled);
-        // All lists, and nothing else.
+        // The memory is enough for all lists, and nothing else.
         let little = BuildOptions {
             search_memory: Some(plan::least(384, 400 * 96) + 400 * 84),
             ..usual

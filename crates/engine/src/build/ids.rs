@@ -1,12 +1,12 @@
-//! The file of ids, for an index whose ids are not its node numbers. Entries are added by node, and
-//! stored by id.
+//! The file of ids, for an index whose ids are not its node numbers. Entries are added in the order
+//! of nodes, and stored in the order of ids.
 //!
 //! ```text
 //!   id, node ──> sorted in the available memory (`sorter.rs`) ──> ids-…
 //! ```
 //!
-//! If the ids turn out to be 0 up to their number, only the nodes are stored. That is so for row
-//! numbers if nodes have another order.
+//! If the ids are exactly the numbers from 0 on, only the nodes are stored. Row numbers are such
+//! ids if the nodes have another order.
 
 use stratann_layout::ids::entry;
 use stratann_layout::{FileEntry, FileKind, IdsFile};
@@ -19,15 +19,15 @@ use crate::durable::Checkpoint;
 use crate::progress::{Progress, Stage};
 use crate::sorter::Sorter;
 
-/// The least and the most memory for sorting entries.
+/// The least and the most memory for the sort of entries.
 pub(crate) const LEAST_MEMORY: u64 = 1 << 20;
 const MOST_MEMORY: u64 = 64 << 20;
-/// The scratch file of entries that exceed the memory; the file of ids itself has no number.
+/// The scratch file for entries that exceed the memory. The file of ids has no number.
 const SCRATCH: (FileKind, u32) = (FileKind::Ids, 0);
-/// Entries between two checks for an interruption.
+/// The number of entries between two checks for an interruption.
 const BETWEEN_LOOKS: usize = 1 << 16;
 
-/// Whether every node's external id is its own number, so that no file of ids is needed. `order`
+/// Whether every node's external id is the node's number, so that no file of ids is needed. `order`
 /// has the row of each node.
 pub(super) fn are_nodes(order: &[u32], options: &BuildOptions) -> bool {
     let ids = options.ids.as_deref();
@@ -36,7 +36,7 @@ pub(super) fn are_nodes(order: &[u32], options: &BuildOptions) -> bool {
     nodes.all(|(node, &row): (u64, _)| id(row) == node)
 }
 
-/// Writes the file of ids; `order` has the row of each node.
+/// Writes the file of ids. `order` has the row of each node.
 pub(super) fn write_ids(
     volume: &dyn Volume,
     checkpoint: &Checkpoint<'_>,
@@ -77,8 +77,8 @@ pub(crate) struct IdSorter<'a> {
 }
 
 impl<'a> IdSorter<'a> {
-    /// A sorter with this many bytes of memory. Entries beyond that are written to a file of the
-    /// checkpoint, in `volume`.
+    /// Creates a sorter with so many bytes of memory. Entries that exceed it are written to a file
+    /// of the checkpoint, in `volume`.
     pub(crate) fn new(volume: &'a dyn Volume, checkpoint: &'a Checkpoint<'a>, memory: u64) -> Self {
         Self {
             volume,
@@ -89,23 +89,23 @@ impl<'a> IdSorter<'a> {
         }
     }
 
-    /// Adds an entry; each node once.
+    /// Adds an entry. Each node must be added once.
     ///
     /// # Errors
-    /// Entries beyond the memory cannot be written.
+    /// Entries that exceed the memory cannot be written.
     pub(crate) fn push(&mut self, id: u64, node: u32) -> Result<(), Error> {
         self.count += 1;
         self.largest = self.largest.max(id);
         self.sorter.push(&[&id.to_be_bytes(), &node.to_be_bytes()])
     }
 
-    /// Writes the checkpoint's file of all entries, by id.
+    /// Writes the checkpoint's file of all entries, ordered by id.
     ///
     /// # Errors
     /// The file cannot be written, an entry on storage cannot be read or is damaged, or an id
     /// occurs twice.
     pub(crate) fn finish(self) -> Result<FileEntry, Error> {
-        // There are as many ids as numbers up to the largest, and none occurs twice, so they are
+        // There are as many ids as numbers up to the largest id. No id occurs twice, so the ids are
         // exactly these numbers.
         let file = match self.largest.checked_add(1) == Some(self.count) {
             true => IdsFile::nodes_alone(self.count),
@@ -167,13 +167,13 @@ mod tests {
     /// An id and its node.
     type Entry = (u64, u32);
 
-    /// So many entries in an order that has nothing to do with their ids.
+    /// Entries in an order that is independent of their ids.
     fn entries(count: u32) -> Vec<Entry> {
         let id = |node: u32| u64::from(node).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3;
         (0..count).map(|node| (id(node), node)).collect()
     }
 
-    /// As little memory as there can be: many runs.
+    /// The least possible memory, which gives many runs.
     const LITTLE: u64 = 0;
 
     fn sort(volume: &SimVolume, entries: &[Entry], memory: u64) -> Result<Vec<Entry>, Error> {
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn nodes_of_row_numbers_stand_alone_and_come_out_by_id() {
         for count in [1u32, 2, 701, 3_000] {
-            // In the order of nodes, which has nothing to do with the rows.
+            // The order of nodes is independent of the order of rows.
             let entries: Vec<Entry> = (0..count)
                 .map(|node| (u64::from((node * 7 + 3) % count), node))
                 .collect();
@@ -231,7 +231,7 @@ mod tests {
                 assert_eq!(table.entries(), IdsFile::nodes_alone(count.into()));
             }
         }
-        // One id that is no row number, and one that occurs twice.
+        // One id is not a row number, and another occurs twice.
         let text =
             |entries: &[Entry]| sort(&SimVolume::new(), entries, LITTLE).map_err(|e| e.to_string());
         assert_eq!(
@@ -266,7 +266,7 @@ mod tests {
                     break;
                 }
                 assert_eq!(volume.list().unwrap(), Vec::<String>::new());
-                // The facts of a missing manifest may fail without harm.
+                // If the manifest is missing, its facts may fail without harm.
                 if let Ok(sorted) = sorted {
                     assert_eq!(sorted.len(), 1_500, "{operation:?} {met}");
                 }

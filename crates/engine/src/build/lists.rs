@@ -1,4 +1,4 @@
-//! Estimates the size of compressed lists before there is a graph, from graphs over samples of the
+//! Estimates the size of compressed lists before the graph exists, from graphs over samples of the
 //! rows.
 //!
 //! ```text
@@ -7,12 +7,12 @@
 //! ```
 //!
 //! The saving in bits for each edge grows with the collection, by about as much with each doubling.
-//! With R=64, for samples of 4,096 and for all rows, it is 2.6 and 4.5 on the 100 thousand rows of
-//! photo-sift-100k. On the 40 thousand rows of package-text it is 1.3 and 2.7. So graphs with R=64
-//! over two samples, one twice the other, show the saving and its growth. To be safe, only a part
-//! of the growth counts ([`COUNTED`]). Shorter lists save less ([`ExpectedLists::bits`]).
+//! With R=64, it is 2.6 for a sample of 4,096 rows and 4.5 for all rows of photo-sift-100k (100
+//! thousand). For package-text (40 thousand rows) it is 1.3 and 2.7. So graphs with R=64 over two
+//! samples, one twice as large as the other, show the saving and its growth. To be safe, only a
+//! part of the growth counts ([`COUNTED`]). Shorter lists save less ([`ExpectedLists::bits`]).
 //!
-//! One thread builds both graphs, so that the same rows always give the same degree.
+//! One thread builds both graphs. So the same rows always give the same degree.
 
 use std::path::Path;
 
@@ -23,39 +23,40 @@ use crate::graph;
 use crate::progress::Silent;
 use crate::{Error, Order};
 
-/// Rows of the larger sample.
+/// The number of rows of the larger sample.
 const SAMPLED: usize = 4096;
-/// The most bytes of a sample's rows.
+/// The most bytes of the rows of a sample.
 const SAMPLED_BYTES: usize = 32 << 20;
-/// With fewer rows than this, no sample is taken: the whole index is small.
+/// If there are fewer rows, no sample is taken, since the whole index is small.
 const LEAST: usize = 4 * SAMPLED;
-/// R and L of the samples' graphs.
+/// R and L of the graphs over the samples.
 const DEGREE: usize = 64;
 const BUILD_LIST: usize = 100;
-/// The share of the growth that counts.
+/// The share of the growth that is counted.
 const COUNTED: f64 = 0.8;
-/// Bytes of a list's header and of the unused bits of its last byte, an upper bound of the average.
+/// The bytes of a list's header and of the unused bits of its last byte: an upper bound of the
+/// average.
 const HEADER: f64 = 2.0;
 
 /// The expected size of lists in a collection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedLists {
     rows: usize,
-    /// Bits for each edge that lists of [`DEGREE`] save compared with the bound.
+    /// The bits for each edge that lists of [`DEGREE`] neighbours save compared with the bound.
     saving: f64,
 }
 
 impl ExpectedLists {
-    /// The upper bound, for any order of the nodes.
+    /// The upper bound, which holds for any order of the nodes.
     pub(super) fn bound(rows: usize) -> Self {
         Self { rows, saving: 0.0 }
     }
 
-    /// An estimate by samples of the rows. It is the upper bound if the source or the memory is
-    /// small, or if nodes are in the order of the input.
+    /// Estimates by samples of the rows. The result is the upper bound if the source or the memory
+    /// is small, or if nodes are in input order.
     ///
     /// # Errors
-    /// A row that cannot be read or indexed.
+    /// A row cannot be read, or the graph over a sample fails.
     pub(super) fn of(
         source: &dyn VectorSource,
         coding: &Coding,
@@ -63,10 +64,10 @@ impl ExpectedLists {
     ) -> Result<Self, Error> {
         let rows = source.rows();
         let sampled = SAMPLED.min(SAMPLED_BYTES / source.row_bytes().max(1));
-        // A graph takes rows, points and lists; the latter two take about as much as the rows, or
-        // more.
+        // A graph takes memory for rows, points and lists. Points and lists take about as much as
+        // the rows, or more.
         let takes = 4 * (sampled * (source.row_bytes() + 8 * DEGREE)) as u64;
-        // In the order of the input, neighbours may be anywhere.
+        // In input order, neighbours may be anywhere in the order.
         let is_ordered = options.order.unwrap_or(options.preset.order) == Order::Locality;
         if rows < LEAST || !is_ordered || options.memory.is_some_and(|memory| memory < 4 * takes) {
             return Ok(Self::bound(rows));
@@ -81,11 +82,11 @@ impl ExpectedLists {
         })
     }
 
-    /// Bits of an edge in lists of `degree` neighbours.
+    /// The bits of an edge in lists of `degree` neighbours.
     pub(super) fn bits(&self, degree: usize) -> f64 {
         // A lower bound of the shares measured on photo-sift, package-text and package-wide, on
-        // samples and all rows. Lists of 16 save .51 to .77 of the saving with 64 edges, lists of
-        // 40 save .82 to .93, and lists of 88 save .95 and more.
+        // samples and on all rows. Lists of 16 edges save .51 to .77 of the saving with 64 edges,
+        // lists of 40 save .82 to .93, and lists of 88 save .95 and more.
         let counted = (degree as f64).clamp(16.0, 64.0);
         let share = match counted <= 40.0 {
             true => 0.5 + 0.3 * (counted - 16.0) / 24.0,
@@ -95,18 +96,18 @@ impl ExpectedLists {
         (bound(degree, self.rows) - self.saving * share).max(1.0)
     }
 
-    /// Bytes of a list of `degree` neighbours.
+    /// The bytes of a list of `degree` neighbours.
     pub(super) fn bytes(&self, degree: usize) -> f64 {
         degree as f64 * self.bits(degree) / 8.0 + HEADER
     }
 }
 
-/// The most bits for each of `degree` numbers below `rows`.
+/// The most bits that each of `degree` numbers below `rows` takes.
 fn bound(degree: usize, rows: usize) -> f64 {
     2.0 + (rows as f64 / degree as f64).max(1.0).log2()
 }
 
-/// Bits for each edge that lists save in a graph over an even sample of this many rows.
+/// The bits for each edge that lists save in a graph over an even sample of so many rows.
 fn saving(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -178,7 +179,7 @@ mod tests {
             };
             let coding = Coding::new(&rows, 32, Compression::Best).unwrap();
             let lists = ExpectedLists::of(&rows, &coding, &options).unwrap();
-            // The same each time.
+            // A second estimate is the same.
             let again = ExpectedLists::of(&rows, &coding, &options).unwrap();
             assert_eq!(lists.saving, again.saving);
             build(&rows, &index, &options, &Silent).unwrap();
@@ -186,15 +187,15 @@ mod tests {
                 .unwrap()
                 .stats();
             let (expected, found) = (lists.bits(32), stats.bits_per_edge);
-            // Without their samples 11.3 bits are expected in any order; locality order takes 8 to
-            // 9.
+            // Without samples, 11.3 bits are expected, for any order. Locality order takes 8 to 9.
             assert!(
                 found < expected && expected < found + 1.2,
                 "{order}: {expected}, {found}"
             );
             assert!(lists.bits(96) < lists.bits(64) && lists.bits(64) < expected);
         }
-        // Under a memory cap too low for samples, and in a small collection, it is the bound.
+        // If a memory cap is too low for samples, or the collection is small, the estimate is the
+        // bound.
         let little = BuildOptions {
             memory: Some(1 << 20),
             ..BuildOptions::default()

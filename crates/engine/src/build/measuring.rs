@@ -1,4 +1,4 @@
-//! Measures the facts about an index that the planner needs, before it is committed.
+//! Measures the facts about an index that the planner needs, before the index is committed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,19 +19,20 @@ use crate::progress::{Progress, Stage};
 use crate::recall;
 use crate::stores::codes::Codes;
 
-/// Memory for measuring, beside the codes.
+/// The memory for measuring, besides the codes.
 pub(super) const MEASURING: u64 = 24 << 20;
 
 impl Build<'_> {
-    /// The rows that the planner's figures are measured with; none if the collection is small.
+    /// Samples the rows by which the planner's figures are measured; none if the collection is
+    /// small.
     pub(super) fn sample_queries(&self, graph: &Constructed) -> Result<Vec<u8>, Error> {
         let rows = graph.rows.in_order(&graph.order, self.source);
         if rows.rows() < measure::LEAST_ROWS {
             return Ok(Vec::new());
         }
         let sample = self.sample(measure::sample_size(rows.rows()));
-        // Both halves must cover the whole collection: neighbours in node order may be near each
-        // other.
+        // Both halves must cover the whole collection: nodes with consecutive numbers may be near
+        // each other.
         let (first, second) = (sample.iter().step_by(2), sample.iter().skip(1).step_by(2));
         let nodes: Vec<u32> = first.chain(second).copied().collect();
         let mut queries = vec![0; nodes.len() * rows.row_bytes()];
@@ -39,8 +40,8 @@ impl Build<'_> {
         Ok(queries)
     }
 
-    /// Measures how many reads memory saves, for the planner. Left out if the memory cap is too low
-    /// for the codes.
+    /// Measures for the planner how many reads memory saves. If the memory cap is too low for the
+    /// codes, this is left out.
     pub(super) fn measure(&self, manifest: &mut Manifest, queries: &[u8]) -> Result<(), Error> {
         let codes = match self.facts.layout.has_codes_in_records() {
             true => 0,
@@ -93,8 +94,8 @@ pub(super) fn assembled(
     )
 }
 
-/// Measures the recall of searches in an index that is about to be committed, with rows of its own
-/// as queries.
+/// Measures the recall of searches in an index that is about to be committed. Rows of the index
+/// serve as queries.
 pub(super) fn calibrate(
     index: &Index,
     checkpoint: &Checkpoint<'_>,

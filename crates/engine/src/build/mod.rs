@@ -1,4 +1,4 @@
-//! Building an index: takes rows and makes a directory that opens.
+//! Builds an index: rows become a directory from which an index opens.
 //!
 //! ```text
 //!   facts.rs ─> graph::construct ─> sharing.rs ─> codebook ─> sweep.rs ─> navigation ─> MANIFEST
@@ -33,7 +33,7 @@
 //! crashes leaves no index that opens. A build over an existing index leaves that index intact
 //! until the new one is complete. An unfinished build removes its files when it ends. After a
 //! crash, the next build in the same directory removes them. Savepoints
-//! ([`savepoint`](crate::savepoint)) stay if the build was asked to keep them.
+//! ([`savepoint`](crate::savepoint)) stay if the options ask for them.
 
 mod absent;
 mod again;
@@ -111,11 +111,11 @@ pub(crate) use rows::CarriedRows;
 use rows::Rows;
 pub(crate) use spool::Spool;
 
-/// Creates an index without vectors in the directory `path`, for later vectors of `dim` elements: a
-/// [`build`] of no rows.
+/// Creates an index without vectors in the directory `path`, for later vectors of `dim` elements.
+/// This is a [`build`] of no rows.
 ///
 /// # Errors
-/// As for [`build`]; also ids or a space budget, which need existing vectors.
+/// As for [`build`]. The options have ids or a space budget, which need existing vectors.
 pub fn create(
     path: impl AsRef<Path>,
     element: Element,
@@ -130,11 +130,11 @@ pub fn create(
 /// empty and takes vectors of its dimension.
 ///
 /// # Errors
-/// - Wrong arguments ([`Error::is_call_wrong`]).
-/// - Rows with NaN or infinity, or zero rows under cosine; the error names the row.
-/// - An existing index without `overwrite`, or a directory in use by another writer.
-/// - A full disk, or an interruption through `progress`. No unfinished file stays, except
-///   savepoints with [`BuildOptions::resume`].
+/// - Arguments are wrong ([`Error::is_call_wrong`]).
+/// - A row has NaN or infinity, or is zero under cosine. The error names the row.
+/// - There is an index and `overwrite` is not set, or another writer uses the directory.
+/// - The disk is full, or `progress` interrupts. No unfinished file stays, except savepoints with
+///   [`BuildOptions::resume`].
 /// - [`Error::NotPlaced`]: the index is built, but its copies could not be made.
 pub fn build(
     source: &dyn VectorSource,
@@ -145,12 +145,12 @@ pub fn build(
     build_all(source, None, path.as_ref(), options, progress)
 }
 
-/// Builds an index as [`build`] does, of vectors with attributes: one row for each vector, with its
+/// Builds an index like [`build`], of vectors with attributes: one row for each vector, with its
 /// attributes and its payload.
 ///
 /// # Errors
-/// As for [`build`]; more or fewer rows than vectors; a row that cannot be read, or with a value
-/// whose type differs from its column's type in earlier rows. All rows are checked before the work
+/// As for [`build`]. The number of rows is not that of the vectors. A row cannot be read. A value's
+/// type differs from that of its column in earlier rows. All rows are checked before the work
 /// begins.
 pub fn build_with_rows(
     source: &dyn VectorSource,
@@ -180,7 +180,7 @@ fn build_all(
 }
 
 /// Calls `make` with the rows of a source, or with a placeholder if it has none. The last argument
-/// says which.
+/// tells whether it is a placeholder.
 fn with_rows<T>(
     source: &dyn VectorSource,
     options: &BuildOptions,
@@ -228,8 +228,8 @@ fn build_some(
         let unused = matches!(volume.exists(MANIFEST), Ok(false)) && savepoint::are_none(&*volume);
         if built.is_err() && unused {
             savepoint::remove_all(&*volume);
-            // Removed before the unlock. A process that has opened the file to lock it then finds
-            // that it is no longer the lock of the directory.
+            // The lock file is removed before the unlock. If a process has opened the file to lock
+            // it, it then finds that the file is no longer the lock of the directory.
             let _ = volume.remove(LOCK_FILE);
         }
         drop(lock);
@@ -300,8 +300,8 @@ fn check_ids(ids: &[u64]) -> Result<(), Error> {
     }
 }
 
-/// Builds in a volume that the caller has locked. Scratch files, which need not survive a crash, go
-/// to `scratch`.
+/// Builds in a volume that the caller has locked. Scratch files go to `scratch`; they are not
+/// needed after a crash.
 fn build_in(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -349,7 +349,7 @@ fn build_in(
     };
     let savepoints = match replaces {
         false => Savepoints::of(&**volume, source, options, progress)?,
-        // A merge neither uses savepoints nor makes any.
+        // A merge neither uses nor makes savepoints.
         true => None,
     };
     let mut stages = Vec::new();
@@ -377,7 +377,7 @@ fn build_in(
     drop(build);
     match &built {
         // If a crash may bring back the previous index, the savepoints may be needed again. A merge
-        // keeps the savepoints of a build that is to replace the index.
+        // keeps savepoints, since they belong to a build that is to replace the index.
         Ok((_, committed)) if committed.trouble.is_none() && !merges => {
             savepoint::remove_all(&**volume);
         }
@@ -408,7 +408,7 @@ impl Made {
         }
     }
 
-    /// Makes all decisions and refusals that need no work.
+    /// Makes all decisions and checks that need no work.
     fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
         match ClusterPlan::of(source, options)? {
             Some(plan) => Ok(Self::Clusters(plan)),
@@ -417,19 +417,19 @@ impl Made {
     }
 }
 
-/// The parts that an index keeps when it is rebuilt from its own rows.
+/// The parts that are kept when an index is rebuilt from its own rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried<'a> {
-    /// Position in the log from which records are not among the rows.
+    /// The position in the log from which records are not among the rows.
     pub(crate) log_from: LogFrom,
     /// 1 more than the largest id that the index ever had.
     pub(crate) next_id: u64,
-    /// Lists of its first rows.
+    /// The adjacency lists of its first rows.
     pub(crate) known: Option<&'a dyn graph::Known>,
-    /// Segments of vectors that stay unchanged and hold the first rows. In that case the rows keep
-    /// their order.
+    /// Segments of vectors that are kept unchanged and have the first rows. If there are any, the
+    /// rows keep their order.
     pub(crate) kept: &'a [KeptSegment],
-    /// Attributes of its rows; `None` if they have none.
+    /// The attributes of its rows; `None` if they have none.
     pub(crate) rows: Option<&'a dyn CarriedRows>,
     /// Whether its codebook was given to its build.
     pub(crate) given_codebook: bool,
@@ -438,12 +438,12 @@ pub(crate) struct Carried<'a> {
 }
 
 impl Carried<'_> {
-    /// The value for an index that replaces none.
+    /// The value for a build that replaces no index.
     fn none(checkpoint: &Checkpoint<'_>) -> Self {
         Self {
             log_from: LogFrom {
                 number: checkpoint.next_log(),
-                // Whatever sequence number its first record has.
+                // The first record of that log may have any sequence number.
                 sequence: 0,
             },
             next_id: 0,
@@ -455,7 +455,7 @@ impl Carried<'_> {
         }
     }
 
-    /// The reader feature bit of a placeholder, if it is one.
+    /// The reader feature bit of a placeholder, if the build makes one.
     fn placeholder_feature(&self) -> u64 {
         match self.placeholder {
             true => PLACEHOLDER,
@@ -476,7 +476,7 @@ pub(crate) fn build_rows(
     build_rows_on(&volume, source, options, scratch);
 }
 
-/// Builds an index as [`build_rows`] does, in any volume.
+/// Builds an index like [`build_rows`], in any volume.
 #[cfg(test)]
 pub(crate) fn build_rows_on(
     volume: &Arc<dyn Volume>,
@@ -499,11 +499,11 @@ pub(crate) fn build_rows_on(
     built.unwrap().1.durable(&**volume).unwrap();
 }
 
-/// The inputs of a build beside its rows; some exist only for the next checkpoint of an index.
+/// The inputs of a build besides its rows. Some apply only to the next checkpoint of an index.
 #[derive(Default)]
 struct Next<'a> {
     carried: Option<Carried<'a>>,
-    /// Attributes of the vectors, if they were given.
+    /// The attributes of the vectors, if they were given.
     rows: Option<Rows<'a>>,
     /// Called with the manifest before it is committed.
     ready: Option<Ready<'a>>,
@@ -511,14 +511,14 @@ struct Next<'a> {
     placeholder: bool,
 }
 
-/// Called with the manifest that is about to be committed, once its files are written. This is the
-/// last chance to refuse it. The callback also prepares everything that the index needs afterwards,
-/// since nothing may fail after the commit.
+/// Called with the manifest that is about to be committed, after its files are written. The
+/// callback can refuse it. It also prepares everything that the index needs afterwards, since no
+/// step after the commit may fail.
 pub(crate) type Ready<'a> = &'a mut dyn FnMut(&Manifest) -> Result<(), Error>;
 
 /// Builds the next checkpoint of an index whose lock the caller holds. Scratch files go to
-/// `scratch`. After the commit, nothing fails and nothing is interrupted; the outcome of the commit
-/// is returned.
+/// `scratch`. After the commit, no step fails or is interrupted. The outcome of the commit is
+/// returned.
 pub(crate) fn rebuild(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -537,7 +537,7 @@ pub(crate) fn rebuild(
     build_in(volume, scratch, source, options, planned, next, progress)
 }
 
-/// Builds the next checkpoint, as [`rebuild`] does, of an index without any vector left.
+/// Builds the next checkpoint, like [`rebuild`], of an index without live vectors.
 pub(crate) fn rebuild_empty(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -563,20 +563,20 @@ pub(crate) struct Build<'a> {
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) options: &'a BuildOptions,
     facts: Facts,
-    /// Attributes of the rows.
+    /// The attributes of the rows.
     attributes: Option<Rows<'a>>,
     progress: &'a dyn Progress,
-    /// The checkpoint that its files belong to.
+    /// The checkpoint to which its files belong.
     pub(crate) checkpoint: Checkpoint<'a>,
     scratch: &'a Path,
-    /// Savepoints for a build that may be killed.
+    /// Savepoints, for a build that may be killed.
     savepoints: Option<&'a Savepoints<'a>>,
-    /// The parts kept from the index that it replaces.
+    /// The parts that are kept from the index that it replaces.
     pub(crate) carried: Carried<'a>,
     /// Whether the rows come from an open index.
     replaces: bool,
     stages: Vec<(String, f64)>,
-    /// When the build began, and the CPU time of the process until then.
+    /// The start of the build, and the CPU time of the process at that time.
     began: Instant,
     cpu: Duration,
 }
@@ -595,7 +595,7 @@ impl Build<'_> {
             if !full || !savepoint::are_in(&**build.volume) {
                 return written;
             }
-            // The index needs the space more, and memory holds the content of the savepoints.
+            // The index needs the space more, and the content of the savepoints is in memory.
             build.progress.warn(
                 "no space for the pages; the savepoints are removed, and the pages are written again",
             );
@@ -685,8 +685,8 @@ impl Build<'_> {
                 segment_bytes: options.segment_bytes,
                 navigation: options.navigation,
                 low_codes: match codebook.low_codes() {
-                    // An unnamed entry means nested codes: they were once the only kind, and no
-                    // MANIFEST named them.
+                    // If the manifest names no kind, the codes are nested: that was once the only
+                    // kind.
                     None | Some(LowCodes::Nested) => String::new(),
                     Some(low_codes) => low_codes.to_string(),
                 },
@@ -696,7 +696,7 @@ impl Build<'_> {
         };
         begin_state(&mut manifest)?;
         let parts = graph.stats.parts;
-        // Its memory is needed for the codes.
+        // The memory of the graph is needed for the codes.
         drop(graph);
         self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
         let takes_place = ready.is_none();
@@ -714,8 +714,8 @@ impl Build<'_> {
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
-        // From here on nothing fails and no interruption is checked, since the commit counts. If a
-        // crash brings back the previous index, its inserts are found again.
+        // The commit is valid, so from here on no step fails and no interruption is checked. If a
+        // crash brings back the previous index, its recorded inserts come back too.
         if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
@@ -800,18 +800,18 @@ impl Build<'_> {
         Ok(built)
     }
 
-    /// 1 more than the largest id that there has ever been.
+    /// 1 more than the largest id that the index has ever had.
     fn next_id(&self) -> u64 {
         next_id(self.source, self.options, &self.carried)
     }
 
-    /// The check that rows must pass.
+    /// The check of the rows.
     fn check(&self) -> Check {
         check_of(self.replaces)
     }
 
-    /// Refuses rows that changed since the graph was built, if they fail the check now: the source
-    /// may be read twice.
+    /// Checks rows again, and returns an error if they have changed since the graph was built and
+    /// fail now. A source may be read twice.
     pub(crate) fn check_again(
         &self,
         rows: &NodeRows<'_>,
@@ -822,7 +822,7 @@ impl Build<'_> {
         let Err(error) = check(rows, metric, first, bytes) else {
             return Ok(());
         };
-        // Names the failing row by its own number.
+        // The error names the row by its own number.
         let row_bytes = rows.row_bytes();
         for (at, row) in bytes.chunks_exact(row_bytes).enumerate() {
             check(rows, metric, rows.row_of(first + at), row)?;
@@ -840,15 +840,15 @@ impl Build<'_> {
         }
     }
 
-    /// Node `i` of an even sample of `count` nodes. Under locality order such a sample is
-    /// stratified: it covers every neighbourhood in proportion.
+    /// Returns an even sample of `count` nodes. Under locality order it is stratified: every
+    /// neighbourhood has its share of the sample.
     fn sample(&self, count: usize) -> Vec<u32> {
         let rows = self.source.rows();
         (0..count).map(|i| (i * rows / count) as u32).collect()
     }
 
-    /// The nodes that a search may start from if codes are stored beside lists: the medoid, and an
-    /// even sample up to the preset's number of entry points.
+    /// The nodes at which a search may start if codes are stored beside lists: the medoid, and an
+    /// even sample, as many as the preset has entry points.
     pub(crate) fn entry_points(&self, medoid: u32) -> Vec<u32> {
         let others = self.options.preset.entry_points.saturating_sub(1);
         let mut entries = vec![medoid];
@@ -858,7 +858,7 @@ impl Build<'_> {
     }
 }
 
-/// 1 more than the largest id that there has ever been.
+/// 1 more than the largest id that the index has ever had.
 fn next_id(source: &dyn VectorSource, options: &BuildOptions, carried: &Carried<'_>) -> u64 {
     if carried.placeholder {
         return carried.next_id;
@@ -869,7 +869,7 @@ fn next_id(source: &dyn VectorSource, options: &BuildOptions, carried: &Carried<
     })
 }
 
-/// The check for rows. Rows that an index has already accepted get a weaker one.
+/// The check of the rows. It is weaker for rows that an index has already accepted.
 fn check_of(replaces: bool) -> Check {
     match replaces {
         true => check_stored_rows,

@@ -57,7 +57,8 @@ impl Build<'_> {
             vectors,
             step: None,
         };
-        // If codes are in the records, seeds count by their distances, which must be exact.
+        // If codes are in the records, seeds are ranked by their distances to the query, which must
+        // be exact.
         let file = match self.facts.layout.has_codes_in_records() {
             true => file,
             false => rounded(file, self.options.metric, rows.element(), rows.dim()),

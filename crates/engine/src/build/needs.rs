@@ -14,55 +14,55 @@ use crate::progress::Progress;
 use crate::stores::VectorsAt;
 use crate::{Compression, Error, Order, plan};
 
-/// The estimated costs of a build. Nothing is written to find them.
+/// The estimated costs of a build. No index file is written to find them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BuildPlan {
-    /// Vectors of the source.
+    /// The number of vectors in the source.
     pub vectors: u64,
     /// Their dimension.
     pub dimension: usize,
     /// Their element type.
     pub element: String,
-    /// Bytes of the uncompressed vectors.
+    /// The bytes of the uncompressed vectors.
     pub raw_bytes: u64,
     /// The layout that would be built.
     pub layout: String,
     /// R, the most neighbours of a node; 0 for clusters.
     pub degree: usize,
-    /// Bytes of a vector's code; 0 for clusters.
+    /// The bytes of a vector's code; 0 for clusters.
     pub code_bytes: usize,
-    /// Peak memory of the whole process without a cap, in bytes.
+    /// The peak memory of the whole process without a cap, in bytes.
     pub memory: u64,
     /// The least cap on memory with which the build works, in bytes.
     pub least_memory: u64,
-    /// Whether the graph would be built in parts, one by one, under the given cap; that takes
-    /// longer.
+    /// Whether the graph would be built in parts, one after the other, under the given cap. That
+    /// takes longer.
     pub in_parts: bool,
-    /// Bytes of all files of the index. For clusters this is an upper bound, since the vectors
-    /// decide how many clusters each of them joins.
+    /// The bytes of all files of the index. For clusters this is an upper bound, since the vectors
+    /// determine how many clusters each of them joins.
     pub storage: u64,
     /// The part of `storage` for attributes and payloads, in bytes.
     pub attributes: u64,
-    /// Bytes of scratch files beside them during the build.
+    /// The bytes of scratch files during the build, in addition to `storage`.
     pub scratch: u64,
-    /// The least memory for searches, in bytes; more makes searches faster.
+    /// The least memory for searches, in bytes. More memory makes searches faster.
     pub search_memory: u64,
 }
 
-/// Estimates a build of `source`. Refuses everything that the build would refuse before its work.
+/// Estimates a build of `source`. Returns the errors that the build would return before its work.
 ///
 /// # Errors
-/// Wrong arguments, as for [`build`](crate::build); a vector of the samples that cannot be read.
+/// Arguments are wrong, as for [`build`](crate::build), or a vector of the samples cannot be read.
 pub fn plan_build(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPlan, Error> {
     plan_all(source, None, options)
 }
 
-/// Estimates a build as [`plan_build`] does, of vectors with attributes. All rows are read. A
-/// sample of them is written to a temporary folder ([`std::env::temp_dir`]) and removed.
+/// Estimates a build like [`plan_build`], of vectors with attributes. All rows are read. A sample
+/// of them is written to a temporary folder ([`std::env::temp_dir`]) and removed.
 ///
 /// # Errors
-/// As for [`plan_build`]; rows that [`build_with_rows`](crate::build_with_rows) would refuse; a
-/// folder for temporary files that cannot be written; an interruption through `progress`.
+/// As for [`plan_build`]. [`build_with_rows`](crate::build_with_rows) would refuse the rows, the
+/// folder for temporary files cannot be written, or `progress` interrupts.
 pub fn plan_build_with_rows(
     source: &dyn VectorSource,
     rows: &dyn RowSource,
@@ -128,7 +128,7 @@ fn plan_of(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPla
                 memory: needs,
                 least_memory: needs,
                 storage: clusters.most_bytes(source),
-                // Rows without random access are copied first.
+                // If rows have no random access, they are copied first.
                 scratch: match source.has_random_access() {
                     true => 0,
                     false => plan.raw_bytes,

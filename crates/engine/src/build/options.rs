@@ -10,29 +10,30 @@ use crate::codebook::Codebook;
 use crate::fill::BlockFill;
 use crate::{Compression, Layout, Order, Places, Preset};
 
-/// How to build an index.
+/// The options of a build.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
-    /// The preset that the index is built for.
+    /// The preset of the index.
     pub preset: Preset,
     /// The metric.
     pub metric: Metric,
-    /// R, the most neighbours of a node. `None` is 64. If `search_memory` puts the codes into the
-    /// nodes, `None` is as many as fill their blocks.
+    /// R, the most neighbours of a node. `None` means 64. If `search_memory` puts the codes into
+    /// the nodes, `None` means as many neighbours as fill the blocks of a node.
     pub degree: Option<usize>,
-    /// L, the candidate list of the build: a larger one is slower and finds better neighbours. With
-    /// `space` and a degree of more than 64, at least twice the degree.
+    /// L, the length of the candidate list of the build. A longer list is slower and finds better
+    /// neighbours. If R follows from `space` and is more than 64, L is at least twice R.
     pub build_list: usize,
-    /// How much nearer a detour must be for an edge to be dropped, as a factor on squared distances
-    /// (DiskANN's convention). At least 1; a larger value keeps more long edges.
+    /// The factor by which a detour must be shorter for an edge to be dropped, on squared distances
+    /// (DiskANN's convention). At least 1. A larger factor keeps more long edges.
     pub alpha: f32,
-    /// Bytes of a vector's PQ code. `None` takes the codebook's size, or a quarter of the
-    /// dimensions.
+    /// The bytes of a vector's PQ code. `None` means the code size of the codebook, or a quarter of
+    /// the dimensions.
     pub code_bytes: Option<usize>,
     /// The kind of low codes, for a preset with codes of two precisions; `None` is the preset's
     /// choice. `code_bytes` is then the size of the high codes.
     pub low_codes: Option<LowCodes>,
-    /// A codebook to use, so that several indexes can share it. `None` trains one on the rows.
+    /// A codebook to use, so that several indexes can share it. If `None`, one is trained on the
+    /// rows.
     pub codebook: Option<Codebook>,
     /// The order of nodes; `None` is the preset's choice.
     pub order: Option<Order>,
@@ -42,52 +43,53 @@ pub struct BuildOptions {
     pub compression: Option<Compression>,
     /// C, the uncompressed bytes of a chunk of vectors in the decoupled layout (DecoupleVS §3.3).
     pub chunk_bytes: u64,
-    /// The uncompressed bytes of a segment of vectors; each segment has one trained codec.
+    /// The uncompressed bytes of a segment of vectors. Each segment has one trained codec.
     pub segment_bytes: u64,
-    /// The share of nodes sampled into the navigation graph; 0 for none.
+    /// The share of nodes that are sampled into the navigation graph; 0 for no such graph.
     pub navigation: f64,
     /// The most memory that the build may use, in bytes; `None` for no limit.
     pub memory: Option<u64>,
-    /// The memory that searches will have, in bytes. If it cannot hold all codes, a preset that
-    /// leaves the layout open puts the codes into the nodes, and any other preset is refused. For
-    /// large vectors it also decides whether they are stored whole or in two parts. `None` means
-    /// enough for the codes.
+    /// The memory that searches will have, in bytes; `None` means enough for all codes. If all
+    /// codes do not fit it, a preset that leaves the layout open puts the codes into the nodes, and
+    /// any other preset is refused. If vectors are large, it also decides whether they are stored
+    /// whole or in two parts.
     pub search_memory: Option<u64>,
-    /// The most bytes that the index may take on storage. R is the largest of 16 to 96 that is
-    /// expected to fit, by a sample of the vectors. It excludes `degree`. Later inserts may exceed
-    /// it.
+    /// The most bytes that the index may take on storage. R is the largest degree from 16 to 96
+    /// with which the index is expected to fit, by a sample of the vectors. It excludes `degree`.
+    /// Later inserts may exceed the limit.
     pub space: Option<u64>,
-    /// In a cluster index: about how many vectors each cluster has. `None` is 12 if each vector is
-    /// stored in all of its clusters, and 32 if it is stored once.
+    /// In a cluster index: about how many vectors each cluster has. `None` means 12 if each vector
+    /// is stored in all of its clusters, and 32 if it is stored once.
     pub cluster_size: Option<usize>,
-    /// In a cluster index: the most clusters that a vector is a member of; `None` is 8.
+    /// In a cluster index: the most clusters to which a vector belongs; `None` means 8.
     pub replicas: Option<usize>,
     /// In a cluster index: a file of recorded queries. If each vector is stored in the group of one
-    /// of its clusters, that is the cluster which these queries probe most often. `None` assumes
-    /// that all clusters are probed alike. A merge does not use the file.
+    /// of its clusters, that is the cluster that these queries probe most often. `None` assumes
+    /// that all clusters are probed equally often. A merge does not use the file.
     pub query_log: Option<PathBuf>,
     /// Whether to measure which list size reaches which recall, so that searches can ask for a
-    /// recall. Calibration costs a pass over the rows and some hundred searches. It is left out for
-    /// fewer than 5,000 rows.
+    /// recall. The measurement costs a pass over the rows and some hundred searches. It is left out
+    /// if there are fewer than 5,000 rows.
     pub calibrate: bool,
-    /// OS threads. In a graph index, one thread and a seed give the same index each time. A cluster
-    /// index is the same with any number of threads.
+    /// The number of OS threads. A graph index is the same each time with one thread and the same
+    /// seed. A cluster index is the same with any number of threads.
     pub threads: usize,
-    /// Seed of every random choice.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The external id of each row; `None` is the row number.
     pub ids: Option<Vec<u64>>,
-    /// Whether to replace an existing index, atomically, once the new one is complete.
+    /// Whether to replace an existing index. It is replaced atomically, once the new one is
+    /// complete.
     pub overwrite: bool,
-    /// Whether the build keeps savepoints in the index's directory. A killed, interrupted or failed
-    /// build of the same rows and options is then resumed from its savepoints. A build that
-    /// succeeds removes them. The cost is one pass to hash the rows, and the bytes of the graph
-    /// once for each savepoint.
+    /// Whether the build keeps savepoints in the index's directory. If a build is killed,
+    /// interrupted or fails, the next build of the same rows and options resumes from its
+    /// savepoints. A build that succeeds removes them. The costs are one pass to hash the rows, and
+    /// the bytes of the graph for each savepoint.
     pub resume: bool,
-    /// With `resume`: the least seconds of work between two savepoints of the graph. 0 makes a
+    /// With `resume`: the least seconds of work between two savepoints of the graph. 0 means a
     /// savepoint whenever possible, at any cost.
     pub savepoint_seconds: f64,
-    /// The tiers to copy files to for searches, once the index is committed. The first process that
+    /// The tiers to which files are copied for searches after the commit. The first process that
     /// opens the index with the same places then finds the copies. The copies do not count as
     /// memory of the build.
     pub places: Places,
@@ -129,8 +131,8 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
-    /// The same options for any layout. If it is a cluster layout, options that only graphs have
-    /// are removed, and clusters get a few vectors.
+    /// The same options, changed so that they suit any layout. For a cluster layout, options that
+    /// apply only to graphs are removed, and clusters get a few vectors.
     #[cfg(test)]
     pub(crate) fn in_any_layout(self) -> Self {
         match self
@@ -154,9 +156,9 @@ impl BuildOptions {
         }
     }
 
-    /// The options that determine the index, by the names that users know, for savepoints.
+    /// The options that determine the index, by the names that users know. Savepoints record them.
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
-        // Every field is named, so that the compiler asks where a new option belongs.
+        // Every field is named here, so that the compiler reports a new option that is not.
         let Self {
             preset,
             metric,
@@ -185,7 +187,7 @@ impl BuildOptions {
             resume: _,
             savepoint_seconds: _,
             places: _,
-            // Calibration measures the finished index.
+            // Calibration measures the finished index only.
             calibrate: _,
         } = self;
         fn said<T: std::fmt::Display>(value: &Option<T>) -> String {
@@ -222,8 +224,8 @@ impl BuildOptions {
                 "query log",
                 said(&query_log.as_ref().map(|path| path.display())),
             ),
-            // With one thread the graph follows from the rows. A savepoint of two threads serves
-            // three as well.
+            // With one thread, the rows determine the graph. With several, a savepoint of two
+            // threads is as good for three.
             (
                 "threads",
                 if *threads == 1 { "one" } else { "several" }.into(),
@@ -237,28 +239,28 @@ impl BuildOptions {
 /// The report of a build.
 #[derive(Clone, Debug, Serialize)]
 pub struct BuildReport {
-    /// Vectors in the index.
+    /// The number of vectors in the index.
     pub vectors: usize,
-    /// Wall-clock seconds of each stage, in order.
+    /// The wall-clock seconds of each stage, in order.
     pub stages: Vec<(String, f64)>,
-    /// Wall-clock seconds in all.
+    /// The wall-clock seconds of the whole build.
     pub seconds: f64,
-    /// CPU seconds of the process during the build.
+    /// The CPU seconds of the process during the build.
     pub cpu_seconds: f64,
     /// The most resident memory of the process so far, in bytes.
     pub peak_rss_bytes: u64,
-    /// Mean degree of the graph.
+    /// The mean degree of the graph.
     pub degree_mean: f64,
     /// R, the most neighbours of a node, as given or as derived from a space budget; 0 in a cluster
     /// index.
     pub degree: usize,
-    /// Why that R, if it follows from a space budget.
+    /// The reasons for that degree, if it follows from a space budget.
     pub space: Option<SpaceChoice>,
-    /// L, the candidate list with which neighbours were searched; 0 in a cluster index.
+    /// L, the length of the candidate list of the build; 0 in a cluster index.
     pub build_list: usize,
-    /// Parts that the collection was built in; 1 if it fit the memory budget.
+    /// The number of parts in which the collection was built; 1 if it fit the memory budget.
     pub parts: usize,
-    /// Bytes of the index on disk.
+    /// The bytes of the index on storage.
     pub bytes: u64,
     /// The layout of lists and vectors.
     pub layout: Layout,
@@ -268,11 +270,11 @@ pub struct BuildReport {
     pub vector_codec: String,
     /// How nodes fill their blocks, in the inline layout.
     pub fill: Option<BlockFill>,
-    /// Clusters, in a cluster index.
+    /// The number of clusters, in a cluster index.
     pub clusters: Option<u64>,
-    /// The work taken over from savepoints of an earlier build, in order: "order", "graph, pass 2
-    /// of 2: 60 %", "codebook".
+    /// The work that was taken from savepoints of an earlier build, in order: "order", "graph, pass
+    /// 2 of 2: 60 %", "codebook".
     pub resumed: Vec<String>,
-    /// Bytes of savepoints that were written.
+    /// The bytes of savepoints that were written.
     pub savepoint_bytes: u64,
 }

@@ -1,4 +1,5 @@
-//! Decides whether to store vectors in two parts, by a sample of the rows before anything is built.
+//! Decides whether vectors are stored in two parts, by a sample of the rows, before anything is
+//! built.
 //!
 //! ```text
 //!   a sample ──> leading parts at a middling step ──> how many nodes with them fit a page,
@@ -7,14 +8,14 @@
 //! ```
 //!
 //! The reads of searches were measured on package-text, with graphs of the same R and L. Memory
-//! ranged from the codes alone to the whole index (`bench/budgets.toml`). Leading parts read least
-//! at all budgets but one. There, memory holds all lists and less than a third of the pages with
-//! leading parts. Then whole vectors apart from lists read a tenth less at recall .97, and cannot
-//! reach .99. The limits here rest on this one data set and budget.
+//! ranged from the codes alone to the whole index (`bench/budgets.toml`). Leading parts take the
+//! fewest reads under all budgets but one. Under that budget, memory fits all lists and less than a
+//! third of the pages with leading parts. Then whole vectors apart from lists take a tenth fewer
+//! reads at recall .97, but cannot reach .99. The limits here rest on this one data set and budget.
 //!
-//! A leading part gives the step in which each element lies. To rank by it, the steps must be small
-//! compared with the row. A row much shorter than most loses its direction. A row much longer
-//! exceeds the range of the steps.
+//! A leading part tells in which step each element lies. To rank vectors by leading parts, the
+//! steps must be small compared with the length of a row. A row that is much shorter than most
+//! loses its direction. A row that is much longer exceeds the range of the steps.
 
 use stratann_codec::NestedModel;
 use stratann_vector::to_f32;
@@ -23,23 +24,23 @@ use super::coding::Coding;
 use crate::Error;
 use crate::data::VectorSource;
 
-/// Leading parts must let at least this many times as many nodes onto a page as whole vectors do.
+/// With leading parts, a page must have at least so many times as many nodes as with whole vectors.
 const MORE_ON_A_PAGE: f64 = 2.0;
-/// The largest factor between a row's length and the median length, and the share of rows, at
-/// either end, that may exceed it.
+/// The largest factor between the length of a row and the median length. The share of rows that may
+/// exceed it, at either end.
 const OFF: f32 = 2.0;
 const EXCEPTIONS: f64 = 0.01;
-/// The largest share of rows with leading parts that do not locate all elements.
+/// The largest share of rows whose leading parts do not locate all elements.
 const VAGUE: f64 = 0.01;
-/// The fewest rows from which to decide.
+/// The fewest rows for a decision.
 const LEAST: usize = 256;
-/// The share of the pages with leading parts that memory must hold. From there on they need fewer
-/// reads than vectors apart from lists, with all lists in memory.
+/// If memory fits this share of the pages with leading parts, these take fewer reads than vectors
+/// apart from lists, even with all lists in memory.
 const ROOM: f64 = 1.0 / 3.0;
 
-/// Whether vectors in two parts serve searches better than whole vectors apart from lists.
-/// `list_bytes` is the expected size of a list. `spare` is the memory that searches will have
-/// beyond their minimum, if known.
+/// Whether vectors in two parts are better for searches than whole vectors apart from lists.
+/// `list_bytes` is the expected size of a list. `spare` is the memory of searches beyond their
+/// minimum, if known.
 pub(super) fn is_worth_it(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -53,8 +54,8 @@ pub(super) fn is_worth_it(
         return Ok(false);
     }
     let models = coding.nested_of(&sample);
-    // The models run from the coarsest step to the finest. The step of the index is chosen later,
-    // when there is a graph.
+    // The models are ordered from the coarsest step to the finest. The step of the index is chosen
+    // later, when the graph exists.
     let Some(model) = models.get(models.len() / 2) else {
         return Ok(false);
     };
@@ -80,7 +81,7 @@ pub(super) fn is_worth_it(
     Ok(more >= MORE_ON_A_PAGE && vague as f64 <= VAGUE * rows as f64 && !lists_alone)
 }
 
-/// Whether nearly all rows are about as long as the median row.
+/// Whether the lengths of nearly all rows are near the median length.
 fn are_of_a_length(source: &dyn VectorSource, sample: &[u8]) -> bool {
     let mut floats = vec![0.0; source.dim()];
     let mut lengths: Vec<f32> = sample
@@ -94,7 +95,7 @@ fn are_of_a_length(source: &dyn VectorSource, sample: &[u8]) -> bool {
     let few = (EXCEPTIONS * lengths.len() as f64) as usize;
     let (short, long) = (lengths[few], lengths[lengths.len() - 1 - few]);
     let median = lengths[lengths.len() / 2];
-    // A NaN length fails these comparisons.
+    // If a length is NaN, these comparisons are false.
     median > 0.0 && short * OFF >= median && long <= median * OFF
 }
 
@@ -146,12 +147,12 @@ mod tests {
         );
         let texts = Matrix::read(&VectorFile::open(path).unwrap()).unwrap();
         let coding = Coding::new(&texts, 64, Compression::Best).unwrap();
-        // The memory for 40,000 rows, with codes of 96 bytes.
+        // The spare memory for each of 40,000 rows, with codes of 96 bytes.
         let spare = |budget: u64| (budget - plan::least(384, 40_000 * 96)) / 20;
         let fit = |budget| is_worth_it(&texts, &coding, 83.0, Some(spare(budget))).unwrap();
         let chosen = [14, 17, 26, 42, 74].map(|megabytes| fit(megabytes * 1_000_000));
-        // At 17 MB memory holds all lists and little else; at 18 also a third of the pages with
-        // leading parts.
+        // With 17 MB, memory fits all lists and little else. With 18 MB, it also fits a third of
+        // the pages with leading parts.
         assert_eq!(chosen, [true, false, true, true, true]);
     }
 
@@ -162,7 +163,7 @@ mod tests {
             &rows(1_000, 384, |row| 1.0 + (row % 7) as f32 / 10.0),
             83.0
         ));
-        // One in ten is a hundred times as long, or as short.
+        // One row in ten is a hundred times as long, or as short, as the others.
         assert!(!fit(
             &rows(1_000, 384, |row| if row % 10 == 3 { 100.0 } else { 1.0 }),
             83.0
@@ -171,14 +172,14 @@ mod tests {
             &rows(1_000, 384, |row| if row % 10 == 3 { 0.01 } else { 1.0 }),
             83.0
         ));
-        // Rows that say nothing, and too few of them.
+        // Rows of zeros, and too few rows.
         assert!(!fit(&rows(1_000, 384, |_| 0.0), 83.0));
         assert!(!fit(
             &rows(1_000, 384, |row| if row == 500 { f32::NAN } else { 0.0 }),
             83.0
         ));
         assert!(!fit(&rows(100, 384, |_| 1.0), 83.0));
-        // Where lists are long beside vectors, parts of them bring nothing.
+        // If lists are long compared with vectors, leading parts save nothing.
         assert!(!fit(&rows(1_000, 16, |_| 1.0), 83.0));
     }
 }

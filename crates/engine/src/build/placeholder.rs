@@ -1,10 +1,10 @@
-//! The *placeholder*: the one node of an index that was built of no rows. With it, no walk, page or
-//! table has to handle an index without nodes.
+//! The *placeholder*: the one node of an index that was built of no rows. So no walk, page or table
+//! has to handle an index without nodes.
 //!
-//! It is dead from the beginning, like the record of a deleted vector: a walk goes through it, and
-//! it is no answer. The MANIFEST marks it by reader feature bit 3, and the record by an external id
-//! that no vector can have. The first merge of an index with vectors leaves it out, as it leaves
-//! out deleted records.
+//! A placeholder is dead from the beginning, like the record of a deleted vector: a walk passes
+//! through it, and no search returns it. The MANIFEST marks it by reader feature bit 3, and its
+//! record has an external id that no vector can have. The first merge of an index with vectors
+//! leaves it out, like deleted records.
 //!
 //! | field | of a placeholder |
 //! |---|---|
@@ -20,7 +20,7 @@ use crate::Error;
 use crate::codebook::check_dimension;
 use crate::data::{DataError, VectorSource, check_range};
 
-/// The external id of a placeholder, which stands for "no answer" in results.
+/// The external id of a placeholder. In results, this number means "no result".
 pub(crate) const PLACEHOLDER_ID: u64 = u64::MAX;
 
 /// The one row of a placeholder.
@@ -33,10 +33,10 @@ pub(super) struct Placeholder<'a> {
 }
 
 impl<'a> Placeholder<'a> {
-    /// The row for an index of such vectors as `none` would have.
+    /// The row for an index of vectors with the dimension and element type of `none`.
     ///
     /// # Errors
-    /// A dimension that no index has.
+    /// No index can have this dimension.
     pub(super) fn of(none: &'a dyn VectorSource, metric: Metric) -> Result<Self, Error> {
         check_dimension(none)?;
         let (element, dim) = (none.element(), none.dim());
@@ -96,7 +96,7 @@ impl BuildOptions {
     /// The options of a build of no rows, for its placeholder.
     ///
     /// # Errors
-    /// Ids, since there can be none; a degree that is to follow from a space budget.
+    /// The options have ids, although there are no rows, or a space budget, which gives no degree.
     pub(super) fn of_placeholder(&self) -> Result<Self, Error> {
         check_ids(self.ids.as_deref().unwrap_or_default(), 0)?;
         if let Some(space) = self.space {
@@ -109,7 +109,7 @@ impl BuildOptions {
         }
         Ok(Self {
             ids: Some(vec![PLACEHOLDER_ID]),
-            // A build of one vector is not worth a resume.
+            // A build of one vector is not worth a savepoint.
             resume: false,
             // There is nothing to measure.
             calibrate: false,

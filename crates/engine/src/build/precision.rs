@@ -1,9 +1,9 @@
-//! Chooses how many bits lead if vectors are in two parts: the coarsest step that still ranks
-//! neighbours nearly exactly.
+//! Chooses how many bits the leading parts have if vectors are in two parts. The step should be the
+//! coarsest one that still ranks neighbours nearly exactly.
 //!
-//! The size of the leading part decides how many nodes a page holds, and its errors cost reads of
+//! The size of the leading parts decides how many nodes fit a page, and their errors cost reads of
 //! trailing parts. So the quality of the ranking is measured. Some nodes of the finished graph
-//! serve as queries. The nodes around them are ranked twice: exactly, and by leading parts alone.
+//! serve as queries. The nodes around each are ranked twice: exactly, and by leading parts alone.
 
 use stratann_codec::NestedModel;
 use stratann_vector::Kernel;
@@ -14,29 +14,30 @@ use super::sweep::Sweep;
 use crate::Error;
 use crate::data::VectorSource;
 
-/// Nodes that serve as queries.
+/// The number of nodes that serve as queries.
 const QUERIES: u64 = 50;
-/// The ranked nodes: the query's neighbours and the neighbours of `HUBS` of them, about `MOST` in
-/// all.
+/// The ranked nodes are the query's neighbours, and the neighbours of `HUBS` of these: about `MOST`
+/// nodes in all.
 const HUBS: usize = 8;
 const MOST: usize = 400;
-/// The answers that count.
+/// The number of nearest nodes that are compared.
 const ANSWERS: usize = 10;
-/// The share of the answers that leading parts alone must find. On package-text .95 gives a step of
-/// a third of a standard deviation, 15 nodes on a page, and four reads of trailing parts for each
-/// query. Half that step costs half a page read more, and halves those reads.
+/// The share of the nearest nodes that leading parts alone must find. On package-text .95 gives a
+/// step of a third of a standard deviation, 15 nodes on a page, and four reads of trailing parts
+/// for each query. Half that step costs half a page read more, and halves the reads of trailing
+/// parts.
 const ENOUGH: f64 = 0.98;
 
-/// About how many bytes a record takes beside its list and the part of its vector, and a page
-/// beside its records.
+/// About how many bytes a record takes besides its list and the part of its vector, and a page
+/// besides its records.
 const BESIDE: f64 = 9.0;
 const HEADER: f64 = 64.0;
-/// A factor on the average size of records, so that as many fit a page as expected.
+/// A factor on the average size of records, so that as many fit a page as are expected.
 const MARGIN: f64 = 1.03;
-/// Vectors whose parts are measured.
+/// The number of vectors whose parts are measured.
 const MEASURED: usize = 256;
 
-/// The step of the leading parts for a build whose pages have `page_bytes` bytes.
+/// Chooses the step of the leading parts for a build whose pages have `page_bytes` bytes.
 pub(crate) fn leading_step(
     build: &Build<'_>,
     coding: &Coding,
@@ -64,7 +65,8 @@ pub(crate) fn leading_step(
         }
     }
     let is_enough = |&right: &usize| right as f64 >= ENOUGH * all as f64;
-    // If no step is good enough, the best ranking counts, and of equal ones the coarsest step.
+    // If no step ranks well enough, the best ranking decides, and among equal ones the coarsest
+    // step.
     let best = right.iter().max().copied();
     let found = right.iter().position(is_enough);
     let found = found.or_else(|| right.iter().position(|&right| Some(right) == best));
@@ -81,8 +83,8 @@ pub(crate) fn leading_step(
     })
 }
 
-/// For each model, the average bytes of a record with a list of `list` bytes and the model's
-/// leading part.
+/// For each model, the average bytes of a record with a list of `list` bytes and a leading part of
+/// the model.
 fn records(
     models: &[NestedModel],
     sample: &[u8],
@@ -105,9 +107,9 @@ fn records(
     Ok(sizes)
 }
 
-/// The finest step from `chosen` on that leaves as many records on a page as `chosen` does. `sizes`
-/// are the record sizes by step. With wide vectors a page holds one or two records, and the rest of
-/// the page would be wasted. More leading bits fill it, and leave fewer trailing bits.
+/// The finest step from `chosen` on with which as many records fit a page as with `chosen`. `sizes`
+/// are the record sizes by step. If vectors are wide, a page has one or two records, and its
+/// remaining bytes would be wasted. More leading bits fill the page, and leave fewer trailing bits.
 fn finest_in_the_room(sizes: &[f64], chosen: usize, page: f64) -> usize {
     let on_page = |at: usize| (page / (MARGIN * sizes[at])).floor();
     let most = on_page(chosen);
@@ -127,14 +129,14 @@ fn neighbourhood(sweep: &mut Sweep<'_>, node: u32) -> Result<Vec<u32>, Error> {
     around.sort_unstable();
     around.dedup();
     around.retain(|&other| other != node);
-    // Sampled evenly, so that no hub's neighbours dominate.
+    // Sampled evenly, so that the neighbours of one hub do not dominate.
     let step = around.len().div_ceil(MOST).max(1);
     Ok(std::iter::once(node)
         .chain(around.into_iter().step_by(step))
         .collect())
 }
 
-/// How many of the rows nearest to the first row are found by leading parts alone.
+/// Counts the rows nearest to the first row that leading parts alone find.
 fn ranked_right(kernel: &Kernel, model: &NestedModel, rows: &[u8]) -> Result<usize, Error> {
     let (query, others) = rows.split_at(kernel.row_bytes());
     let wrong = |source| Error::codec("a sample of the vectors", source);
@@ -168,13 +170,13 @@ mod tests {
 
     #[test]
     fn room_that_would_be_lost_is_filled() {
-        // A page of eleven records: half a step more would have space for nine.
+        // Eleven records fit this page. With a step half as large, only nine would.
         assert_eq!(finest_in_the_room(&[320.0, 368.0, 416.0], 0, 4032.0), 0);
-        // A page of one record, with space for three finer steps.
+        // One record fits this page, and there is space for three finer steps.
         let sizes = [2_100.0, 2_500.0, 2_900.0, 3_300.0, 3_700.0];
         assert_eq!(finest_in_the_room(&sizes, 0, 4032.0), 4);
         assert_eq!(finest_in_the_room(&sizes, 2, 3_500.0), 3);
-        // A record that fits no page keeps its step.
+        // If a record fits no page, its step is unchanged.
         assert_eq!(finest_in_the_room(&[5_000.0, 5_400.0], 0, 4032.0), 0);
         assert_eq!(finest_in_the_room(&[100.0], 0, 4032.0), 0);
     }

@@ -1,4 +1,4 @@
-//! Writes a file of pages of unencoded records of one size: as many on each page as fit.
+//! Writes a file of pages of unencoded records of one size. Each page has as many records as fit.
 
 use stratann_layout::FileHeader;
 
@@ -9,7 +9,8 @@ use crate::Error;
 use crate::stores::records::PageFormat;
 
 /// Writes all nodes in this format. `push` adds a node of a batch to the current page. If the page
-/// is full or the node is the last, `push` appends the page to the buffer of pages to write.
+/// is full, or the node is the last one, `push` appends the page to the buffer of pages to be
+/// written.
 pub(crate) fn write_raw(
     build: &Build<'_>,
     format: &dyn PageFormat,

@@ -14,36 +14,36 @@ use crate::filter::Schema;
 use crate::progress::{Progress, Stage};
 use crate::stores::columns::{SegmentWriter, encoded, segment_memory};
 
-/// Rows between two checks for an interruption.
+/// The number of rows between two checks for an interruption.
 const BETWEEN_LOOKS: usize = 1 << 12;
 
-/// Rows of attributes of an existing index, by the rows of the next build.
+/// The rows of attributes of an existing index, by the row numbers of the next build.
 pub(crate) trait CarriedRows: Sync + fmt::Debug {
     /// All columns.
     fn schema(&self) -> Schema;
 
-    /// The bytes of a row; empty if it has no attributes.
+    /// The bytes of a row; empty if the row has no attributes.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The row cannot be read.
     fn bytes(&self, row: usize) -> Result<Cow<'_, [u8]>, Error>;
 }
 
-/// The rows of attributes in a build.
+/// The rows of attributes of a build.
 pub(crate) enum Rows<'a> {
-    /// As they were given, with their columns.
+    /// The rows as they were given, with their columns.
     Given(&'a dyn RowSource, Schema),
     /// The rows of an index that is rebuilt.
     Carried(&'a dyn CarriedRows),
 }
 
 impl<'a> Rows<'a> {
-    /// Rows that were given for this many vectors. All are checked, so that errors are reported
-    /// before the work.
+    /// Checks the rows that were given for this many vectors, so that errors are reported before
+    /// the work.
     ///
     /// # Errors
-    /// More or fewer rows than vectors; a row that cannot be read, has a value of another type than
-    /// its column, or exceeds the limits of a row.
+    /// The number of rows is not that of the vectors. A row cannot be read, has a value of another
+    /// type than its column, or exceeds the limits of a row.
     pub(super) fn of(
         source: &'a dyn RowSource,
         vectors: usize,
@@ -97,7 +97,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Writes the segment; `order` has the row of each node.
+    /// Writes the segment. `order` has the row of each node.
     pub(super) fn write(
         &self,
         volume: &dyn Volume,
@@ -122,7 +122,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The error for a given row, with its number.
+/// The error for a given row, with the number of the row.
 fn of_row(error: Error, source: &dyn RowSource, at: usize) -> Error {
     error.within(&format!("row {at} of {}", source.name()))
 }

@@ -1,5 +1,5 @@
-//! Decides which nodes share a page, once there is a graph. The input is the size of each node's
-//! record; [`graph::shuffle`](crate::graph::shuffle()) assigns the nodes.
+//! Decides which nodes share a page, after the graph is built. The input is the size of each node's
+//! record. [`graph::shuffle`](crate::graph::shuffle()) assigns the nodes to pages.
 //!
 //! ```text
 //!   vectors, encoded ──┐
@@ -10,18 +10,18 @@
 //!
 //! The codes of lists depend on the numbers of the nodes. On photo-sift-100k, lists are 3.6 %
 //! longer under the numbers of the first plan, so that every page would overflow by one record.
-//! They change little under the numbers of the second plan, which leaves pages a little less than
-//! full. A record that does not fit after all goes to the next page
+//! Under the numbers of the second plan they change little, and pages become a little less than
+//! full. If a record does not fit its page after all, it goes to the next page
 //! ([`SlottedFile::planned`](super::slotted::SlottedFile::planned)).
 //!
-//! Three variants were tried on photo-sift-100k with R = 64, and dropped:
+//! Three variants were tried on photo-sift-100k with R = 64, and rejected:
 //!
-//! - Fill a page with the largest of the next 16 records that fits. The index is .3 % smaller, with
-//!   3 % more reads, since fewer nodes find one of their length to swap with.
-//! - Order the pages by recursive bisection of the graph with the fewest edges cut. Lists are 1 %
+//! - Fill a page with the largest record that fits, of the next 16. The index is .3 % smaller, with
+//!   3 % more reads: fewer nodes find a node with a record of equal length to swap with.
+//! - Order the pages by recursive bisection of the graph that cuts the fewest edges. Lists are 1 %
 //!   longer.
-//! - Use a margin of .001 and three plans. The index is .3 % smaller at the same reads, but on
-//!   package-text .2 % smaller with 3 % more reads.
+//! - Use a margin of .001 and three plans. The index is .3 % smaller with equal reads, but on
+//!   package-text it is .2 % smaller with 3 % more reads.
 
 use stratann_layout::SlottedShape;
 
@@ -31,39 +31,39 @@ use super::encode::Encoder;
 use crate::graph::{self, Constructed, Filling, Lists};
 use crate::{Error, Order};
 
-/// The share of a page that is left for records that become longer.
+/// The share of a page that is left free for records that become longer.
 const MARGIN: f64 = 0.004;
-/// How often the nodes are assigned to pages.
+/// The number of times that the nodes are assigned to pages.
 const PLANS: usize = 2;
-/// Lists encoded between two checks for an interruption.
+/// The number of lists that are encoded between two checks for an interruption.
 const LISTS_AT_ONCE: u32 = 4096;
 
-/// The facts about pages that a build knows before it writes them.
+/// The facts about pages that a build knows before it writes the pages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PagePlan {
-    /// The first node of each page; empty if pages are filled in the order of the nodes.
+    /// The first node of each page. Empty if pages are filled in the order of the nodes.
     pub(crate) firsts: Vec<u32>,
-    /// The step of the leading parts of vectors, if it was already chosen.
+    /// The step of the leading parts of vectors, if it has been chosen.
     pub(crate) step: Option<u8>,
 }
 
-/// The bytes of nodes on pages, without their lists.
+/// The bytes of the records of nodes, without their lists.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
     coding: Coding,
-    /// For each node, the bytes of its record without the list, with the fields that a page keeps
-    /// for the record.
+    /// For each node, the bytes of its record without the list, including the fields that a page
+    /// has for the record.
     beside: Vec<u32>,
     /// The largest size of those fields for any node.
     telling: u32,
-    /// Bytes that a page has for records.
+    /// The bytes that a page has for records.
     room: usize,
     /// The step of the leading parts of vectors, if vectors are in two parts.
     pub(crate) step: Option<u8>,
 }
 
 impl Sizes {
-    /// Sizes without any node yet, for records on pages of `shape`.
+    /// Creates sizes without nodes, for records on pages of `shape`.
     pub(crate) fn on(build: &Build<'_>, shape: &SlottedShape, coding: Coding) -> Self {
         let rows = build.source.rows();
         let spread = match &build.options.ids {
@@ -73,8 +73,8 @@ impl Sizes {
             }
             None => rows as u64,
         };
-        // Within a page, one byte covers the differences of lengths. Ids are in no order, so they
-        // differ by as much as all ids do.
+        // Within a page, the differences of lengths fit one byte. Ids have no order, so within a
+        // page they differ by as much as in the whole index.
         let id = 8 - spread.leading_zeros() / 8;
         Self {
             coding,
@@ -92,13 +92,13 @@ impl Sizes {
         self.beside.extend(beside);
     }
 
-    /// Sizes of this many nodes whose records have only a list.
+    /// Sets the sizes for this many nodes whose records have only a list.
     pub(crate) fn of_lists_alone(mut self, nodes: usize) -> Self {
         self.beside = vec![self.telling; nodes];
         self
     }
 
-    /// Bytes of each node's record under the present numbers of the nodes.
+    /// The bytes of each node's record under the present numbers of the nodes.
     fn with_lists(&self, build: &Build<'_>, lists: &mut Lists) -> Result<Vec<u32>, Error> {
         let model = self.coding.learn_lists(lists)?;
         let (mut list, mut code) = (Vec::new(), Vec::new());
@@ -118,7 +118,8 @@ impl Sizes {
         Ok(bytes)
     }
 
-    /// Whether two records of such sizes fit a page on average, so that the choice matters.
+    /// Whether two records of average size fit a page. Otherwise the choice of nodes does not
+    /// matter.
     fn are_shared(&self, bytes: &[u32]) -> bool {
         let all: u64 = bytes.iter().map(|&bytes| u64::from(bytes)).sum();
         2 * all <= self.room as u64 * bytes.len() as u64
@@ -126,8 +127,9 @@ impl Sizes {
 }
 
 impl Build<'_> {
-    /// Decides which nodes share a page, and renumbers the nodes accordingly. Nodes in the order of
-    /// the input keep it. So do nodes whose pages hold one record each, or all the same number.
+    /// Decides which nodes share a page, and renumbers the nodes accordingly. The numbers stay if
+    /// nodes are in input order, if each page has one record, or if all pages have the same number
+    /// of records.
     pub(super) fn share_pages(&self, graph: &mut Constructed) -> Result<PagePlan, Error> {
         let mut plan = PagePlan::default();
         if self.facts.order != Order::Locality {

@@ -1,5 +1,5 @@
-//! Writes a file of slotted pages: records of any length. A page holds as many as fit, or, in
-//! spanning pages, records follow each other across page ends.
+//! Writes a file of slotted pages, with records of any length. A page has as many records as fit.
+//! On spanning pages, records follow each other across page ends.
 
 use stratann_layout::{FileEntry, RunsOn, SlottedBuilder, SlottedShape};
 
@@ -7,30 +7,30 @@ use super::files::{Sequential, WRITE_BYTES};
 use crate::Error;
 use crate::durable::Checkpoint;
 
-/// A file of slotted pages being written. Its header has the number of pages, so it is written
-/// last.
+/// A file of slotted pages, while it is written. Its header has the number of pages, so the header
+/// is written last.
 pub(crate) struct SlottedFile {
     shape: SlottedShape,
     file: Sequential,
     builder: SlottedBuilder,
-    /// The first node of the file, and the next node to append.
+    /// The first node of the file, and the next node to be appended.
     first: u32,
     next: u32,
-    /// Records that start on each finished page.
+    /// The number of records that start on each finished page.
     counts: Vec<u16>,
     /// The finished pages whose last record continues on the next page.
     runs: RunsOn,
-    /// Pages buffered for one write.
+    /// The pages that are buffered for one write.
     buffer: Vec<u8>,
-    /// The planned first node of each page, and how many of these pages were begun. The plan is
-    /// empty if pages are filled in order.
+    /// The planned first node of each page, and the number of these pages that were begun. The plan
+    /// is empty if pages are filled in order.
     planned: Vec<u32>,
     begun: usize,
 }
 
 impl SlottedFile {
-    /// Begins the file of the shape's kind; `n` is its number if an index has several. Its first
-    /// record is node `first`.
+    /// Creates the file of the shape's kind. If an index has several files of the kind, `n` is the
+    /// file's number. The first record is that of node `first`.
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         shape: SlottedShape,
@@ -53,23 +53,23 @@ impl SlottedFile {
         })
     }
 
-    /// Sets the nodes that pages are to begin with, ascending. Records may have become longer than
-    /// planned. A record that does not fit its page is carried to the next page. If that page has
-    /// space for all of its planned nodes as well, it ends with them.
+    /// Sets the nodes with which pages are to begin, ascending. Records may have become longer than
+    /// planned. If a record does not fit its page, it is carried to the next page. If all planned
+    /// nodes of that page fit it as well, the page ends with them.
     pub(crate) fn planned(mut self, firsts: &[u32]) -> Self {
         self.planned = firsts.to_vec();
         self
     }
 
-    /// Whether the next node was planned to begin a page, and the current page has all its planned
-    /// nodes, or more.
+    /// Whether the next node is planned to begin a page, and the current page has all of its
+    /// planned nodes, or more.
     fn is_planned_end(&mut self) -> bool {
         if self.planned.get(self.begun) != Some(&self.next) {
             return false;
         }
         self.begun += 1;
-        // The nodes planned for the page before begin on this one, unless everything on this one
-        // was carried over.
+        // The planned nodes of the current page have begun on it, unless all of its nodes were
+        // carried over from the page before.
         let began = self
             .begun
             .checked_sub(2)
@@ -78,7 +78,7 @@ impl SlottedFile {
         on_page <= began
     }
 
-    /// Appends the next node, on a new page if the current one has too little space.
+    /// Appends the next node. If the current page has too little space, the node begins a new page.
     ///
     /// # Panics
     /// If the record is larger than the shape allows.
@@ -102,7 +102,7 @@ impl SlottedFile {
         Ok(())
     }
 
-    /// Ends the current page, so that the next record begins a new one.
+    /// Ends the current page, so that the next record begins a new page.
     pub(crate) fn end_page(&mut self) -> Result<(), Error> {
         if self.builder.is_empty() {
             return Ok(());
@@ -124,7 +124,7 @@ impl SlottedFile {
         Ok(())
     }
 
-    /// Records that start on each finished page.
+    /// The number of records that start on each finished page.
     pub(crate) fn counts(&self) -> &[u16] {
         &self.counts
     }
@@ -154,8 +154,8 @@ mod tests {
 
     use super::*;
 
-    /// The number of records on each page, for records of these sizes, with pages planned to begin
-    /// with these nodes.
+    /// The number of records on each page, for records of these sizes, if these nodes are planned
+    /// to begin pages.
     fn counts(sizes: &[usize], firsts: &[u32]) -> Vec<u16> {
         let volume = SimVolume::new();
         let checkpoint = Checkpoint::begin(&volume, false).unwrap();
@@ -177,12 +177,12 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_carried_until_there_is_room() {
-        // Five on the first page do not fit: one is carried, and the next page, which has space for
-        // it, ends as planned.
+        // Five records do not fit the first page, so one is carried over. The next page has space
+        // for it, and ends as planned.
         assert_eq!(counts(&[1_000; 11], &[0, 5, 8]), [4, 4, 3]);
-        // No page has space: each carries one record over, and the last but one two.
+        // No page has space: each carries one record over, and the last but one carries two.
         assert_eq!(counts(&[1_000; 20], &[0, 5, 9, 13]), [4, 4, 4, 4, 4]);
-        // A record carried over does not end a page: the plan continues behind it.
+        // A record that is carried over does not end a page. The plan continues after it.
         assert_eq!(counts(&[1_000; 13], &[0, 5, 9]), [4, 4, 4, 1]);
     }
 }

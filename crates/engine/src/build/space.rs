@@ -5,16 +5,16 @@
 //!                       +  code  +  list of R  +  ids, lengths and its share of headers
 //! ```
 //!
-//! Compressed lists are cheap: an edge takes 9 to 13 bits, and a vector of 384 floats takes 1.3 kB.
-//! On package-text, lists of 96 neighbours instead of 64 make the index 2 % larger. Searches then
-//! read a fifth less at the same recall (R=96, L=200 against R=64, L=100; table in
-//! `docs/measured.md`). So R is the largest degree for which the index is expected to fit. L
+//! Compressed lists are small: an edge takes 9 to 13 bits, while a vector of 384 floats takes 1.3
+//! kB. On package-text, lists of 96 neighbours instead of 64 make the index 2 % larger. Searches
+//! then read a fifth less at the same recall (R=96, L=200 against R=64, L=100; table in
+//! `docs/measured.md`). So R is the largest degree with which the index is expected to fit. L
 //! follows R, since a longer list helps only if the build searches farther.
 //!
-//! The size of lists is estimated from graphs over two samples of the rows (`lists.rs`). Neighbours
-//! are near each other in locality order, so lists take less than the bound of their Elias-Fano
-//! code. The saving grows with the collection. The estimate is high by about one percent of the
-//! index, so that the budget holds.
+//! The size of lists is estimated from graphs over two samples of the rows (`lists.rs`). In
+//! locality order, neighbours have near numbers, so lists take less than the bound of their
+//! Elias-Fano code. The saving grows with the collection. The estimate is too high by about one
+//! percent of the index, so that the index does not exceed the budget.
 
 use serde::Serialize;
 use stratann_layout::IdsFile;
@@ -27,47 +27,48 @@ use crate::data::VectorSource;
 use crate::stores::VectorsAt;
 use crate::{Compression, Error, Layout, Order};
 
-/// Degrees that are tried, the largest first. Larger degrees were not measured, and with smaller
-/// ones graphs fall apart.
+/// The degrees that are tried, the largest first. Larger degrees were not measured. With smaller
+/// ones, graphs are no longer connected.
 const DEGREES: [usize; 11] = [96, 88, 80, 72, 64, 56, 48, 40, 32, 24, 16];
-/// Bytes of a node beside list, vector and code: external id, lengths, and its share of headers and
-/// of counts.
+/// The bytes of a node besides list, vector and code: external id, lengths, and its share of
+/// headers and of counts.
 const BESIDE: f64 = 10.0;
 /// The average fill of pages.
 const FILLED: f64 = 0.97;
-/// The average fill of pages that hold whole vectors alone; few vectors share one.
+/// The average fill of pages with whole vectors alone. Few vectors share such a page.
 const FILLED_APART: f64 = 0.95;
-/// The average fill of blocks of trailing parts, which continue from block to block.
+/// The average fill of blocks of trailing parts, which continue from one block to the next.
 const FILLED_RUNNING: f64 = 0.985;
-/// A factor on the estimate. In the layered layout on package-text and package-wide, the index took
-/// .992 to 1.002 of it.
+/// A factor on the estimate. In the layered layout on package-text and package-wide, the actual
+/// size was .992 to 1.002 of the estimate.
 const MARGIN: f64 = 1.005;
-/// Bytes of the files that do not grow with the nodes: headers, models, manifest.
+/// The bytes of the files that do not grow with the nodes: headers, models, manifest.
 const FIXED: u64 = 32 << 10;
 
-/// L, the candidate list of the build, for a degree chosen here. It is the value asked for, and at
-/// least twice a degree of more than 64.
+/// L, the length of the candidate list of the build, for a degree chosen here. It is the requested
+/// length, but at least twice the degree if the degree is more than 64.
 pub(super) fn list_for(degree: usize, asked: usize) -> usize {
     asked.max(if degree > 64 { 2 * degree } else { 0 })
 }
 
-/// Why a degree was chosen for a space budget.
+/// The reasons for a degree that was chosen for a space budget.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SpaceChoice {
-    /// Bytes that the index may take.
+    /// The bytes that the index may take.
     pub budget: u64,
     /// R, the largest degree that was expected to fit.
     pub degree: usize,
     /// The expected bytes of the index with this degree.
     pub expected: u64,
-    /// The expected bits of an edge with this degree; 0 in a layout whose lists are not compressed.
+    /// The expected bits of an edge with this degree; 0 if the lists of the layout are not
+    /// compressed.
     pub bits_per_edge: f64,
     /// The next larger degree, and the expected bytes of the index with it; `None` if none was
     /// tried.
     pub next: Option<(usize, u64)>,
 }
 
-/// Bytes of an index as a function of its expected lists and its degree.
+/// The bytes of an index as a function of its expected lists and its degree.
 type ByDegree = dyn Fn(&ExpectedLists, usize) -> u64;
 
 /// The expected size of an index, by degree.
@@ -79,10 +80,10 @@ pub(super) struct Expectation {
 }
 
 impl Expectation {
-    /// The expected size of an index of a source, by samples of its vectors.
+    /// Estimates the size of an index of a source, by samples of its vectors.
     ///
     /// # Errors
-    /// A vector that cannot be read.
+    /// A vector cannot be read.
     pub(super) fn of(
         source: &dyn VectorSource,
         coding: &Coding,
@@ -90,11 +91,11 @@ impl Expectation {
         code_bytes: usize,
         options: &BuildOptions,
     ) -> Result<Self, Error> {
-        // A node of the navigation graph has its vector there as well. External ids that are not
-        // node numbers have a file of their own.
+        // The vector of a node of the navigation graph is stored there as well. If external ids are
+        // not node numbers, they have a file of their own.
         let in_navigation = match layout.has_codes_in_records() {
             true => source.row_bytes(),
-            // Rounded to a byte for each dimension.
+            // A code is rounded to one byte for each dimension.
             false => source.dim(),
         };
         let navigation = options.navigation * (in_navigation + 4 * NAVIGATION_DEGREE + 16) as f64;
@@ -148,7 +149,7 @@ impl Expectation {
             let node = node + navigation + ids;
             // A centroid has floats, and each part of a code has 256 centroids.
             let codebook = 256 * 4 * dim as u64;
-            // If codes are in the records, a file also holds the codes of the entry points.
+            // If codes are in the records, one more file has the codes of the entry points.
             let entries = match layout.has_codes_in_records() {
                 true => entry_points.min(rows) * (4 + code_bytes),
                 false => 0,
@@ -163,12 +164,12 @@ impl Expectation {
         })
     }
 
-    /// Bytes of all files.
+    /// The bytes of all files.
     pub(super) fn bytes(&self, degree: usize) -> u64 {
         (self.bytes)(&self.lists, degree)
     }
 
-    /// Bits of an edge; 0 if lists are not compressed.
+    /// The bits of an edge; 0 if lists are not compressed.
     fn bits(&self, degree: usize) -> f64 {
         if self.encoded {
             self.lists.bits(degree)
@@ -181,8 +182,8 @@ impl Expectation {
 /// The largest degree with which an index is expected to take at most `budget` bytes on storage.
 ///
 /// # Errors
-/// The index fits with no degree: the error says the expected size with the smallest. A vector that
-/// cannot be read.
+/// The index fits with no degree: the error states the expected size with the smallest degree. Or a
+/// vector cannot be read.
 pub(super) fn largest_degree(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -220,11 +221,11 @@ pub(super) fn largest_degree(
     })
 }
 
-/// Bytes of pages for each record with a leading part, of `record` bytes and `dim` elements. No
-/// such record spans pages. If a page holds many, their lengths differ and little space is left
-/// over. If a page holds a few, the step is made finer until the page is full (`precision.rs`).
-/// Each refinement takes a bit of each element, so up to that much stays free. On package-wide one
-/// graph more or less decides between 36.2 and 37.1 MB.
+/// The bytes of pages for each record with a leading part, of `record` bytes and `dim` elements. No
+/// such record spans pages. If many records share a page, their lengths differ, and little space is
+/// left over. If few do, the step is made finer until the page is full (`precision.rs`). Each
+/// refinement takes a bit for each element, so less than that stays free. On package-wide the index
+/// takes 36.2 or 37.1 MB, depending on the graph.
 fn shared_pages(record: f64, dim: usize) -> f64 {
     match stratann_layout::BLOCK as f64 / record {
         8.0.. => record / FILLED,
@@ -233,8 +234,8 @@ fn shared_pages(record: f64, dim: usize) -> f64 {
     }
 }
 
-/// Bytes of blocks for each record of this many bytes, if no record spans blocks: its share of one
-/// block, or several blocks.
+/// The bytes of blocks for each record of so many bytes, if no record spans blocks: its share of
+/// one block, or several blocks.
 fn whole_blocks(record: f64) -> f64 {
     let block = stratann_layout::BLOCK as f64;
     match (block / record).floor() {

@@ -1,4 +1,4 @@
-//! A growing file of vectors for a build, if the number of rows is not known beforehand.
+//! A growing file of vectors for a build whose number of rows is not known beforehand.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, Write};
@@ -10,7 +10,7 @@ use stratann_vector::Element;
 use crate::Error;
 use crate::data::VectorFile;
 
-/// About how many bytes are written at once.
+/// About how many bytes are written with one write.
 const PIECE: usize = 1 << 20;
 
 /// A file of vectors in a scratch folder.
@@ -24,7 +24,7 @@ impl Spool {
     /// Creates the file, without rows.
     ///
     /// # Errors
-    /// It cannot be created or written.
+    /// The file cannot be created or written.
     pub(crate) fn create(folder: &Path, element: Element, dim: usize) -> Result<Self, Error> {
         let path = folder.join(format!("rows.{}", extension(element)));
         let failed = |source| cannot_write(&path, source);
@@ -42,7 +42,7 @@ impl Spool {
     /// Appends a row.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The row cannot be written.
     pub(crate) fn push(&mut self, row: &[u8]) -> Result<(), Error> {
         self.rows = self.rows.saturating_add(1);
         let written = self.file.write_all(row);
@@ -57,7 +57,7 @@ impl Spool {
     /// Completes the file, and opens it. It must have at least one row.
     ///
     /// # Errors
-    /// It cannot be written or opened.
+    /// The file cannot be written or opened.
     pub(crate) fn finish(self) -> Result<VectorFile, Error> {
         let (path, rows) = (self.path, self.rows);
         let failed = |source| cannot_write(&path, source);

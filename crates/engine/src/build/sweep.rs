@@ -1,5 +1,5 @@
-//! The sweep that reads the collection in node order. It hands the lists and vectors to a layout in
-//! batches of nodes. It also writes the PQ codes of the nodes, unless they already exist.
+//! The sweep reads the collection in node order, and passes the lists and vectors to a layout in
+//! batches of nodes. It also writes the PQ codes of the nodes, unless they were written before.
 //!
 //! ```text
 //!   rows  ──┬──> batch ──> coupled | packed | decoupled | inline ──> their files
@@ -18,10 +18,11 @@ use crate::data::VectorSource;
 use crate::graph::{Constructed, GraphError, Lists, NodeRows};
 use crate::progress::Stage;
 
-/// Nodes of a batch, at most and at least. In between, as many as take [`BATCH_BYTES`].
+/// The most and the fewest nodes of a batch. In between, a batch has as many as take
+/// [`BATCH_BYTES`].
 const MOST_NODES: usize = 4096;
 const LEAST_NODES: usize = 32;
-/// About how many bytes a batch takes, with everything derived from it.
+/// About how many bytes a batch takes, including everything derived from it.
 const BATCH_BYTES: usize = 8 << 20;
 
 /// The files that were written, with the facts for the manifest.
@@ -29,9 +30,9 @@ const BATCH_BYTES: usize = 8 << 20;
 pub(crate) struct Written {
     /// The files.
     pub(crate) files: Vec<FileEntry>,
-    /// Bytes of all lists on disk.
+    /// The bytes of all lists on disk.
     pub(crate) list_bytes: u64,
-    /// Bytes of all vectors on disk.
+    /// The bytes of all vectors on disk.
     pub(crate) vector_bytes: u64,
     /// The codec of the lists.
     pub(crate) list_codec: String,
@@ -52,27 +53,28 @@ pub(crate) struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// How many nodes there are, at least 1.
+    /// The number of nodes, at least 1.
     pub(crate) fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// The number of the node at `place` in the batch.
+    /// The number of the node at position `place` in the batch.
     pub(crate) fn number(&self, place: usize) -> u32 {
         self.first + place as u32
     }
 
-    /// The external id of the node at `place`.
+    /// The external id of the node at position `place`.
     pub(crate) fn id(&self, place: usize) -> u64 {
         self.ids[place]
     }
 
-    /// The vector of the node at `place`.
+    /// The vector of the node at position `place`.
     pub(crate) fn vector(&self, place: usize) -> &'a [u8] {
         &self.vectors[place * self.vector_bytes..(place + 1) * self.vector_bytes]
     }
 
-    /// The neighbours of the node at `place`, in the order of the graph: usually nearest first.
+    /// The neighbours of the node at position `place`, in the order of the graph: usually nearest
+    /// first.
     pub(crate) fn list(&self, place: usize) -> &'a [u32] {
         let bounds = &self.lists.bounds;
         &self.lists.links[bounds[place]..bounds[place + 1]]
@@ -83,7 +85,7 @@ impl<'a> Nodes<'a> {
 #[derive(Default)]
 struct ListBatch {
     links: Vec<u32>,
-    /// Where each list starts in `links`, then where the last one ends.
+    /// For each list its start in `links`, and at the end the end of the last list.
     bounds: Vec<usize>,
     /// The list being read.
     list: Vec<u32>,
@@ -122,7 +124,7 @@ pub(crate) struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Lets `write` write all nodes, and writes their codes at the same time.
+    /// Calls `write` to write all nodes, and writes their codes at the same time.
     pub(crate) fn with_codes(
         build: &Build<'_>,
         graph: &mut Constructed,
@@ -137,8 +139,8 @@ impl Sweep<'_> {
 }
 
 impl<'a> Sweep<'a> {
-    /// Begins at node 0. With a codebook, it also begins the file of codes. `stage` names the work
-    /// in the progress report.
+    /// Creates a sweep that begins at node 0. If a codebook is given, it also creates the file of
+    /// codes. `stage` names the work in the progress report.
     pub(crate) fn new(
         build: &'a Build<'a>,
         graph: &'a mut Constructed,
@@ -146,7 +148,7 @@ impl<'a> Sweep<'a> {
         stage: &str,
     ) -> Result<Self, Error> {
         let rows = graph.rows.in_order(&graph.order, build.source);
-        // A vector, its code for the disk, its floats; a list and its code.
+        // The bytes of a node: a vector, its code on disk and its floats; a list and its code.
         let node = 2 * rows.row_bytes() + 4 * rows.dim() + 8 * build.facts.degree;
         Ok(Self {
             build,
@@ -165,17 +167,17 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// All rows in node order, for codecs that are trained on them.
+    /// All rows in node order, to train codecs.
     pub(crate) fn rows(&self) -> NodeRows<'a> {
         self.rows
     }
 
-    /// The lists, for codecs that are trained on them.
+    /// The lists, to train codecs.
     pub(crate) fn lists(&mut self) -> &mut Lists {
         self.lists
     }
 
-    /// The remaining nodes, in ranges of `nodes`; the last range may be shorter.
+    /// The remaining nodes, in ranges of `nodes` nodes. The last range may be shorter.
     pub(crate) fn segments(&self, nodes: u32) -> impl Iterator<Item = Range<u32>> + use<> {
         let rows = self.rows.rows() as u32;
         (self.next as u32..rows)
@@ -183,7 +185,7 @@ impl<'a> Sweep<'a> {
             .map(move |first| first..rows.min(first.saturating_add(nodes)))
     }
 
-    /// The next nodes below `end`; `None` if there are no more.
+    /// The next batch of nodes below `end`; `None` if there are no more.
     pub(crate) fn next(&mut self, end: u32) -> Result<Option<Nodes<'_>>, Error> {
         self.build.go_on()?;
         let first = self.next;
@@ -217,7 +219,7 @@ impl<'a> Sweep<'a> {
         }))
     }
 
-    /// Completes the file of codes, if there is one, after all nodes were taken.
+    /// Completes the file of codes, if there is one. All nodes must have been taken.
     pub(crate) fn finish(self) -> Result<Option<FileEntry>, Error> {
         self.codes.map(CodesFile::finish).transpose()
     }

@@ -1,5 +1,5 @@
-//! A build that crashes, fails or is interrupted at any point leaves the old index unchanged, or no
-//! index that opens.
+//! A build may crash, fail or be interrupted at any point. It then leaves the earlier index
+//! unchanged, or no index that opens.
 
 mod decode;
 mod ids;
@@ -25,7 +25,7 @@ use crate::stores::roles::tests::four_disks;
 use crate::verify::verify_in;
 use crate::{Compression, Layout, OpenOptions, SearchOptions, stored};
 
-/// The layout that is the most files.
+/// The layout with the most files.
 const MOST_FILES: Layout = Layout::Decoupled;
 
 /// Some rows whose distances are all different.
@@ -81,14 +81,15 @@ fn build_rows(
     }
 }
 
-/// Files of an index in a volume, the manifest included; the volume has no other.
+/// The number of files of an index in a volume, including the manifest. The volume has no other
+/// files.
 fn files_in(volume: &SimVolume) -> usize {
     let files = stored::manifest(volume).unwrap().files.len() + 1;
     assert_eq!(volume.list().unwrap().len(), files, "{:?}", volume.list());
     files
 }
 
-/// How many vectors the index in a volume has, after a check that all are unchanged; `None` if
+/// The number of vectors of the index in a volume, after a check that all are unchanged. `None` if
 /// there is no index.
 fn vectors_in(volume: &SimVolume) -> Option<usize> {
     let index = match Index::open_in(
@@ -108,11 +109,11 @@ fn vectors_in(volume: &SimVolume) -> Option<usize> {
         source.read(id as usize, &mut row).unwrap();
         assert_eq!(vector, &row);
     }
-    // Some are searched for; the whole would take most of the test's time.
+    // The test searches for some of the vectors. A search for all would need most of its time.
     let options = SearchOptions {
         k: 1,
         list: 30,
-        // By leading parts they would not be 0.
+        // Distances by leading parts would not be 0.
         exact: true,
         ..SearchOptions::default()
     };
@@ -130,7 +131,7 @@ fn a_crash_at_any_write_or_sync_leaves_the_old_index_or_the_new_one() {
 
 #[test]
 fn nor_does_a_crash_where_roles_are_on_disks_of_their_own() {
-    // The others have no role that these have not.
+    // The other layouts have no further role.
     let most = [Layout::Decoupled, Layout::Inline];
     for layout in Layout::ALL {
         if slow() || most.contains(&layout) {
@@ -139,7 +140,7 @@ fn nor_does_a_crash_where_roles_are_on_disks_of_their_own() {
     }
 }
 
-/// Has an index of 150 vectors know of an insert that was cut off.
+/// Makes an index of 150 vectors record an interrupted insert.
 fn begin_insert(volume: &SimVolume) {
     let cut = BegunInsert {
         file: "array".into(),
@@ -153,14 +154,14 @@ fn begin_insert(volume: &SimVolume) {
     inserts::write(volume, &[cut]).unwrap();
 }
 
-/// Inserts that the index in a volume knows of.
+/// The number of inserts that the index in a volume records.
 fn known(volume: &SimVolume) -> usize {
     let text = volume.read(MANIFEST).unwrap();
     let state = Manifest::decode(&text, MANIFEST).unwrap().state;
     inserts::of_index(volume, state.as_deref()).unwrap().len()
 }
 
-/// Where a crash may bring the index before back, its inserts come back with it.
+/// If a crash may restore the earlier index, its recorded inserts must be restored too.
 #[test]
 fn a_build_that_may_not_be_durable_keeps_what_the_index_before_knows_of_inserts() {
     let folder = tempfile::tempdir().unwrap();
@@ -192,7 +193,7 @@ fn a_build_that_may_not_be_durable_keeps_what_the_index_before_knows_of_inserts(
     }
 }
 
-/// Builds an index in an empty volume, and another one in its place, which crashes.
+/// Builds an index in an empty volume. A second build that replaces it crashes.
 fn crash_everywhere(layout: Layout, before: SimVolume) {
     let folder = tempfile::tempdir().unwrap();
     let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
@@ -212,8 +213,8 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
         {
             let image = crashed.volume.crash_image(seed, mode);
             let found = vectors_in(&image);
-            // The old index resumes its insert, and the new one does not, even if another build
-            // fails later.
+            // The earlier index resumes its insert, and the new index does not, even if another
+            // build fails later.
             let place = format!("{layout}, operation {at}, {mode:?}, seed {seed}");
             match found {
                 Some(150) => {
@@ -222,7 +223,8 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 }
                 Some(260) => {
                     assert_eq!(known(&image.fork()), 0, "{place}");
-                    // Nor does it if another build takes none, wherever that fails.
+                    // The new index does not resume it either if a build without inserts follows,
+                    // whenever that build fails.
                     if new == 0 {
                         for later in (0..).step_by(step(7)) {
                             let next = image.fork();
@@ -241,14 +243,14 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 }
                 other => panic!("{place}: {other:?} vectors"),
             }
-            // All acknowledged rows are there.
+            // All acknowledged rows are in the index.
             assert!(crashed.acknowledged == 0 || found == Some(260), "{place}");
-            // The files that the crash left do not disturb the next build.
+            // The files that the crash left do not affect the next build.
             if seed == 0 && (slow() || at % 3 == 0) {
                 build(&image, 170).unwrap();
                 assert_eq!(vectors_in(&image), Some(170));
-                // MANIFEST, codebook, navigation; codes or entry points; for two segments, vectors
-                // and chunks each; and ids, if nodes have another order.
+                // MANIFEST, codebook, navigation, and codes or entry points. For each of two
+                // segments, vectors and chunks. Also ids, if nodes have another order than rows.
                 let files = match layout {
                     Layout::Coupled | Layout::Inline | Layout::Csr => 4 + 1,
                     Layout::Packed => 4 + 2,
@@ -270,7 +272,7 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
 fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
     let folder = tempfile::tempdir().unwrap();
     let volumes = [(SimVolume::new as fn() -> SimVolume, 1), (four_disks, 4)];
-    // On one disk all layouts, on several those that have every role.
+    // One disk is tested with all layouts, and several disks with the layouts that have every role.
     let most = [Layout::Decoupled, Layout::Inline];
     for (layout, (new, disks)) in Layout::ALL
         .into_iter()
@@ -307,7 +309,7 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
         let files = files_in(&before);
         let mut refused = 0;
         let step = step(3);
-        // Not the same ones in each layout.
+        // Each layout uses other operations.
         for at in (layout as u64 % step as u64..).step_by(step) {
             let volume = before.fork();
             volume.fail_after(at, Failure::NoSpace);
@@ -331,7 +333,7 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
     }
 }
 
-/// Asks for a stop after this many questions.
+/// Stops the build after this many checks for an interruption.
 struct Impatient(AtomicU64);
 
 impl Progress for Impatient {
@@ -346,7 +348,8 @@ impl Progress for Impatient {
 
 #[test]
 fn an_interruption_at_any_point_leaves_only_the_old_index() {
-    // The one that encodes all nodes before it writes the first, and the one that writes the most.
+    // The layout that encodes all nodes before it writes the first one, and the layout that writes
+    // the most.
     for layout in [Layout::Inline, MOST_FILES] {
         interrupt_everywhere(layout);
     }
@@ -424,7 +427,7 @@ fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
         let start = before.operations();
         let whole = before.fork();
         build_rows(&whole, 220, MOST_FILES, folder.path(), &Silent).unwrap();
-        // From each operation in turn on the disks fail, and a crash follows at once.
+        // The disks fail from each operation in turn, and a crash follows at once.
         for at in 0..whole.operations() - start {
             let volume = before.fork();
             volume.fail_after(at, Failure::Io);
@@ -440,7 +443,7 @@ fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
     }
 }
 
-/// A build of no rows.
+/// A build without rows.
 #[test]
 fn a_crash_in_a_build_of_nothing_leaves_an_index_of_nothing_or_none() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Opens the indexes of a catalog within its budget: for reading, for a caller that opens one
+//! Opens the indexes of a catalog within its budget: for reading, for a caller that opens an index
 //! again, and for changes.
 
 use std::path::Path;
@@ -22,27 +22,28 @@ use crate::stores::codes::Codes;
 use crate::stores::composition::CodesAt;
 use crate::{Error, Index, Preset, stored};
 
-/// Indexes that are closed at once when open files run short.
+/// The number of indexes that are closed together when open files run short.
 const CLOSED_AT_ONCE: usize = 8;
 
-/// Open files of the process that are left to searches, changes and the program itself.
+/// The number of open files that the process leaves to searches, changes and the program itself.
 fn left_to_others(most: u64) -> u64 {
     (most / 4).clamp(20, 256)
 }
 
-/// Memory of an open index beside its codes and tables: its manifest, the paths of its files, and
+/// Memory of an open index besides its codes and tables: its manifest, the paths of its files, and
 /// the kernel's minimum for a region of codes. `examples/catalog.rs` measures it.
 const INDEX_BYTES: u64 = 16 << 10;
 
-/// Memory for decoding compressed lists and vectors, beside the tables in the plan: up to 50 kB in
-/// indexes of photo-sift. It is needed once more for each segment of vectors that are stored apart.
+/// Memory for decoding compressed lists and vectors, besides the tables in the plan: up to 50 kB in
+/// indexes of photo-sift. Each segment of vectors that are stored apart needs it once more.
 const MODEL_BYTES: u64 = 64 << 10;
 
-/// How often a thread that waits for memory checks the ledger, since a caller that drops an index
-/// it only searched sends no signal.
+/// How often a thread that waits for memory checks the ledger. It must check, since the drop of an
+/// index that was only searched sends no signal.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// The state shared by a catalog and the holders of its indexes. It lives as long as one of them.
+/// The state that a catalog shares with the callers that have its indexes. It exists as long as one
+/// of them.
 pub(super) struct Budget {
     pub(super) options: CatalogOptions,
     /// The program's share of the budget, and the share of the queries in flight.
@@ -55,7 +56,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// `memory_plan` has the shares of the program and of the queries in flight, for their `needs`.
+    /// Creates the state. `memory_plan` has the shares of the program and of the queries in flight.
     pub(super) fn new(options: &CatalogOptions, needs: Needs, memory_plan: &MemoryPlan) -> Self {
         let shared = Arc::<Shared>::default();
         let fixed = memory_plan.program + memory_plan.queries;
@@ -69,8 +70,8 @@ impl Budget {
         }
     }
 
-    /// Waits until `admit` succeeds in the ledger, as long as `waits` is true, within the catalog's
-    /// patience, and until `progress` interrupts.
+    /// Waits until `admit` succeeds in the ledger. The wait ends without success if `waits` is
+    /// false, if the catalog's patience is over, or if `progress` interrupts.
     fn admitted<T>(
         &self,
         waits: impl Fn(&Ledger) -> bool,
@@ -88,7 +89,7 @@ impl Budget {
             if left.is_zero() || !waits(&ledger) {
                 return Err(refusal);
             }
-            // The host that is asked may wait for a thread that needs the ledger.
+            // `progress` may wait for a thread that needs the ledger.
             if MutexGuard::unlocked(&mut ledger, || progress.interrupted()) {
                 return Err(Refusal::Never(Error::Interrupted));
             }
@@ -98,21 +99,21 @@ impl Budget {
         }
     }
 
-    /// Closes indexes until enough files are left to others, if the process may open few. Indexes
-    /// that callers hold stay.
+    /// If the process may open few files, closes indexes until enough files are left to other uses.
+    /// Indexes that callers have stay open.
     pub(super) fn leave_files(&self) {
         let are_few = |(left, most)| left < left_to_others(most);
         while descriptors_left().is_some_and(are_few) && self.close_some() {}
     }
 
-    /// Closes some of the least recently used indexes. Returns false if callers hold all of them.
+    /// Closes some of the least recently used indexes. `false` if callers have all of them.
     pub(super) fn close_some(&self) -> bool {
-        // They are dropped after the lock is released.
+        // The indexes are dropped after the lock is released.
         let closed = self.ledger.lock().close_some(CLOSED_AT_ONCE);
         !closed.is_empty()
     }
 
-    /// Opens an index of the catalog; the caller has the right to open it.
+    /// Opens an index of the catalog. The caller has the right to open it.
     pub(super) fn assemble(
         self: &Arc<Self>,
         name: &str,
@@ -137,7 +138,7 @@ impl Budget {
         Ok(index.with_lent(Lent::kept(self.clone(), number)))
     }
 
-    /// Opens an index for reading, once it is admitted with its bytes.
+    /// Opens an index for reading, after it is admitted with its bytes.
     fn read(
         &self,
         path: &Path,
@@ -163,7 +164,8 @@ impl Budget {
             divide,
         )?
         .with_log()?;
-        // Other indexes will use this codebook by its hash alone, so its content is checked.
+        // Other indexes will use this codebook by its hash alone, so its content must have that
+        // hash.
         let hash = &terms.codebook;
         if !hash.is_empty() && !self.ledger.lock().is_checked(hash) {
             if index
@@ -209,7 +211,7 @@ impl Budget {
         if terms.navigates {
             bytes += navigation;
         }
-        // A shared codebook is counted once, not with each index.
+        // A shared codebook is counted once, not for each index.
         let codebook = match terms.codebook.as_str() {
             "" => {
                 bytes += terms.codebook_bytes;
@@ -223,7 +225,7 @@ impl Budget {
 }
 
 impl Budget {
-    /// Opens an index for a caller, in place of the one numbered `instead`.
+    /// Opens an index for a caller, which replaces the index numbered `instead`.
     fn open_once(self: &Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error> {
         let mut grant = None;
         let index = self.read(path, |wanted| {
@@ -249,8 +251,8 @@ impl Lender for Budget {
         loop {
             let stamp = Stamp::of(path)?;
             match self.open_once(path, instead) {
-                // A merge or a build may remove files between the read of the manifest and their
-                // opening.
+                // A merge or a build may have removed files after the manifest was read and before
+                // they were opened.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(path)? != stamp => attempt += 1,
                 opened => return opened,
             }
@@ -298,7 +300,7 @@ impl Lender for Budget {
             }
             Err(refusal) => Err(match refusal.into() {
                 Error::Memory { budget, needs, .. } => Shortage { budget, needs },
-                // The index is already open, so the limit of open indexes does not apply.
+                // The index is open already, so the limit of open indexes does not apply.
                 _ => {
                     let budget = self.options.memory.unwrap_or(u64::MAX);
                     let needs = budget.saturating_add(more);

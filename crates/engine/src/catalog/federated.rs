@@ -1,5 +1,5 @@
-//! One search over several indexes of a catalog: each returns its nearest vectors, and the nearest
-//! of these are the answers.
+//! One search over several indexes of a catalog. Each index returns its nearest vectors, and the
+//! nearest of these are the results.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -45,25 +45,26 @@ impl Space {
 }
 
 impl Catalog {
-    /// Searches several indexes: a query's answers are the `k` nearest of all. On equal distance
-    /// the smaller id comes first.
+    /// Searches several indexes. The results of a query are the `k` nearest vectors of all indexes.
+    /// If distances are equal, the smaller id comes first.
     ///
     /// External ids should be unique over the indexes
-    /// ([`BuildOptions::ids`](crate::BuildOptions::ids)), since an answer does not name its index.
-    /// If two indexes return the same id with the same distance, that is one answer.
+    /// ([`BuildOptions::ids`](crate::BuildOptions::ids)), since a result does not name its index.
+    /// If two indexes return the same id with the same distance, that is one result.
     ///
-    /// Indexes are searched one after the other, each once, and only one has to be in memory at a
-    /// time. Each returns up to `k` answers from a candidate list of the size in `options`. If all
-    /// together have fewer, the remaining answers have the id 2^64-1 and an infinite distance.
-    /// Options that are left open follow each index's own preset. The counters and the latency of a
-    /// query are sums over the indexes. The seconds count the whole call, including the
-    /// opening of indexes.
+    /// Indexes are searched one after the other, each once, and only one must be in memory at a
+    /// time. Each returns up to `k` results from a candidate list of the size in `options`. If all
+    /// together have fewer, the remaining places have the id 2^64-1 and an infinite distance. For
+    /// options that are not set, each index uses its own preset. The counters and the latency of a
+    /// query are sums over the indexes. The seconds cover the whole call, including the opening of
+    /// indexes.
     ///
     /// # Errors
-    /// - No names.
-    /// - Indexes of different dimensions, element types or metrics; two of them are named, before
-    ///   any search.
-    /// - `k` beyond the vectors of all, and beyond [`MOST_PADDED`](bounds::MOST_PADDED).
+    /// - There are no names.
+    /// - The indexes have different dimensions, element types or metrics. The error names two of
+    ///   them, and comes before any search.
+    /// - `k` is above both the number of vectors of all indexes and
+    ///   [`MOST_PADDED`](bounds::MOST_PADDED).
     /// - The errors of [`index`](Catalog::index) and [`Index::search`].
     pub fn search<N: AsRef<str>>(
         &self,
@@ -74,7 +75,7 @@ impl Catalog {
         self.search_observed(names, queries, options, &Silent)
     }
 
-    /// Searches as [`search`](Catalog::search) does; `progress` counts each query in each index and
+    /// Like [`search`](Catalog::search), with `progress`, which counts each query in each index and
     /// may interrupt.
     ///
     /// # Errors
@@ -89,18 +90,18 @@ impl Catalog {
         self.search_each(names, queries, options, None, progress)
     }
 
-    /// Searches several indexes as [`search`](Catalog::search) does, among the vectors that match a
-    /// filter. The answers are the k nearest of all matches, and there are k whenever k match.
+    /// Searches several indexes like [`search`](Catalog::search), among the vectors that match a
+    /// filter. The results are the k nearest of all matches, and there are k if k vectors match.
     ///
-    /// The filter refers to the columns of all indexes, as if they were one. An index may lack a
-    /// column of others, since none of its vectors ever had a value there. Then none of them has
-    /// one, in the sense of [`Filter`] for missing values. A column that no index has is an error.
-    /// It is reported before any search, if the first index meets it. Each index chooses its own
-    /// plan for the filter ([`Explained`](crate::Explained)).
+    /// The filter refers to the columns of all indexes, as if they were one index. If an index
+    /// lacks a column that others have, all its vectors count as vectors without a value there
+    /// ([`Filter`] defines how these match). A column that no index has is an error. If the first
+    /// index lacks it, the error comes before any search. Each index chooses its own strategy for
+    /// the filter ([`Explained`](crate::Explained)).
     ///
     /// # Errors
-    /// As for [`search`](Catalog::search), and [`Error::Filter`] for a filter that does not fit the
-    /// columns; if only one index is the reason, the error names it.
+    /// As for [`search`](Catalog::search), and [`Error::Filter`] if the filter does not fit the
+    /// columns. If only one index is the reason, the error names that index.
     pub fn search_filtered<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -111,7 +112,7 @@ impl Catalog {
         self.search_filtered_observed(names, queries, options, filter, &Silent)
     }
 
-    /// Searches as [`search_filtered`](Catalog::search_filtered) does; `progress` counts each query
+    /// Like [`search_filtered`](Catalog::search_filtered), with `progress`, which counts each query
     /// in each index and may interrupt.
     ///
     /// # Errors
@@ -160,8 +161,8 @@ impl Catalog {
             parts: options.parts.then(Parts::default),
         };
         let mut merged = Vec::with_capacity(k);
-        // Answers are compared between indexes. Distances by leading parts alone would have
-        // different errors in each.
+        // Results of several indexes are compared. Distances by leading parts alone would have
+        // different errors in each index.
         let exact = options.exact || each.len() > 1;
         let mut columns = None;
         for &name in &each {
@@ -173,7 +174,7 @@ impl Catalog {
                     (index, Some(filter))
                 }
             };
-            // Deleted vectors are no answers, and an index without live vectors is not searched.
+            // Deleted vectors are no results. An index without live vectors is not searched.
             let k = k.min(index.live());
             if k == 0 {
                 continue;
@@ -196,11 +197,11 @@ impl Catalog {
         Ok(all)
     }
 
-    /// Opens an index, and resolves a filter for it. `columns` are the columns of all `names`, once
-    /// they are needed.
+    /// Opens an index, and resolves a filter for it. `columns` are the columns of all `names`; they
+    /// are collected when they are first needed.
     ///
     /// # Errors
-    /// The filter does not fit the columns; indexes that do not open.
+    /// The filter does not fit the columns, or indexes cannot be opened.
     fn asked(
         &self,
         name: &str,
@@ -212,14 +213,14 @@ impl Catalog {
         if let Ok(checked) = filter.check(&index.schema()) {
             return Ok((index, checked));
         }
-        // There may be memory for one open index only.
+        // Memory may fit only one open index.
         drop(index);
         let all = match columns {
             Some(all) => all,
             None => columns.insert(self.columns(names, progress)?),
         };
         if names.len() > 1 {
-            // If the filter fits no index, it is wrong itself.
+            // If the filter fits no index, the filter itself is wrong.
             filter.check(all)?;
         }
         let index = self.index_observed(name, progress)?;
@@ -229,7 +230,8 @@ impl Catalog {
         Ok((index, checked.map_err(|error| of_index(error, name))?))
     }
 
-    /// The columns of several indexes together; if types differ, the first index decides.
+    /// The columns of several indexes together. If types differ, the first index determines the
+    /// type.
     fn columns(&self, names: &[&str], progress: &dyn Progress) -> Result<Schema, Error> {
         let mut all = Schema::default();
         for name in names {
@@ -238,7 +240,8 @@ impl Catalog {
         Ok(all)
     }
 
-    /// The number of vectors in the indexes, whose vectors must be of one kind.
+    /// The number of vectors in the indexes. All indexes must have the same dimension, element type
+    /// and metric.
     fn check(&self, names: &[&str]) -> Result<usize, Error> {
         let mut vectors = 0_usize;
         let mut first: Option<(&str, Space)> = None;
@@ -331,7 +334,7 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     all.distance_error = all.distance_error.max(found.distance_error);
     all.cpu_seconds += found.cpu_seconds;
     all.process_cpu_seconds += found.process_cpu_seconds;
-    // Each index has its own; the list of tried sizes is the last index's.
+    // Each index has its own value. The list of tried sizes is the last index's.
     all.in_flight = all.in_flight.max(found.in_flight);
     all.tried.clone_from(&found.tried);
     all.counters += found.counters;
@@ -344,7 +347,8 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     }
 }
 
-/// Merges two lists of distances and ids, both nearest first, and keeps as many as the first has.
+/// Merges two lists of distances and ids, both nearest first, and keeps as many as the first list
+/// has.
 fn merge(a: (&[f32], &[u64]), b: (&[f32], &[u64]), out: &mut Vec<(f32, u64)>) {
     out.clear();
     let entry = |list: (&[f32], &[u64]), at: usize| Some((*list.0.get(at)?, *list.1.get(at)?));
@@ -362,7 +366,7 @@ fn merge(a: (&[f32], &[u64]), b: (&[f32], &[u64]), out: &mut Vec<(f32, u64)>) {
     }
 }
 
-/// Nearest first; on equal distance the smaller id.
+/// Whether `x` comes before `y`: nearest first, and if distances are equal the smaller id.
 fn before(x: (f32, u64), y: (f32, u64)) -> Ordering {
     let distance = x.0.partial_cmp(&y.0);
     distance
@@ -386,18 +390,19 @@ mod tests {
             out
         };
         let a = [(1.0, 4), (2.0, 9), (3.0, 1)];
-        // Ties by the smaller id; the same answer is one.
+        // Of equal distances, the smaller id comes first. A result that both lists have is one
+        // result.
         let b = [(1.0, 3), (2.0, 9), (2.5, 2)];
         assert_eq!(merged(&a, &b), [(1.0, 3), (1.0, 4), (2.0, 9)]);
         assert_eq!(merged(&b, &a), [(1.0, 3), (1.0, 4), (2.0, 9)]);
-        // One with fewer answers, and none yet.
+        // One list has fewer results, and the other has none yet.
         assert_eq!(
             merged(&[none, none, none], &[(5.0, 7)]),
             [(5.0, 7), none, none]
         );
         assert_eq!(merged(&a, &[(0.0, 0)]), [(0.0, 0), (1.0, 4), (2.0, 9)]);
         assert_eq!(merged(&a, &[]), a);
-        // Both with fewer than were asked for.
+        // Both lists have fewer results than were requested.
         assert_eq!(
             merged(&[(4.0, 1), none, none], &[(5.0, 7), none, none]),
             [(4.0, 1), (5.0, 7), none]

@@ -1,5 +1,5 @@
-//! The ledger of a catalog: tracks the memory of its indexes, and decides which are closed to make
-//! space for others.
+//! The ledger of a catalog. It counts the memory of the indexes, and decides which of them are
+//! closed to make space for others.
 //!
 //! ```text
 //!   fixed       the program and the queries in flight
@@ -14,8 +14,8 @@
 //!                                      the codebook used last, if it is unused
 //! ```
 //!
-//! The codebook used last stays as long as possible. So a switch between two indexes with one
-//! codebook does not read it again, even if there is memory for only one of them.
+//! The codebook used last stays as long as possible. So if two indexes with the same codebook are
+//! used in turn, the codebook is not read again, even if memory fits only one of the indexes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -26,7 +26,7 @@ use crate::index::Shared;
 use crate::plan::Needs;
 use crate::{Error, Index};
 
-/// Unused codebooks that are kept if there is no budget.
+/// The most unused codebooks that are kept if there is no budget.
 const MOST_SPARE_CODEBOOKS: usize = 16;
 
 /// The memory of an index.
@@ -34,10 +34,10 @@ const MOST_SPARE_CODEBOOKS: usize = 16;
 pub(super) struct Charge {
     /// Its number in the ledger.
     number: u64,
-    /// Bytes of its own.
+    /// The bytes of the index itself.
     bytes: u64,
-    /// The most bytes that a larger budget would lease to it before it asks for more; otherwise its
-    /// bytes.
+    /// The most bytes that a larger budget would lease to the index before it asks for more. For an
+    /// index without a lease, its bytes.
     most: u64,
     /// The hash of its codebook, if that may be shared.
     codebook: Option<String>,
@@ -46,44 +46,44 @@ pub(super) struct Charge {
 /// The memory that an index asks for.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
-    /// Bytes of its own.
+    /// The bytes of the index itself.
     pub(super) bytes: u64,
     /// The hash and the bytes of its codebook, if that may be shared.
     pub(super) codebook: Option<(&'a str, u64)>,
 }
 
-/// An index that asks to be admitted.
+/// An index that is to be admitted.
 struct Newcomer<'a> {
-    /// Its description for messages.
+    /// Its description, for messages.
     what: &'a str,
     charge: &'a Charge,
-    /// The number of the index that it replaces; 0 if there is none. The replaced one stays as long
-    /// as a caller has it, and is no reason to refuse this one.
+    /// The number of the index that it replaces; 0 if there is none. The replaced index stays as
+    /// long as a caller has it, and is no reason to refuse the new one.
     instead: u64,
 }
 
 /// Why an index was not admitted.
 pub(super) enum Refusal {
-    /// It never fits, or memory is not the reason.
+    /// The index can never fit, or memory is not the reason.
     Never(Error),
-    /// It fits once other indexes in use are dropped.
+    /// The index would fit if other indexes in use were dropped.
     Beside(Beside),
 }
 
-/// An index that does not fit beside those in use.
+/// An index that does not fit the budget together with the indexes in use.
 pub(super) struct Beside {
     pub(super) budget: u64,
-    /// A budget in which it fits beside the same others, however much that budget would lease to
-    /// these.
+    /// A budget that would be large enough for it and for the same other indexes, including all
+    /// that this budget would lease to them.
     pub(super) needs: u64,
-    /// Its description for messages.
+    /// Its description, for messages.
     what: String,
-    /// How many others there are.
+    /// The number of other indexes in use.
     others: usize,
 }
 
 impl Beside {
-    /// The error of a change that has waited for `waited`.
+    /// The error for a change that has waited for `waited`.
     pub(super) fn crowded(self, waited: Duration) -> Error {
         Error::Crowded {
             budget: self.budget,
@@ -120,8 +120,8 @@ struct Open {
 }
 
 impl Open {
-    /// Whether no caller holds it. While the ledger is locked and has the only reference, no caller
-    /// can get one.
+    /// Whether no caller has it. If the ledger is locked and has the only reference, no caller can
+    /// get one.
     fn is_free(&self) -> bool {
         Arc::strong_count(&self.index) == 1
     }
@@ -136,14 +136,14 @@ struct Kept {
     checked: bool,
 }
 
-/// The ledger; see the module.
+/// The ledger, as described in the head of this module.
 pub(super) struct Ledger {
     budget: Option<u64>,
-    /// Bytes of the program and the queries in flight, and their parameters.
+    /// The bytes of the program and the queries in flight, and the parameters of both.
     fixed: u64,
     program: Needs,
     shared: Arc<Shared>,
-    /// Counts uses: a larger number is later.
+    /// The number of uses so far. A use with a larger number is later.
     clock: u64,
     codebooks: HashMap<String, Kept>,
     /// The hash of the codebook used last.
@@ -152,7 +152,7 @@ pub(super) struct Ledger {
     opening: HashMap<String, Charge>,
     held: Vec<(Weak<Index>, Charge)>,
     lent: HashMap<u64, Charge>,
-    /// Threads that wait for memory to be returned.
+    /// The number of threads that wait for memory to be returned.
     pub(super) waiting: usize,
 }
 
@@ -179,7 +179,7 @@ impl Ledger {
         }
     }
 
-    /// Bytes in use.
+    /// The bytes in use.
     pub(super) fn bytes(&mut self) -> u64 {
         self.forget_dropped();
         self.sum()
@@ -195,18 +195,18 @@ impl Ledger {
         self.fixed + indexes.chain(codebooks).sum::<u64>()
     }
 
-    /// Indexes with open files.
+    /// The number of indexes with open files.
     pub(super) fn open_count(&mut self) -> usize {
         self.forget_dropped();
         self.open.len() + self.held.len() + self.lent.len()
     }
 
-    /// Codebooks in memory.
+    /// The number of codebooks in memory.
     pub(super) fn codebook_count(&self) -> usize {
         self.codebooks.len()
     }
 
-    /// The open index of this name, if it is still the one on disk. Counts as a use.
+    /// The open index of this name, if it is still the version on disk. The call counts as a use.
     pub(super) fn find(&mut self, name: &str, stamp: Stamp) -> Option<Arc<Index>> {
         let now = self.tick();
         let open = self.open.get_mut(name).filter(|open| open.stamp == stamp)?;
@@ -218,7 +218,7 @@ impl Ledger {
         Some(index)
     }
 
-    /// Notes the use of an index's codebook.
+    /// Records a use of an index's codebook.
     fn use_codebook(&mut self, hash: &str, now: u64) {
         if let Some(kept) = self.codebooks.get_mut(hash) {
             kept.used = now;
@@ -238,15 +238,16 @@ impl Ledger {
         self.opening.contains_key(name)
     }
 
-    /// Notes that a thread begins to open an index.
+    /// Records that a thread begins to open an index.
     pub(super) fn begin(&mut self, name: &str) {
         self.opening.insert(name.to_owned(), Charge::default());
     }
 
-    /// The charge for an index, with its codebook counted from now on.
+    /// The charge for an index. Its codebook is counted from now on.
     fn charge(&mut self, wanted: Wanted<'_>) -> Charge {
         if let Some((hash, bytes)) = wanted.codebook {
-            // Counted now, so that it is not dropped to make space for its own index.
+            // The codebook is counted now, so that it is not dropped to make space for its own
+            // index.
             let kept = self.codebooks.entry(hash.to_owned()).or_insert(Kept {
                 bytes,
                 used: 0,
@@ -263,8 +264,8 @@ impl Ledger {
         }
     }
 
-    /// Admits an index that is being opened. Returns its number, and the indexes that were closed
-    /// for it, which the caller drops after it unlocks the ledger.
+    /// Admits an index that is about to be opened. Returns its number, and the indexes that were
+    /// closed for it. The caller must drop these after it unlocks the ledger.
     pub(super) fn admit(
         &mut self,
         name: &str,
@@ -287,15 +288,15 @@ impl Ledger {
         Ok((charge.number, closed))
     }
 
-    /// Whether callers have indexes that they opened again or for changes.
+    /// Whether callers have indexes that were opened again or for changes.
     pub(super) fn has_lent(&self) -> bool {
         !self.lent.is_empty()
     }
 
-    /// Admits an index that a caller opens in place of the one numbered `instead`. It may have up
-    /// to `most` bytes: those that it needs, and half of the free ones. Returns its number, its
-    /// bytes, and the indexes that were closed for it, which the caller drops after it unlocks the
-    /// ledger.
+    /// Admits an index that a caller opens in place of the index numbered `instead`. It gets the
+    /// bytes that it needs and half of the free ones, up to `most` bytes. Returns its number, its
+    /// bytes, and the indexes that were closed for it. The caller must drop these after it unlocks
+    /// the ledger.
     pub(super) fn lend(
         &mut self,
         what: &str,
@@ -323,7 +324,7 @@ impl Ledger {
         let bytes = charge.bytes;
         self.lent.insert(number, charge);
         while self.is_over_budget(instead) && self.close_oldest(&mut closed) {}
-        // The replaced index can no longer be found, so that it is closed when its callers drop it.
+        // The replaced index can no longer be found, so it is closed when its callers drop it.
         let mut open = self.open.iter();
         let name = open.find(|(_, open)| open.charge.number == instead);
         if let Some(name) = name.map(|(name, _)| name.clone()) {
@@ -333,7 +334,7 @@ impl Ledger {
     }
 
     /// Leases more bytes to an index that a caller has opened. Returns the indexes that were closed
-    /// for it, which the caller drops after it unlocks the ledger.
+    /// for it. The caller must drop these after it unlocks the ledger.
     pub(super) fn grow(
         &mut self,
         what: &str,
@@ -364,14 +365,14 @@ impl Ledger {
         Ok(closed)
     }
 
-    /// Returns a part of an index's lease.
+    /// Returns a part of the lease of an index.
     pub(super) fn shrink(&mut self, number: u64, by: u64) {
         if let Some(charge) = self.lent.get_mut(&number) {
             charge.bytes = charge.bytes.saturating_sub(by);
         }
     }
 
-    /// Ends the lease of an index that a caller had opened, or failed to open.
+    /// Ends the lease of an index that a caller had opened, or had failed to open.
     pub(super) fn give_back(&mut self, number: u64) {
         let Some(charge) = self.lent.remove(&number) else {
             return;
@@ -384,8 +385,8 @@ impl Ledger {
         }
     }
 
-    /// Bytes of an index by its number, with its codebook if no other index uses it; 0 if it is
-    /// gone.
+    /// The bytes of an index by its number, with its codebook if no other index uses it; 0 if the
+    /// ledger no longer has the index.
     fn bytes_of(&self, number: u64) -> u64 {
         let open = self.open.values().map(|open| &open.charge);
         let held = self.held.iter().map(|(_, charge)| charge);
@@ -399,8 +400,8 @@ impl Ledger {
         charge.bytes + own.map_or(0, |kept| kept.bytes)
     }
 
-    /// Bytes that are free once all indexes are closed that no caller holds, and the one numbered
-    /// `but` is gone; 0 without a budget.
+    /// The bytes that would be free if all indexes that no caller has were closed, and the index
+    /// numbered `but` were dropped; 0 without a budget.
     fn free(&mut self, but: u64) -> u64 {
         let closable = self.open.values().filter(|open| open.is_free());
         let closable = closable.filter(|open| open.charge.number != but);
@@ -438,7 +439,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether more bytes are in use than the budget has, without the index numbered `but`.
+    /// Whether more bytes are in use than the budget has, not counting the index numbered `but`.
     fn is_over_budget(&mut self, but: u64) -> bool {
         match self.budget {
             Some(budget) => self.bytes().saturating_sub(self.bytes_of(but)) > budget,
@@ -446,7 +447,7 @@ impl Ledger {
         }
     }
 
-    /// Refuses an index that cannot fit, before any other is closed for it.
+    /// Returns an error for an index that can never fit, before any other is closed for it.
     fn check_alone(&self, newcomer: &Newcomer<'_>) -> Result<(), Error> {
         let alone = self.alone(newcomer.charge);
         match self.budget {
@@ -459,7 +460,8 @@ impl Ledger {
         }
     }
 
-    /// Bytes of an index that is being opened, if nothing else except the program is in memory.
+    /// The bytes of an index that is about to be opened, if only the program is in memory besides
+    /// it.
     fn alone(&self, charge: &Charge) -> u64 {
         let codebook = charge.codebook.as_ref();
         let kept = codebook.and_then(|hash| self.codebooks.get(hash));
@@ -468,17 +470,17 @@ impl Ledger {
             .saturating_add(kept.map_or(0, |kept| kept.bytes))
     }
 
-    /// The refusal of an index that does not fit beside those in use.
+    /// The refusal of an index that does not fit together with the indexes in use.
     fn too_small(&mut self, newcomer: &Newcomer<'_>) -> Beside {
         let all = self.open.len() + self.held.len() + self.opening.len() + self.lent.len();
         let instead = self.bytes_of(newcomer.instead);
         let others = all - 1 - usize::from(instead > 0);
         let indexes = self.bytes().saturating_sub(self.fixed + instead);
-        // A larger budget would lease more to the others as well.
+        // A larger budget would also lease more to the other indexes.
         let others_lent = self.lent.values();
         let others_lent = others_lent.filter(|charge| charge.number != newcomer.instead);
         let rest: u64 = others_lent.map(|charge| charge.most - charge.bytes).sum();
-        // An index opened beside changes of others may be changed next.
+        // An index that is opened while others are being changed may be changed next.
         let is_lent = self.lent.contains_key(&newcomer.charge.number);
         let next = self.lent.values().map(|charge| charge.most).max();
         let rest = rest + next.filter(|_| !is_lent).unwrap_or(0);
@@ -490,7 +492,7 @@ impl Ledger {
         }
     }
 
-    /// Closes the least recently used index that no caller holds. Returns whether there was one.
+    /// Closes the least recently used index that no caller has. Returns whether there was one.
     fn close_oldest(&mut self, closed: &mut Vec<Arc<Index>>) -> bool {
         let free = self.open.iter().filter(|(_, open)| open.is_free());
         let oldest = free.min_by_key(|(_, open)| open.used);
@@ -501,8 +503,8 @@ impl Ledger {
         true
     }
 
-    /// Closes up to `most` of the least recently used indexes that no caller holds. Returns them;
-    /// the caller drops them after it unlocks the ledger.
+    /// Closes up to `most` of the least recently used indexes that no caller has, and returns them.
+    /// The caller must drop them after it unlocks the ledger.
     pub(super) fn close_some(&mut self, most: usize) -> Vec<Arc<Index>> {
         let mut closed = Vec::new();
         while closed.len() < most && self.close_oldest(&mut closed) {}
@@ -515,7 +517,7 @@ impl Ledger {
     }
 
     /// Drops the least recently used codebook that no index uses. With `but_last`, the codebook
-    /// used last of all stays. Returns whether one was dropped.
+    /// that was used last stays. Returns whether one was dropped.
     fn drop_spare_codebook(&mut self, but_last: bool) -> bool {
         let last = self.last_codebook.as_ref().filter(|_| but_last);
         let spare = self
@@ -531,11 +533,11 @@ impl Ledger {
 
     fn drop_codebook(&mut self, hash: &str) {
         self.codebooks.remove(hash);
-        // Under the ledger's lock, so that no admitted index relies on it.
+        // This is done under the ledger's lock, so that no admitted index relies on the codebook.
         self.shared.forget_codebook(hash);
     }
 
-    /// Notes that an index has been opened.
+    /// Records that an index has been opened.
     pub(super) fn settle(&mut self, name: &str, index: &Arc<Index>, stamp: Stamp) {
         let used = self.tick();
         if let Some(codebook) = index.codebook() {
@@ -551,8 +553,8 @@ impl Ledger {
         self.open.insert(name.to_owned(), open);
     }
 
-    /// Notes that an index was not opened, unless it was [settled](Ledger::settle), and returns its
-    /// memory.
+    /// Records that an index was not opened, and returns its memory, unless it was
+    /// [settled](Ledger::settle).
     pub(super) fn abandon(&mut self, name: &str) {
         let Some(charge) = self.opening.remove(name) else {
             return;
@@ -563,7 +565,7 @@ impl Ledger {
         }
     }
 
-    /// Drops a codebook that no index uses: it may never have been read, or its content may be
+    /// Drops a codebook that no index uses. It may never have been read, or its content may be
     /// wrong.
     fn drop_unused_codebook(&mut self, hash: &str) {
         if self.codebooks.get(hash).is_some_and(|kept| kept.users == 0) {
@@ -571,14 +573,14 @@ impl Ledger {
         }
     }
 
-    /// Closes all indexes. Returns them; the caller drops them after it unlocks the ledger.
+    /// Closes all indexes, and returns them. The caller must drop them after it unlocks the ledger.
     pub(super) fn close_all(&mut self) -> Vec<Arc<Index>> {
         let names: Vec<String> = self.open.keys().cloned().collect();
         let closed = names.iter().filter_map(|name| self.retire(name));
         closed.collect()
     }
 
-    /// Closes an index. Its memory counts until no caller holds it.
+    /// Closes an index. Its memory counts until no caller has it.
     pub(super) fn retire(&mut self, name: &str) -> Option<Arc<Index>> {
         let open = self.open.remove(name)?;
         if open.is_free() {
@@ -594,14 +596,14 @@ impl Ledger {
         self.codebooks.get(hash).is_some_and(|kept| kept.checked)
     }
 
-    /// Notes that the content of a codebook agrees with its hash.
+    /// Records that the content of a codebook has its hash.
     pub(super) fn set_checked(&mut self, hash: &str) {
         if let Some(kept) = self.codebooks.get_mut(hash) {
             kept.checked = true;
         }
     }
 
-    /// Releases the memory of indexes that callers have dropped.
+    /// Releases the memory of indexes that all callers have dropped.
     fn forget_dropped(&mut self) {
         let codebooks = &mut self.codebooks;
         self.held.retain(|(index, charge)| {
@@ -622,7 +624,7 @@ impl Ledger {
     }
 }
 
-/// Releases the codebook of an index that is gone.
+/// Releases the codebook of an index that was dropped.
 fn release(codebooks: &mut HashMap<String, Kept>, charge: &Charge) {
     let hash = charge.codebook.as_deref();
     if let Some(kept) = hash.and_then(|hash| codebooks.get_mut(hash)) {

@@ -8,17 +8,16 @@ use stratann_tier::TierError;
 
 use crate::{Error, stored};
 
-/// Names that an error lists.
+/// The most names that an error lists.
 const LISTED: usize = 8;
 const NO_MANIFEST: &str =
     "it has no MANIFEST: a build was interrupted or is running, or this is another directory";
 
 /// The paths of the indexes of a catalog.
 pub(super) enum IndexPaths {
-    /// In the subdirectories of a directory; the names of the subdirectories are the names of the
-    /// indexes.
+    /// The indexes are the subdirectories of a directory. Their names are the names of the indexes.
     Directory(PathBuf),
-    /// Anywhere; the given paths are the names.
+    /// The indexes are at any paths, which are their names.
     Paths(BTreeMap<String, PathBuf>),
 }
 
@@ -32,13 +31,14 @@ impl fmt::Display for IndexPaths {
 }
 
 impl IndexPaths {
-    /// A directory, which must exist and not be an index.
+    /// Checks a directory of indexes. It must exist and not be an index itself.
     pub(super) fn directory(path: &Path) -> Result<Self, Error> {
         let found = match std::fs::metadata(path) {
             Ok(facts) if facts.is_dir() => None,
             Ok(_) => Some("a file"),
             Err(error) if stored::is_absent(&error) => Some("not there"),
-            // Not permitted, or broken: the answer is unknown.
+            // The directory may not be read, or the disk failed. So it is unknown whether it is an
+            // index.
             Err(error) => {
                 let place = path.display().to_string();
                 return Err(TierError::io("look at", place, 0, 0, error).into());
@@ -63,7 +63,7 @@ impl IndexPaths {
         Ok(Self::Directory(path.to_owned()))
     }
 
-    /// Indexes anywhere.
+    /// Uses the given paths, at any place.
     pub(super) fn paths(paths: Vec<PathBuf>) -> Result<Self, Error> {
         if paths.is_empty() {
             return Err(Error::call(
@@ -80,7 +80,7 @@ impl IndexPaths {
     /// The names of the existing indexes, sorted.
     ///
     /// # Errors
-    /// A directory that may not be read, so that it is unknown whether it is an index.
+    /// A directory cannot be read, so it is unknown whether it is an index.
     pub(super) fn names(&self) -> Result<Vec<String>, Error> {
         let directory = match self {
             Self::Directory(path) => path,
@@ -97,7 +97,7 @@ impl IndexPaths {
         stored::indexes_in(directory)
     }
 
-    /// The path of the index of this name. A name must not lead out of the catalog.
+    /// The path of the index of this name. It is an error if the name leads out of the catalog.
     pub(super) fn path(&self, name: &str) -> Result<PathBuf, Error> {
         match self {
             Self::Directory(directory) => {
@@ -115,7 +115,7 @@ impl IndexPaths {
         }
     }
 
-    /// Why there is no index at the path of a name.
+    /// The error for a name whose path has no index.
     pub(super) fn absent(&self, name: &str, path: &Path) -> Error {
         match self {
             Self::Directory(_) => self.no_such(name, path.is_dir().then_some(NO_MANIFEST)),
@@ -126,7 +126,7 @@ impl IndexPaths {
         }
     }
 
-    /// The error for an index that does not exist; `why` is the fault of the name, if it has one.
+    /// The error for an index that does not exist. `why` is the fault of the name, if it has one.
     fn no_such(&self, name: &str, why: Option<&str>) -> Error {
         let there = match (self.names(), self) {
             (Err(error), _) => error.to_string(),
@@ -160,7 +160,7 @@ impl IndexPaths {
     }
 }
 
-/// The existing names that are most similar to `name`, the most similar first.
+/// The existing names that are most similar to `name`, beginning with the most similar.
 fn most_like<'n>(name: &str, names: &'n [String]) -> Vec<&'n str> {
     let mut by_distance: Vec<(usize, &str)> = names
         .iter()
@@ -171,13 +171,14 @@ fn most_like<'n>(name: &str, names: &'n [String]) -> Vec<&'n str> {
     by_distance.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Insertions, deletions and replacements of letters, of either case, that turn `b` into `a`.
+/// The number of insertions, deletions and replacements of letters that turn `b` into `a`. Case
+/// does not matter.
 fn edits(a: &str, b: &str) -> usize {
     let letters = |text: &str| text.to_lowercase().chars().collect::<Vec<_>>();
     let (a, b) = (letters(a), letters(b));
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
-        // The value of `row[j]` for the letters of `a` before this one.
+        // The value of `row[j]` for the letters of `a` before the current one.
         let mut before = row[0];
         row[0] = i + 1;
         for (j, y) in b.iter().enumerate() {

@@ -20,20 +20,20 @@ use std::fs::File;
 use std::path::Path;
 use stratann_vector::Element;
 
-/// Bytes in front of the first row.
+/// The bytes before the first row.
 pub(super) const HEADER: u64 = 8;
 
-/// Bytes that [`write_bin`] reads and writes at once.
+/// The bytes that [`write_bin`] reads and writes with one call.
 const PIECE: usize = 1 << 20;
 
-/// Reads rows and dimension; refuses zeros.
+/// Reads the numbers of rows and dimensions. Zeros are an error.
 pub(super) fn read_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), DataError> {
     let (rows, dim) = read_any_header(file, length, name)?;
     check_not_empty(name, u64::from(rows), u64::from(dim))?;
     Ok((rows, dim))
 }
 
-/// The same, and takes zeros.
+/// Like [`read_header`], but accepts zeros.
 fn read_any_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), DataError> {
     if length < HEADER {
         return Err(DataError::Truncated {
@@ -52,9 +52,8 @@ fn read_any_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), D
     ))
 }
 
-/// Reads the header. Refuses a file of another length than its header gives, and a file without
-/// rows unless it may be `even_empty`. For a cropped file, `left` is the number of rows in its
-/// name.
+/// Reads the header, and checks the length of the file against it. A file without rows is an error
+/// unless `even_empty` is set. For a cropped file, `left` is the number of rows in its name.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
@@ -91,7 +90,7 @@ pub(super) fn read_shape(
     })
 }
 
-/// The extension of a file of such elements, without the dot.
+/// The file extension for such elements, without the dot.
 pub(crate) fn bin_extension(element: Element) -> &'static str {
     match element {
         Element::F32 => "fbin",
@@ -102,8 +101,8 @@ pub(crate) fn bin_extension(element: Element) -> &'static str {
 }
 
 /// Writes all rows of a source as a file. The extension must fit the element type: `.fbin` f32,
-/// `.hbin` f16, `.u8bin` u8, `.i8bin` i8. The file appears when it is complete, and then replaces
-/// an older file of this name.
+/// `.hbin` f16, `.u8bin` u8, `.i8bin` i8. The file appears under its name when it is complete, and
+/// replaces an older file of that name.
 pub fn write_bin(path: impl AsRef<Path>, source: &dyn VectorSource) -> Result<(), DataError> {
     let path = path.as_ref();
     let right = bin_extension(source.element());
@@ -245,7 +244,7 @@ mod tests {
             assert_eq!((file.rows(), file.dim()), (6, 4), "{name}");
             assert_eq!(Matrix::read(&file).unwrap().bytes(), &all.bytes()[..96]);
         }
-        // Tools rewrite the header, or keep it.
+        // Some tools rewrite the header of a cropped file, others keep it.
         let path = folder.path().join("base.1B.fbin.crop_nb_6");
         bytes[..4].copy_from_slice(&6u32.to_le_bytes());
         std::fs::write(&path, &bytes).unwrap();

@@ -9,7 +9,7 @@ use stratann_vector::{Element, Metric};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// The operating system refused.
+    /// An operation of the operating system failed.
     #[error("{file}: cannot {action}: {source}{}", remedy(source))]
     Io {
         /// The file.
@@ -30,7 +30,7 @@ pub enum DataError {
         /// The possible extensions.
         expected: String,
     },
-    /// The file is shorter than its header says.
+    /// The file is shorter than its header states.
     #[error(
         "{file}: truncated; {found} bytes found, {expected} expected ({why}). Fetch or write the file again"
     )]
@@ -44,7 +44,7 @@ pub enum DataError {
         /// The origin of that length.
         why: String,
     },
-    /// The file is longer than its header says.
+    /// The file is longer than its header states.
     #[error(
         "{file}: {extra} trailing bytes; {found} bytes found, {expected} expected ({why}). \
          Check that the extension is right for the element type"
@@ -52,7 +52,7 @@ pub enum DataError {
     Trailing {
         /// The file.
         file: String,
-        /// Bytes too many.
+        /// The number of excess bytes.
         extra: u64,
         /// Its length in bytes.
         found: u64,
@@ -85,34 +85,34 @@ pub enum DataError {
         /// The remedy.
         remedy: String,
     },
-    /// Bytes in memory whose number does not fit the rows.
+    /// The number of bytes in memory does not fit the rows.
     #[error(
         "{name}: {found} bytes do not make {rows} rows of {dim} x {element}; these take {expected} bytes. Pass whole rows"
     )]
     Size {
         /// The array.
         name: String,
-        /// Bytes given.
+        /// The number of given bytes.
         found: u64,
-        /// Rows.
+        /// The number of rows.
         rows: u64,
-        /// Elements of a row.
+        /// The number of elements of a row.
         dim: u64,
-        /// Element type.
+        /// The element type.
         element: Element,
         /// The right number of bytes.
         expected: u128,
     },
-    /// More rows than the memory can hold.
+    /// The rows do not fit into memory.
     #[error(
         "{name}: there is no memory for its {rows} rows of {row_bytes} bytes; the system refused it. Read fewer at a time, or raise the limit of this process (`ulimit -v`, or the memory of its cgroup)"
     )]
     Room {
         /// The file or array.
         name: String,
-        /// Rows.
+        /// The number of rows.
         rows: u64,
-        /// Bytes of a row.
+        /// The bytes of a row.
         row_bytes: u64,
     },
     /// Rows that do not exist.
@@ -122,14 +122,14 @@ pub enum DataError {
     Range {
         /// The file or array.
         name: String,
-        /// The first row that was asked for.
+        /// The first requested row.
         first: u64,
-        /// One more than the last row.
+        /// One more than the last requested row.
         end: u64,
         /// The number of rows.
         rows: u64,
     },
-    /// NaN or infinity.
+    /// An element is NaN or infinite.
     #[error(
         "{name}: row {row}, column {column} is {value}; the elements of a vector must be finite. Remove or repair the row"
     )]
@@ -143,7 +143,7 @@ pub enum DataError {
         /// `NaN`, `inf` or `-inf`.
         value: f32,
     },
-    /// A `float64` element beyond the largest `float32`.
+    /// A `float64` element is beyond the largest `float32`.
     #[error(
         "{name}: row {row}, column {column} is {value:?}, for which float32 has no number; float64 is read as float32. Scale the vectors, or remove the row"
     )]
@@ -157,7 +157,7 @@ pub enum DataError {
         /// The element.
         value: f64,
     },
-    /// An element so large that distances overflow.
+    /// An element is so large that distances overflow.
     #[error(
         "{name}: row {row}, column {column} is {value:?}, too large for {metric} distances to be finite; in {dim} dimensions \
          a magnitude is at most {largest:?}. Scale the vectors, or remove the row"
@@ -173,12 +173,12 @@ pub enum DataError {
         value: f32,
         /// The largest possible magnitude.
         largest: f32,
-        /// Dimensions.
+        /// The number of dimensions.
         dim: u64,
         /// The metric.
         metric: Metric,
     },
-    /// A vector of length zero under the cosine metric, which compares directions.
+    /// A vector has length zero under the cosine metric, which compares directions.
     #[error(
         "{name}: row {row} has length {norm}; the cosine metric needs a direction. Remove the row, or use l2 \
          or ip"
@@ -194,15 +194,15 @@ pub enum DataError {
     /// Two collections whose rows cannot be compared.
     #[error("{name}: {what} is {found}; in {other} it is {expected}. Give vectors of one kind")]
     Mismatch {
-        /// One of them.
+        /// The name of the first collection.
         name: String,
-        /// The other.
+        /// The name of the other collection.
         other: String,
-        /// Dimension, element type or number of queries.
+        /// The property that differs: dimension, element type or number of queries.
         what: &'static str,
-        /// The value of the first.
+        /// The value of the first collection.
         found: String,
-        /// The value of the other.
+        /// The value of the other collection.
         expected: String,
     },
     /// An argument outside its range.
@@ -217,7 +217,7 @@ pub enum DataError {
         /// How the caller can repair the call.
         remedy: String,
     },
-    /// Rows of an index that cannot be read.
+    /// Rows of an index cannot be read.
     #[error(transparent)]
     Index(Box<crate::Error>),
     /// The system refused memory for work on the rows.
@@ -240,7 +240,7 @@ fn remedy(source: &io::Error) -> &'static str {
 }
 
 impl DataError {
-    /// Whether the call was wrong (an argument, or data that do not fit together). False if data
+    /// Whether the call was wrong: an argument, or data that do not fit together. `false` if data
     /// are damaged or cannot be reached.
     pub fn is_call_wrong(&self) -> bool {
         matches!(
@@ -283,8 +283,8 @@ impl DataError {
         }
     }
 
-    /// Refuses a file whose length is not the one that its header gives. `why` explains this
-    /// length.
+    /// Returns an error if the length of a file is not the one that follows from its header. `why`
+    /// explains that length.
     pub(crate) fn check_length(
         file: &str,
         found: u64,
@@ -301,7 +301,7 @@ impl DataError {
             }),
             std::cmp::Ordering::Greater => Err(DataError::Trailing {
                 file: file.to_owned(),
-                // Smaller than `found`, a u64.
+                // The difference is smaller than `found`, a u64.
                 extra: (u128::from(found) - expected) as u64,
                 found,
                 expected: expected.to_string(),

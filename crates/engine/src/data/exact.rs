@@ -1,4 +1,5 @@
-//! Exact search: every query against every row. Slow, right, and in little memory.
+//! Exact search: compares every query with every row. It is slow and exact, and needs little
+//! memory.
 //!
 //! ```text
 //! base ──4 MiB at a time──> block i+1 being read
@@ -6,7 +7,7 @@
 //!                                                             └─> thread 1: queries q..2q  ...
 //! ```
 //!
-//! Each thread keeps the k best of its own queries, so threads share nothing but the block.
+//! Each thread keeps the k best rows of its own queries, so threads share only the block.
 
 use super::error::DataError;
 use super::source::{Matrix, VectorSource, check_rows};
@@ -18,20 +19,21 @@ use std::collections::BinaryHeap;
 use stratann_tier::ask_for_memory;
 use stratann_vector::{Kernel, Metric};
 
-/// Bytes of a block of the base. Two blocks are in memory: one is read while the other is searched.
+/// The bytes of a block of the base. Two blocks are in memory: one is read while the other is
+/// searched.
 const BLOCK: usize = 4 << 20;
 
-/// Bytes of a part of a block that all queries of a thread see before the next part: few enough to
-/// stay in the L2 cache.
+/// The bytes of a tile, a part of a block. A thread compares all of its queries with a tile before
+/// the next one. A tile is small enough to stay in the L2 cache.
 const TILE: usize = 128 << 10;
 
-/// The `k` nearest rows of `base` for each query, nearest first. Of rows at the same distance, the
-/// one with the lower number comes first. The queries are held in memory, the base is not. If the
-/// base has fewer than `k` rows, the other places have the id 2^64 - 1 at infinite distance, as in
-/// a search.
+/// Finds the `k` nearest rows of `base` for each query, nearest first. If two rows have the same
+/// distance, the one with the lower number comes first. The queries are in memory, but the base is
+/// not. If the base has fewer than `k` rows, the remaining places have the id 2^64 - 1 and an
+/// infinite distance, as in a search.
 ///
-/// Refuses a `k` of zero, or above both the number of rows and
-/// [`MOST_PADDED`](bounds::MOST_PADDED), and numbers beyond their [`bounds`]. Refuses queries of
+/// It is an error if `k` is zero, or above both the number of rows and
+/// [`MOST_PADDED`](bounds::MOST_PADDED), or if a number is beyond its [`bounds`]. So are queries of
 /// another dimension or element type, NaN and infinity, and under cosine vectors without a
 /// direction.
 pub fn brute_force(
@@ -67,7 +69,7 @@ pub fn brute_force(
         let length = step.min(base.rows() - first) * row_bytes;
         let length_ahead = step.min(base.rows().saturating_sub(next)) * row_bytes;
         let (block_now, helpers) = (&block[..length], workers.len());
-        // At most u32::MAX rows: checked above.
+        // There are at most u32::MAX rows, which was checked above.
         let scan = |worker: &mut Worker<'_>| worker.scan(first as u32, block_now, progress);
         let read = || read_block(base, metric, next, &mut ahead[..length_ahead]);
         let (_, read) = threads::shared_beside(workers.iter_mut(), helpers, scan, read);
@@ -85,7 +87,7 @@ pub fn brute_force(
             ids.push(u64::from(key as u32));
             distances.push(distance_of(key));
         }
-        // There are no more rows.
+        // The base has no more rows.
         ids.resize(ids.len().next_multiple_of(k), u64::MAX);
         distances.resize(ids.len(), f32::INFINITY);
     }
@@ -154,8 +156,8 @@ fn check_call(
     Ok(())
 }
 
-/// Asks the system for the memory of the search: two blocks, the queries, the answers, threads, and
-/// the best rows of each query, which grow by doubling.
+/// Asks the system for the memory of the search: two blocks, the queries, the results, the threads,
+/// and the best rows of each query, whose tables grow by doubling.
 fn ask(
     base: &dyn VectorSource,
     queries: &dyn VectorSource,
@@ -195,13 +197,13 @@ fn read_block(
     check_rows(base, metric, first, out)
 }
 
-/// One thread's queries, and the best rows for each so far.
+/// The queries of one thread, and the best rows for each query so far.
 struct Worker<'a> {
     kernel: Kernel,
     queries: &'a [u8],
     row_bytes: usize,
     k: usize,
-    /// For each query the k smallest keys, the largest on top.
+    /// For each query a heap of the k smallest keys, with the largest key on top.
     best: Vec<BinaryHeap<u64>>,
     distances: Vec<f32>,
 }
@@ -241,7 +243,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Offers consecutive rows to the k best of a query.
+/// Offers consecutive rows to the k best rows of a query.
 fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]) {
     let mut limit = match best.peek() {
         Some(&worst) if best.len() == k => worst,
@@ -253,8 +255,8 @@ fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]
         distance_of(limit)
     };
     for (at, &distance) in distances.iter().enumerate() {
-        // Row numbers rise, so an equal distance loses against the rows that are kept. The
-        // comparison also rejects almost every row without making a key.
+        // Row numbers rise. So if distances are equal, the rows that are kept come first. The
+        // comparison also rejects almost every row before a key is made.
         if distance >= limit_distance && limit != u64::MAX {
             continue;
         }
@@ -275,10 +277,10 @@ fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]
     }
 }
 
-/// Distance and row in one number that sorts by distance, then by row. NaN, which only an overflow
-/// in the kernel can make of finite vectors, sorts behind everything.
+/// Combines distance and row in one number that sorts by distance, then by row. NaN sorts last. For
+/// finite vectors, NaN can only come from an overflow in the kernel.
 fn key_of(distance: f32, row: u32) -> u64 {
-    // Adding zero makes -0 and 0 one.
+    // Adding zero turns -0 into 0.
     let distance = if distance.is_nan() {
         f32::INFINITY
     } else {
@@ -320,12 +322,12 @@ mod tests {
                 .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as u32
         };
-        // Few different values, so that there are many ties.
+        // There are few different values, so many distances are equal.
         let bytes = (0..rows * dim).flat_map(|_| {
             let value = next() % 7 + 1;
             match element {
                 Element::F32 => (value as f32 - 3.5).to_le_bytes().to_vec(),
-                // 0x3c00 is 1.0, and each further 0x400 doubles it.
+                // 0x3c00 is 1.0. Adding 0x400 doubles the value.
                 Element::F16 => (0x3c00 + 0x400 * (value % 3) as u16).to_le_bytes().to_vec(),
                 Element::U8 | Element::I8 => vec![value as u8],
             }
@@ -333,7 +335,7 @@ mod tests {
         Matrix::new(bytes.collect(), rows, dim, element).unwrap()
     }
 
-    /// The same by sorting everything.
+    /// Computes the same result by sorting all rows.
     fn by_sorting(base: &Matrix, queries: &Matrix, k: usize, metric: Metric) -> GroundTruth {
         let kernel = Kernel::new(metric, base.element(), base.dim());
         let (mut ids, mut distances) = (Vec::new(), Vec::new());
@@ -385,7 +387,7 @@ mod tests {
 
     #[test]
     fn several_blocks_are_one_collection() {
-        // 13 MB: four blocks, the last of them short.
+        // 13 MB are four blocks, and the last one is short.
         let base = matrix(100_001, 128, Element::U8, 1);
         let queries = matrix(5, 128, Element::U8, 2);
         for threads in [1, 2, 3, 5, 64] {

@@ -1,4 +1,4 @@
-//! Ids of vectors as a numpy array of one dimension.
+//! Reads ids of vectors from a numpy array of one dimension.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use super::error::DataError;
 use super::npy;
 use super::source::{open, read_at};
 
-/// Bytes that are read at once.
+/// The bytes that are read with one read.
 const PIECE: usize = 1 << 20;
 
-/// The ids in a `.npy` file: an array of one dimension, little-endian. It is of `uint64`, or of
-/// `int64`, `uint32` or `int32` without negative numbers.
+/// Reads the ids in a `.npy` file: an array of one dimension, little-endian. Its type is `uint64`,
+/// or `int64`, `uint32` or `int32` without negative numbers.
 ///
 /// # Errors
-/// A file that cannot be read, or another array. A number that is no id: a negative one, or 2^64-1.
+/// The file cannot be read, or has another array. A number is not an id: it is negative, or 2^64-1.
 pub fn read_ids(path: impl AsRef<Path>) -> Result<Vec<u64>, DataError> {
     let path = path.as_ref();
     let name = path.display().to_string();
@@ -47,7 +47,7 @@ pub fn read_ids(path: impl AsRef<Path>) -> Result<Vec<u64>, DataError> {
         format!("its header says {count} ids")
     })?;
     let signed = header.descr.starts_with("<i");
-    // The length is right, so there are no more ids than the file has.
+    // The length of the file was checked, so it has at least so many ids.
     let mut ids = Vec::with_capacity(count as usize);
     let mut piece = vec![0; PIECE];
     let mut offset = start;

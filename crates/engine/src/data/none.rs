@@ -1,4 +1,4 @@
-//! A source without vectors. An index that is built of it is empty, and takes vectors of its
+//! A source without vectors. An index that is built from it is empty, and takes vectors of its
 //! dimension and element type.
 
 use stratann_vector::Element;
@@ -6,7 +6,7 @@ use stratann_vector::Element;
 use super::error::DataError;
 use super::source::{VectorSource, check_range};
 
-/// No rows, of vectors of a dimension and an element type.
+/// A source of no rows, with a dimension and an element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoRows {
     dim: usize,
@@ -14,7 +14,7 @@ pub struct NoRows {
 }
 
 impl NoRows {
-    /// None of vectors of `dim` elements.
+    /// A source without rows, for vectors of `dim` elements.
     pub fn new(element: Element, dim: usize) -> Self {
         Self { dim, element }
     }

@@ -11,29 +11,29 @@
 //!      .     .  the elements
 //! ```
 //!
-//! Arrays of two dimensions can be read, of `float32`, `float16`, `float64`, `uint8` or `int8`, in
-//! either byte order, in C's order or in Fortran's. Elements are converted when they are read, if
-//! a source has them in another form. `float64` becomes the nearest `float32`; a finite element
-//! that is too large for `float32` is an error.
+//! Arrays of two dimensions can be read, with elements of `float32`, `float16`, `float64`, `uint8`
+//! or `int8`, in either byte order, in C's order or in Fortran's. Elements in another form are
+//! converted when they are read. `float64` becomes the nearest `float32`. If a finite element is
+//! too large for `float32`, that is an error.
 //!
-//! In Fortran's order the elements of a column are stored one after the other, so some rows take a
-//! read for each column. An error about a dtype has the call that converts the array.
+//! In Fortran's order the elements of a column are stored one after the other, so a few rows take
+//! one read for each column. The error for another dtype contains the call that converts the array.
 
 use super::error::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};
 use std::fs::File;
 use stratann_vector::Element;
 
-/// Bytes of an array that are read and converted at once, approximately.
+/// About how many bytes of an array are read and converted together.
 const PIECE: usize = 1 << 20;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// More than any array of numbers needs; a longer header is damage.
+/// No array of numbers needs a header of so many bytes. A longer header is damage.
 const MAX_HEADER: u64 = 1 << 16;
 
-/// The header of an array that is written: of rows with a number of columns, or of numbers one
-/// after the other.
+/// The header of an array to be written: an array of rows with a number of columns, or an array of
+/// numbers.
 pub(crate) struct NpyHeader {
     /// The dtype, as numpy writes it.
     pub(crate) descr: &'static str,
@@ -42,10 +42,11 @@ pub(crate) struct NpyHeader {
 }
 
 impl NpyHeader {
-    /// Bytes of a header, whatever the number of rows, so that the header can be overwritten.
+    /// The bytes of a header. They do not depend on the number of rows, so the header can be
+    /// overwritten.
     const LENGTH: usize = 128;
 
-    /// The header of an array with a number of rows.
+    /// The header for an array with so many rows.
     pub(crate) fn bytes(&self, rows: u64) -> Vec<u8> {
         let descr = self.descr;
         let shape = match self.columns {
@@ -53,8 +54,8 @@ impl NpyHeader {
             None => format!("({rows},)"),
         };
         let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
-        // Ten bytes are before the text and a newline is behind it. The data begins at a multiple
-        // of 64.
+        // There are ten bytes before the text, and a newline after it. The data begins at a
+        // multiple of 64.
         let length = Self::LENGTH - 10;
         let mut bytes = MAGIC.to_vec();
         bytes.extend([1, 0]);
@@ -64,7 +65,7 @@ impl NpyHeader {
     }
 }
 
-/// Reads the header. Returns the offset of the elements as well.
+/// Reads the header. Also returns the offset of the elements.
 pub(super) fn read_header(
     file: &File,
     length: u64,
@@ -144,8 +145,8 @@ pub(super) fn read_header(
     Ok((header, at + header_length))
 }
 
-/// Reads the header. Refuses an array that is not a matrix of vectors, and a file of another
-/// length.
+/// Reads the header. An array that is no matrix of vectors is an error, and so is a wrong length of
+/// the file.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
@@ -184,7 +185,7 @@ pub(super) fn read_shape(
         8 => format!("its header says {rows} rows of {dim} x f64"),
         _ => format!("its header says {rows} rows of {dim} x {element}"),
     })?;
-    // Both are at most the file's length.
+    // Both numbers are at most the length of the file.
     Ok(Shape {
         rows: rows as usize,
         dim: dim as usize,
@@ -202,15 +203,16 @@ pub(super) fn read_shape(
 pub(super) struct Array {
     /// Bytes of an element.
     width: usize,
-    /// Whether its highest byte comes first.
+    /// Whether the highest byte of an element comes first.
     big_endian: bool,
-    /// Whether the elements of a column are stored one after the other (Fortran's order), and not
-    /// the elements of a row.
+    /// Whether the elements of a column are stored one after the other (Fortran's order). Otherwise
+    /// the elements of a row are.
     pub(super) fortran: bool,
 }
 
 impl Array {
-    /// Whether rows are stored in the form of a source.
+    /// Whether the file has rows in the form that a source returns, so that no conversion is
+    /// needed.
     fn is_plain(self, element: Element) -> bool {
         self.width == element.size() && !self.big_endian && !self.fortran
     }
@@ -327,7 +329,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads the dictionary. `None` if the text is no dictionary, lacks a key, or has another key.
+    /// Parses the dictionary. `None` if the text is no dictionary, lacks a key, or has another key.
     fn parse(text: &str) -> Option<Header> {
         let (mut descr, mut fortran_order, mut shape) = (None, None, None);
         let mut rest = Literal(text);
@@ -356,8 +358,8 @@ impl Header {
     }
 }
 
-/// The rest of a Python literal. Each method takes the literal that it is named after from the
-/// start, or nothing.
+/// The remaining text of a Python literal. Each method removes the literal after which it is named
+/// from the start of the text, if it is there.
 struct Literal<'a>(&'a str);
 
 impl<'a> Literal<'a> {
@@ -413,7 +415,7 @@ impl<'a> Literal<'a> {
                 .find(|c: char| !c.is_ascii_digit())
                 .unwrap_or(text.len());
             numbers.push(text[..end].parse().ok()?);
-            // Python 2 wrote its long integers with an L.
+            // Python 2 appends an L to its long integers.
             self.0 = text[end..].strip_prefix('L').unwrap_or(&text[end..]);
             if self.symbol(',').is_none() {
                 self.symbol(')')?;
@@ -557,7 +559,7 @@ mod tests {
 
     #[test]
     fn other_widths_and_orders_are_converted_as_they_are_read() {
-        // Large enough to be read in several pieces.
+        // The array is large enough to be read in several pieces.
         let (rows, dim) = (3_001, 70);
         let value = |row: usize, column: usize| (row * dim + column) as f64 * -0.7 + 1e-3;
         for (descr, fortran) in [
@@ -588,7 +590,7 @@ mod tests {
             let text = if fortran { "True" } else { "False" };
             let bytes = file(1, &header(descr, text, &format!("({rows}, {dim})")), &data);
             let folder = tempfile::tempdir().unwrap();
-            // An extension in capitals works as well.
+            // An extension in capitals is accepted as well.
             let path = folder.path().join("A.NPY");
             std::fs::write(&path, &bytes).unwrap();
             let opened = VectorFile::open(&path).unwrap();
@@ -606,7 +608,7 @@ mod tests {
                 assert_eq!(alone, floats, "{descr} {fortran}");
             }
         }
-        // float16, and elements of one byte.
+        // The array has float16, and then elements of one byte.
         let data: Vec<u8> = (0..6).collect();
         let matrix = open(&file(1, &header("|u1", "True", "(2, 3)"), &data)).unwrap();
         assert_eq!(matrix.bytes(), [0, 2, 4, 1, 3, 5]);
@@ -632,7 +634,7 @@ mod tests {
             text.contains("row 1, column 1 is -1e300, for which float32 has no number"),
             "{text}"
         );
-        // NaN and infinity are left to the check of rows. Numbers that are too small become zero.
+        // NaN and infinity are found by the check of rows. Numbers that are too small become zero.
         let matrix = of([
             f64::NAN,
             f64::INFINITY,

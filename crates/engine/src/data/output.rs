@@ -6,21 +6,20 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes on their way to a file. They go to a file beside it, which replaces `path` in
-/// [`Output::commit`]. Without a commit it is removed.
+/// A file that is being written. Its bytes go to a temporary file, which [`Output::commit`] renames
+/// to `path`. Without a commit the temporary file is removed.
 #[derive(Debug)]
 pub(crate) struct Output {
     writer: BufWriter<File>,
     name: String,
     path: PathBuf,
-    /// The file that has the bytes until then. `None` if the target cannot be replaced (a pipe, a
-    /// device).
+    /// The temporary file. `None` if the target cannot be replaced (a pipe, a device).
     beside: Option<PathBuf>,
     home: stratann_tier::Home,
 }
 
 impl Output {
-    /// Starts a file.
+    /// Creates the temporary file.
     pub(crate) fn create(path: &Path) -> Result<Output, DataError> {
         let name = path.display().to_string();
         let special = path.metadata().is_ok_and(|about| !about.is_file());
@@ -61,10 +60,10 @@ impl Output {
         Ok(())
     }
 
-    /// Overwrites bytes at the beginning.
+    /// Overwrites bytes at the beginning of the file.
     ///
     /// # Errors
-    /// The file cannot be written, or is a pipe, whose beginning is gone.
+    /// The file cannot be written, or is a pipe, whose beginning was already sent.
     pub(crate) fn write_in_front(&mut self, bytes: &[u8]) -> Result<(), DataError> {
         let written = self.writer.flush();
         let written = written.and_then(|()| self.writer.get_ref().write_all_at(bytes, 0));
@@ -81,7 +80,7 @@ impl Output {
         }
     }
 
-    /// Removes the file that this one will replace, if there is one.
+    /// Removes the file that this one will replace, if it exists.
     pub(crate) fn remove_old(&self) -> Result<(), DataError> {
         if self.beside.is_none() {
             return Ok(());
@@ -94,7 +93,7 @@ impl Output {
         }
     }
 
-    /// Makes the file appear under its name.
+    /// Renames the file to its final name.
     pub(crate) fn commit(mut self) -> Result<(), DataError> {
         self.complete()?;
         if let Some(beside) = &self.beside {
@@ -111,15 +110,15 @@ impl Drop for Output {
         if let Some(beside) = &self.beside
             && self.home.is_here()
         {
-            // The write has failed already. If the remains cannot be removed either, this needs no
-            // second error.
+            // The write has already failed. If the temporary file cannot be removed either, a
+            // second error would not help.
             let _ = std::fs::remove_file(beside);
         }
     }
 }
 
-/// `folder/.name.<process>.partial`: hidden, on the same file system, and not shared with another
-/// process.
+/// `folder/.name.<process>.partial`: a hidden file on the same file system, which no other process
+/// uses.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.partial", std::process::id()))

@@ -4,14 +4,14 @@
 //!   {"colour": "red", "price": 3.5, "tags": ["new", "small"], "sold": true, "stock": 7}
 //! ```
 //!
-//! A line is an object: a key is the name of a column. A value is a boolean, a number, a string, or
-//! a list of strings or of integers. `null`, an empty list and a missing key are no value. An
-//! update removes the value of a column that is `null` or an empty list, and keeps a column whose
-//! key is missing.
+//! A line is an object, and a key is the name of a column. A value is a boolean, a number, a
+//! string, or a list of strings or of integers. `null`, an empty list and a missing key all mean
+//! that there is no value. An update removes the value of a column that is `null` or an empty list,
+//! and keeps the value of a column whose key is missing.
 //!
-//! Whole numbers are integers. If other numbers are in the same column of the file, all of them are
-//! floats. A file does not say which columns are times, and which key holds the payload:
-//! [`JsonColumns`] has both.
+//! Whole numbers are integers. If a column of the file also has other numbers, all of its numbers
+//! are floats. The file does not tell which columns are times, and which key is the payload:
+//! [`JsonColumns`] does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -33,17 +33,18 @@ pub trait RowSource: Send + Sync {
     /// The number of rows.
     fn rows(&self) -> usize;
 
-    /// The name in messages.
+    /// The name of the source in messages.
     fn name(&self) -> &str;
 
-    /// A row.
+    /// Reads a row.
     ///
     /// # Errors
-    /// A row that cannot be read, does not exist, or has a wrong form.
+    /// The row cannot be read, does not exist, or has a wrong form.
     fn row(&self, at: usize) -> Result<Row, DataError>;
 
     /// The columns that a row names without a value. An update of attributes removes their values,
-    /// and keeps the columns that the row does not name. Empty for a source that cannot tell.
+    /// and keeps the values of columns that the row does not name. Empty if the source cannot tell
+    /// them.
     ///
     /// # Errors
     /// As for [`row`](RowSource::row).
@@ -68,7 +69,7 @@ pub struct RowTable {
 }
 
 impl RowTable {
-    /// A table of these rows.
+    /// Creates a table of these rows.
     pub fn new(rows: Vec<Row>) -> Self {
         Self { rows }
     }
@@ -96,19 +97,19 @@ impl RowSource for RowTable {
 /// Facts about the columns of a file of JSON lines that the file itself does not have.
 #[derive(Clone, Debug, Default)]
 pub struct JsonColumns {
-    /// Columns whose values are times: ISO 8601 in strings, or microseconds since 1970 in integers.
+    /// Columns whose values are times: ISO 8601 strings, or integers of microseconds since 1970.
     pub times: BTreeSet<String>,
-    /// The key whose value, any JSON, is the payload and not an attribute.
+    /// The key whose value, of any JSON type, is the payload and not an attribute.
     pub payload: Option<String>,
     /// The key whose value is the id of the row's vector, and not an attribute. Every line must
     /// have it.
     pub id: Option<String>,
-    /// Keys that are left out.
+    /// Keys that are ignored.
     pub without: BTreeSet<String>,
 }
 
 /// Rows of a file of JSON lines. The offsets of lines are in memory, 8 bytes each. A line is read
-/// when it is asked for.
+/// when its row is requested.
 #[derive(Debug)]
 pub struct JsonRows {
     name: String,
@@ -126,7 +127,7 @@ impl JsonRows {
     /// Opens a file, and reads all of its lines once.
     ///
     /// # Errors
-    /// A file that cannot be read, or a line that is no row. The error names the line.
+    /// The file cannot be read, or a line is not a row. The error names the line.
     pub fn open(path: impl AsRef<Path>, columns: &JsonColumns) -> Result<Self, DataError> {
         let name = path.as_ref().display().to_string();
         let file = File::open(path);
@@ -134,7 +135,7 @@ impl JsonRows {
         Self::of_file(file, name, columns, &Silent)
     }
 
-    /// As [`open`](Self::open), but reads an open file from its beginning, for example a file
+    /// Like [`open`](Self::open), but reads an open file from its beginning, for example a file
     /// without a path. Messages call the file `name`. `progress` counts bytes.
     ///
     /// # Errors
@@ -193,7 +194,7 @@ impl JsonRows {
         Ok(rows)
     }
 
-    /// The id of each row. Empty if no key of ids was given.
+    /// The id of each row. Empty if no key of ids is set.
     pub fn ids(&self) -> &[u64] {
         &self.ids
     }
@@ -236,7 +237,7 @@ impl JsonRows {
             }
             let shown = value.get();
             if self.columns.payload.as_ref() == Some(&key) {
-                // Verbatim, since the payload is not interpreted.
+                // The text is stored unchanged, since the payload is not interpreted.
                 row.payload = (shown != "null").then(|| shown.to_owned());
                 cleared.payload = row.payload.is_none();
                 continue;
@@ -271,7 +272,7 @@ impl JsonRows {
         Ok(Line { row, cleared, id })
     }
 
-    /// A line, by its number from 0 on.
+    /// Reads a line by its number, which counts from 0.
     fn line(&self, at: usize) -> Result<Line, DataError> {
         let (Some(&from), Some(&to)) = (self.lines.get(at), self.lines.get(at + 1)) else {
             return Err(DataError::Range {
@@ -304,23 +305,23 @@ const ID: &str = "an id is a whole number from 0 to 18446744073709551614";
 
 const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1; in a column with other numbers, a whole number that a float can represent exactly";
 
-/// The spelling of infinite numbers, which JSON does not have. Most programs that read JSON read
-/// these numbers as infinite.
+/// The spelling of infinite numbers. JSON has none, and most programs read these numbers as
+/// infinite.
 const INFINITE: [(&str, f64); 2] = [("1e999", f64::INFINITY), ("-1e999", f64::NEG_INFINITY)];
 
-/// Whether a number is written as a whole number, and would change when it is stored.
+/// Whether a number is written as a whole number, but would change when it is stored.
 fn is_inexact(value: &Json, written: &str, is_float: bool) -> bool {
     if !value.is_number() || written.contains(['.', 'e', 'E']) {
         return false;
     }
     match value.as_i64() {
-        // -0 is read as a float, and nothing is lost by it.
+        // -0 is read as a float, and loses no information.
         None => value.as_f64() != Some(0.0),
         Some(integer) => is_float && float_of(integer).is_none(),
     }
 }
 
-/// A value of JSON as an attribute. `None` if it is `null` or an empty list.
+/// Converts a JSON value to an attribute. `None` if it is `null` or an empty list.
 fn value_of(json: Json, is_time: bool, is_float: bool) -> Result<Option<Value>, &'static str> {
     const ANY: &str =
         "a boolean, a number of 64 bits, a string, or a list of strings or of integers";
@@ -353,11 +354,11 @@ fn value_of(json: Json, is_time: bool, is_float: bool) -> Result<Option<Value>, 
     }))
 }
 
-/// A value as JSON: a time as microseconds since 1970, an infinite number as `1e999`, which is too
-/// large for a float.
+/// Converts a value to JSON. A time becomes microseconds since 1970. An infinite number becomes
+/// `1e999`, which is too large for a float.
 ///
 /// # Errors
-/// None is known. It would be a value that JSON cannot represent.
+/// No such value is known: it would be one that JSON cannot represent.
 pub fn json_of(value: &Value) -> serde_json::Result<Box<RawValue>> {
     let infinite = |value: f64| {
         INFINITE
@@ -477,7 +478,7 @@ mod tests {
                 .to_string();
             assert!(error.contains("a whole number of 64 bits"), "{error}");
         }
-        // Numbers that are written as floats are floats.
+        // Numbers that are written as floats become floats.
         let found = rows("{\"a\": 1e22}\n{\"a\": 0.5}\n", &columns).unwrap();
         assert_eq!(found[0].attributes["a"], Value::Float(1e22));
     }

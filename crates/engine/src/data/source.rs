@@ -11,37 +11,39 @@ use stratann_vector::{Element, Metric, Reduction};
 
 /// Rows of vectors that are read range by range, from several threads at once.
 pub trait VectorSource: Sync {
-    /// Number of rows, 1 or more.
+    /// The number of rows, 1 or more.
     fn rows(&self) -> usize;
-    /// Elements of a row, 1 or more.
+    /// The number of elements of a row, 1 or more.
     fn dim(&self) -> usize;
-    /// Type of the elements.
+    /// The type of the elements.
     fn element(&self) -> Element;
-    /// The name in messages: the path of a file.
+    /// The name of the source in messages: for a file, its path.
     fn name(&self) -> &str;
-    /// Fills `out` with whole rows, from row `first` on.
+    /// Fills `out` with whole rows, beginning with row `first`.
     ///
-    /// Refuses rows that do not exist, and an `out` that does not hold whole rows.
+    /// # Errors
+    /// The rows do not exist, or the length of `out` is not a multiple of the length of a row.
     fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError>;
 
-    /// Bytes of a row.
+    /// The bytes of a row.
     fn row_bytes(&self) -> usize {
         self.dim() * self.element().size()
     }
 
-    /// All rows, if they are in memory already.
+    /// The bytes of all rows, if they are in memory.
     fn in_memory(&self) -> Option<&[u8]> {
         None
     }
 
     /// Whether rows can be read one by one in any order. A build reads such a source a second time.
-    /// It keeps the rows of other sources in memory.
+    /// If a source cannot, the build keeps its rows in memory.
     fn has_random_access(&self) -> bool {
         self.in_memory().is_some()
     }
 
-    /// Fills `out` with the rows whose numbers are in `rows`, in that order. If consecutive numbers
-    /// are neighbours, their rows are read at once. So sort `rows` if the order does not matter.
+    /// Fills `out` with the rows whose numbers are in `rows`, in that order. If numbers that follow
+    /// each other in `rows` are consecutive, one read gets their rows. So sort `rows` if the order
+    /// does not matter.
     fn gather(&self, rows: &[u32], out: &mut [u8]) -> Result<(), DataError> {
         let row_bytes = self.row_bytes();
         if out.len() != rows.len() * row_bytes {
@@ -64,7 +66,7 @@ pub trait VectorSource: Sync {
     }
 }
 
-/// Refuses a read of a part of a row, or of rows that do not exist. Returns the number of rows.
+/// Checks that a read is of whole rows that exist. Returns the number of rows.
 ///
 /// # Errors
 /// [`DataError::Size`] and [`DataError::Range`].
@@ -108,13 +110,13 @@ fn size_error(name: &str, found: usize, rows: usize, dim: usize, element: Elemen
     }
 }
 
-/// The arguments of a check of rows: their source, the metric, the number of the first row, their
+/// Checks rows. The arguments are their source, the metric, the number of the first row, and their
 /// bytes.
 pub(crate) type Check = fn(&dyn VectorSource, Metric, usize, &[u8]) -> Result<(), DataError>;
 
-/// Refuses rows that have no finite distance: with NaN or infinity, with elements beyond
+/// Returns an error for rows that have no finite distance: NaN or infinity, elements beyond
 /// [`Metric::largest_magnitude`], and under [`Metric::Cosine`] rows without a direction. `bytes`
-/// are whole rows of `source`, from row `first` on. The error names row and column.
+/// are whole rows of `source`, beginning with row `first`. The error names row and column.
 pub fn check_rows(
     source: &dyn VectorSource,
     metric: Metric,
@@ -125,8 +127,8 @@ pub fn check_rows(
     check_within(source, metric, largest, first, bytes)
 }
 
-/// As [`check_rows`], for rows of an index. An earlier version may have taken rows that are too
-/// large. Merges and repairs keep them like others.
+/// Like [`check_rows`], for rows of an index. An earlier version may have accepted rows that are
+/// too large. Merges and repairs keep such rows.
 pub(crate) fn check_stored_rows(
     source: &dyn VectorSource,
     metric: Metric,
@@ -196,8 +198,8 @@ pub struct MatrixRef<'a> {
 }
 
 impl<'a> MatrixRef<'a> {
-    /// `rows` x `dim` elements, row after row. Refuses zero rows or elements, and bytes of another
-    /// length.
+    /// Creates a matrix of `rows` x `dim` elements, row after row. Zero rows or elements are an
+    /// error, and so are bytes of another length.
     pub fn new(
         bytes: &'a [u8],
         rows: usize,
@@ -218,7 +220,7 @@ impl<'a> MatrixRef<'a> {
         })
     }
 
-    /// The same rows with a name for messages (otherwise `array`).
+    /// The same rows, with a name for messages (by default `array`).
     #[must_use]
     pub fn named(mut self, name: &'a str) -> MatrixRef<'a> {
         self.name = name;
@@ -233,7 +235,7 @@ impl<'a> MatrixRef<'a> {
     /// The bytes of one row.
     ///
     /// # Panics
-    /// When there is no such row.
+    /// If there is no such row.
     pub fn row(&self, row: usize) -> &'a [u8] {
         let row_bytes = self.dim * self.element.size();
         &self.bytes[row * row_bytes..(row + 1) * row_bytes]
@@ -280,7 +282,8 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// `rows` x `dim` elements, row after row. Refuses the same arguments as [`MatrixRef::new`].
+    /// Creates a matrix of `rows` x `dim` elements, row after row. Returns the errors of
+    /// [`MatrixRef::new`].
     pub fn new(
         bytes: Vec<u8>,
         rows: usize,
@@ -297,7 +300,7 @@ impl Matrix {
         })
     }
 
-    /// Reads all rows of a source; keeps its name.
+    /// Reads all rows of a source. The matrix has the name of the source.
     pub fn read(source: &dyn VectorSource) -> Result<Matrix, DataError> {
         let mut bytes = room_for(source, source.row_bytes())?;
         bytes.resize(source.rows() * source.row_bytes(), 0);
@@ -327,7 +330,7 @@ impl Matrix {
         &self.bytes
     }
 
-    /// All bytes, to reorder rows in place.
+    /// All bytes, so that rows can be reordered in place.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
@@ -335,7 +338,7 @@ impl Matrix {
     /// The bytes of one row.
     ///
     /// # Panics
-    /// When there is no such row.
+    /// If there is no such row.
     pub fn row(&self, row: usize) -> &[u8] {
         self.view().row(row)
     }
@@ -367,7 +370,7 @@ impl VectorSource for Matrix {
     }
 }
 
-/// Memory for `row_bytes` for each row of a source. Refuses more rows than the memory can hold.
+/// Allocates `row_bytes` for each row of a source. It is an error if they do not fit into memory.
 pub(crate) fn room_for(source: &dyn VectorSource, row_bytes: usize) -> Result<Vec<u8>, DataError> {
     let mut room = Vec::new();
     let bytes = source.rows().checked_mul(row_bytes);
@@ -382,7 +385,7 @@ pub(crate) fn room_for(source: &dyn VectorSource, row_bytes: usize) -> Result<Ve
 }
 
 /// A file of vectors. Its header and length are checked when it is opened. Its rows are read when
-/// they are asked for.
+/// they are requested.
 #[derive(Debug)]
 pub struct VectorFile {
     file: File,
@@ -396,7 +399,7 @@ pub(super) struct Shape {
     pub(super) rows: usize,
     pub(super) dim: usize,
     pub(super) element: Element,
-    /// Offset of the first row in bytes.
+    /// The offset of the first row, in bytes.
     pub(super) start: u64,
     /// The form of the rows.
     pub(super) stored: Stored,
@@ -405,33 +408,33 @@ pub(super) struct Shape {
 /// The form of rows in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stored {
-    /// One after the other, in the form of a source.
+    /// The rows follow each other, in the form that a source returns.
     AsTheyAre,
-    /// Each with its dimension in front, as a u32 (`.fvecs`, `.bvecs`).
+    /// Each row follows its dimension, a u32 (`.fvecs`, `.bvecs`).
     Prefixed,
-    /// As an array that is converted while it is read (`.npy`).
+    /// The rows are in an array that is converted while it is read (`.npy`).
     Array(Array),
 }
 
 const EXTENSIONS: &str = ".fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy";
 
 impl VectorFile {
-    /// Opens a file of the format that its extension names, in any case: `.fbin .u8bin .i8bin .hbin
-    /// .fvecs .bvecs .npy`. If `.crop_nb_N` follows the extension of a big-ann matrix, the file has
-    /// N rows, although its header may have a larger number.
+    /// Opens a file of the format that its extension names, in lower or upper case:
+    /// `.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy`. If `.crop_nb_N` follows the extension of a
+    /// big-ann matrix, the file has N rows, although its header may have a larger number.
     ///
     /// A numpy array may have elements of `float64`, in big-endian order or in Fortran's. The
     /// elements are converted when they are read, `float64` to the nearest `float32`. A finite
     /// element that is too large for `float32` is an error of the read ([`DataError::TooWide`]).
     ///
-    /// Refuses a file whose length is not the one that its header gives, and a file without rows or
-    /// elements.
+    /// A file whose length does not follow from its header is an error, and so is a file without
+    /// rows or elements.
     pub fn open(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
         Self::opened(path.as_ref(), false)
     }
 
-    /// As [`open`](Self::open), for a file that may have no rows. Its header must name the form of
-    /// the vectors, so `.fvecs` and `.bvecs` must have rows.
+    /// Like [`open`](Self::open), for a file that may have no rows. Its header must give the
+    /// dimension, so `.fvecs` and `.bvecs` must have rows.
     pub fn open_even_empty(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
         Self::opened(path.as_ref(), true)
     }
@@ -439,8 +442,8 @@ impl VectorFile {
     fn opened(path: &Path, even_empty: bool) -> Result<VectorFile, DataError> {
         let name = path.display().to_string();
         let extension = extension(path);
-        // Checked before the file is opened: a wrong name is a wrong call, even if no such file
-        // exists.
+        // The extension is checked before the file is opened: a wrong extension is a wrong call,
+        // even if no such file exists.
         let element = match extension.as_str() {
             "fbin" | "fvecs" => Some(Element::F32),
             "hbin" => Some(Element::F16),
@@ -501,14 +504,14 @@ impl VectorSource for VectorFile {
     }
 }
 
-/// Opens a regular file. Returns its length too.
+/// Opens a regular file. Also returns its length.
 pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
     let file = File::open(path).map_err(|source| DataError::io(name, "open", source))?;
     let about = file
         .metadata()
         .map_err(|source| DataError::io(name, "open", source))?;
     if !about.is_file() {
-        // Rows are read by position, in any order: pipes and directories cannot do that.
+        // Rows are read by position, in any order, which pipes and directories do not support.
         let what = match about.is_dir() {
             true => "not a regular file but a directory. Give a file of vectors",
             false => "not a regular file, and rows are read in any order. Copy it to one",
@@ -519,7 +522,7 @@ pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
     Ok((file, about.len()))
 }
 
-/// Fills `out` from `offset` on.
+/// Fills `out` with the bytes that begin at `offset`.
 pub(super) fn read_at(
     file: &File,
     offset: u64,
@@ -535,8 +538,8 @@ pub(super) fn read_at(
     })
 }
 
-/// A path's extension in lower case, without the dot. For a cropped file, the extension before
-/// `.crop_nb_N`.
+/// The extension of a path in lower case, without the dot. For a cropped file, it is the extension
+/// before `.crop_nb_N`.
 pub(crate) fn extension(path: &Path) -> String {
     let last = |path: &Path| {
         path.extension()
@@ -558,7 +561,7 @@ pub(super) fn cropped(path: &Path) -> Option<u32> {
     plain.then(|| digits.parse().ok())?
 }
 
-/// The error for a path with an extension that is not in `expected`.
+/// The error for a path whose extension is not in `expected`.
 pub(crate) fn extension_error(path: &Path, expected: &str) -> DataError {
     let found = match extension(path).as_str() {
         "" if path.is_dir() => "a directory".to_owned(),
@@ -572,7 +575,7 @@ pub(crate) fn extension_error(path: &Path, expected: &str) -> DataError {
     }
 }
 
-/// Refuses a matrix without rows or elements.
+/// Returns an error for a matrix without rows or elements.
 pub(super) fn check_not_empty(name: &str, rows: u64, dim: u64) -> Result<(), DataError> {
     let what = match (rows, dim) {
         (0, _) => "the number of rows",
@@ -663,7 +666,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(text.starts_with("array: row 11 has length 0"), "{text}");
-        // Any other direction is accepted.
+        // All other directions are accepted.
         for value in [f32::MAX, f32::MIN_POSITIVE, 1e-45] {
             let bytes = floats(&[value, -value]);
             check_rows(&matrix, Metric::Cosine, 0, &bytes).unwrap();
@@ -677,7 +680,7 @@ mod tests {
                 format!("array: row 6, column 1 is {value:?}, too large for {metric} distances");
             assert!(text.starts_with(&start), "{text}");
             assert!(text.contains("magnitude is at most 1.6"), "{text}");
-            // Rows that an index has taken are merged.
+            // If an index has accepted a row, a merge accepts it too.
             check_stored_rows(&matrix, metric, 5, &bytes).unwrap();
         }
         let largest = Metric::L2.largest_magnitude(2);

@@ -8,9 +8,9 @@
 //! .npy    an array of n x k ids (u64; others of 32 and 64 bits are read as well)
 //! ```
 //!
-//! `.bin` is the format of big-ann-benchmarks. `.bin64` is the same with ids of 64 bits, for
-//! indexes with larger ids. The length of the file tells whether it has distances. If there is no
-//! neighbour, the id is the largest that the format has, at infinite distance.
+//! `.bin` is the format of big-ann-benchmarks. `.bin64` has ids of 64 bits instead, for indexes
+//! with larger ids. The length of the file shows whether it has distances. If a place has no
+//! neighbour, its id is the largest that the format has, and its distance is infinite.
 //!
 //! Distances follow the convention of `stratann_vector::Metric`: smaller is nearer, L2 squared.
 
@@ -22,29 +22,31 @@ use super::{bin, vecs};
 use std::fs::File;
 use std::path::Path;
 
-/// Bytes of the file read at a time.
+/// The bytes of the file that are read with one read.
 const PIECE: usize = 64 << 10;
 const EXTENSIONS: &str = ".bin .bin64 .ibin .ivecs .npy";
 
-/// The relative difference up to which a distance still equals the k-th true distance, since the
+/// The relative difference up to which a distance counts as equal to the k-th true distance. The
 /// truth may have been summed in another order.
 const TOLERANCE: f32 = 1e-6;
 
 /// The nearest rows of each query, nearest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroundTruth {
-    /// Number of queries.
+    /// The number of queries.
     pub queries: usize,
-    /// Neighbours of each query.
+    /// The number of neighbours of each query.
     pub k: usize,
-    /// Ids, `queries * k`. A brute force has row numbers. 2^64-1 if there is no neighbour.
+    /// The ids, `queries * k`; 2^64-1 if there is no neighbour. After a brute force they are row
+    /// numbers.
     pub ids: Vec<u64>,
-    /// Distances, `queries * k`. Smaller is nearer.
+    /// The distances, `queries * k`. Smaller is nearer.
     pub distances: Option<Vec<f32>>,
 }
 
 impl GroundTruth {
-    /// The results of a search as ground truth, to be written. Refuses lengths that do not fit.
+    /// Converts the results of a search to ground truth, to be written. Lengths that do not fit are
+    /// an error.
     pub fn from_results(
         k: usize,
         ids: &[u64],
@@ -66,7 +68,7 @@ impl GroundTruth {
         })
     }
 
-    /// Writes the results of a search to a file, as [`write`](GroundTruth::write) does.
+    /// Writes the results of a search to a file, like [`write`](GroundTruth::write).
     pub fn write_results(
         path: impl AsRef<Path>,
         k: usize,
@@ -81,8 +83,8 @@ impl GroundTruth {
         Self::read_nearest(path, usize::MAX)
     }
 
-    /// As [`read`](GroundTruth::read), but keeps in memory only the nearest `most` of each query,
-    /// enough for recall@most.
+    /// Like [`read`](GroundTruth::read), but keeps only the nearest `most` neighbours of each query
+    /// in memory, which is enough for recall@most.
     pub fn read_nearest(path: impl AsRef<Path>, most: usize) -> Result<GroundTruth, DataError> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -118,7 +120,7 @@ impl GroundTruth {
                 format!("its header says {queries} queries of {k} {what}{without}")
             },
         )?;
-        // The length is right, so no more bytes are read than the file has.
+        // The length of the file was checked, so it has at least so many bytes.
         let table = Table {
             file: &file,
             name: &name,
@@ -144,8 +146,8 @@ impl GroundTruth {
         })
     }
 
-    /// Refuses a path whose extension is no ground-truth format: before hours of work, and not
-    /// after them.
+    /// Returns an error if the extension of a path is no ground-truth format. Call it before hours
+    /// of work.
     pub fn check_name(path: impl AsRef<Path>) -> Result<(), DataError> {
         match extension(path.as_ref()).as_str() {
             "bin" | "bin64" | "ibin" | "ivecs" | "npy" => Ok(()),
@@ -153,11 +155,11 @@ impl GroundTruth {
         }
     }
 
-    /// Refuses ids that are too large for a file of this name: before the work, if they are known
-    /// then.
+    /// Returns an error if ids are too large for a file of this name. If the ids are known, call it
+    /// before the work.
     ///
     /// # Errors
-    /// An id of more than 32 bits for a `.bin`, `.ibin` or `.ivecs`.
+    /// An id has more than 32 bits and the file is a `.bin`, `.ibin` or `.ivecs`.
     pub fn check_ids(path: impl AsRef<Path>, ids: &[u64]) -> Result<(), DataError> {
         match extension(path.as_ref()).as_str() {
             "bin64" | "npy" => Ok(()),
@@ -165,11 +167,11 @@ impl GroundTruth {
         }
     }
 
-    /// Writes the file: `.bin` or `.bin64` (with the distances, if there are any), `.ibin`,
-    /// `.ivecs` or `.npy` (without). The file appears when it is complete.
+    /// Writes the file: `.bin` or `.bin64` with the distances, if there are any; `.ibin`, `.ivecs`
+    /// or `.npy` without distances. The file appears under its name when it is complete.
     ///
     /// # Errors
-    /// An id that is too large for the format. Ids of `.bin`, `.ibin` and `.ivecs` have 32 bits.
+    /// An id is too large for the format. Ids of `.bin`, `.ibin` and `.ivecs` have 32 bits.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
         let path = path.as_ref();
         Self::check_name(path)?;
@@ -194,8 +196,8 @@ impl GroundTruth {
             number("k", self.k)?,
         );
         Self::check_ids(path, &self.ids)?;
-        // The ids were checked, so the low 32 bits are the whole id, and the low bits of the
-        // padding are the padding.
+        // The ids were checked, so the low 32 bits are the whole id. The low bits of the padding
+        // are the padding of 32 bits.
         let low = |&id: &u64| id as u32;
         let mut output = Output::create(path)?;
         if extension == "ivecs" {
@@ -227,8 +229,8 @@ impl GroundTruth {
         &self.ids[query * self.k..(query + 1) * self.k]
     }
 
-    /// Refuses ids that are no rows of a collection of `rows` rows: the truth of another
-    /// collection.
+    /// Returns an error for ids that are not rows of a collection of `rows` rows. Then the truth is
+    /// that of another collection.
     pub fn check_rows(&self, rows: usize, name: &str) -> Result<(), DataError> {
         let mut ids = self.ids.iter();
         match ids.position(|&id| id >= rows as u64 && id != u64::MAX) {
@@ -242,17 +244,18 @@ impl GroundTruth {
         }
     }
 
-    /// Recall@k: the share of the `queries * k` true neighbours that were found, 0 to 1.
+    /// Recall@k: the share of the `queries * k` true neighbours that were found, from 0 to 1.
     ///
-    /// `found_ids` has `queries * k` ids, and `found_distances` their exact distances by the same
-    /// metric. A found id counts if it is among the true k. If the truth has distances, it also
-    /// counts if its distance is not larger than the k-th true distance. So it does not matter
-    /// which of several rows at the same distance is found. An id that was found twice counts once.
+    /// `found_ids` has `queries * k` ids, and `found_distances` has their exact distances under the
+    /// same metric. A found id counts if it is among the true k. If the truth has distances, an id
+    /// also counts if its distance is at most the k-th true distance. So it does not matter which
+    /// of several rows at the same distance is found. An id that was found twice counts once.
     ///
-    /// The found id 2^64-1 is no answer, and never counts. A place of the truth without a neighbour
-    /// need not be found: an infinite distance, or without distances the id 2^64-1.
+    /// The found id 2^64-1 means no result, and never counts. If a place of the truth has no
+    /// neighbour, none need be found there. Such a place has an infinite distance, or without
+    /// distances the id 2^64-1.
     ///
-    /// Refuses a k larger than the k of the truth, and another number of queries.
+    /// A k larger than the k of the truth is an error, and so is another number of queries.
     pub fn recall(
         &self,
         found_ids: &[u64],
@@ -290,7 +293,7 @@ impl GroundTruth {
         })
     }
 
-    /// The number of neighbours among the `k` nearest of a query.
+    /// The number of true neighbours among the `k` places of a query.
     fn neighbours(&self, query: usize, k: usize) -> usize {
         let Some(distances) = &self.distances else {
             let ids = self.ids_of(query)[..k].iter();
@@ -303,7 +306,7 @@ impl GroundTruth {
         there.count()
     }
 
-    /// The number of one query's found ids that count.
+    /// The number of ids found for a query that count.
     fn hits(&self, query: usize, found: &[u64], found_distances: &[f32]) -> usize {
         let k = found.len();
         let ids = self.ids_of(query);
@@ -330,7 +333,7 @@ impl GroundTruth {
                 limit,
             ) {
                 (Some(place), ..) if place < there => true,
-                // Both distances come from the truth. The tolerance is not needed, but does no
+                // Both distances are from the truth, so the tolerance is not needed. It does no
                 // harm.
                 (Some(place), Some(distances), Some(limit)) => distances[place] <= limit,
                 (None, _, Some(limit)) => found_distances[at] <= limit,
@@ -341,7 +344,7 @@ impl GroundTruth {
     }
 }
 
-/// Refuses an id that does not fit in 32 bits.
+/// Returns an error if an id does not fit 32 bits.
 fn check_narrow(ids: &[u64]) -> Result<(), DataError> {
     let wide = |&&id: &&u64| id != u64::MAX && id >= u64::from(u32::MAX);
     match ids.iter().find(wide) {
@@ -363,7 +366,7 @@ fn wide(bytes: [u8; 8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The 32-bit padding becomes the 64-bit padding.
+/// Replaces the 32-bit padding by the 64-bit padding.
 fn padded(id: u64) -> u64 {
     match id {
         NONE => u64::MAX,
@@ -371,10 +374,11 @@ fn padded(id: u64) -> u64 {
     }
 }
 
-/// The padding for no neighbour, in 32 bits.
+/// The 32-bit padding, which means no neighbour.
 const NONE: u64 = u32::MAX as u64;
 
-/// A table of numbers in a file: one row for each query. The first `k` of each row are read.
+/// A table of numbers in a file, with one row for each query. The first `k` numbers of each row are
+/// read.
 struct Table<'a> {
     file: &'a File,
     name: &'a str,
@@ -384,7 +388,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// The first `k` of each query, from a table that begins at an offset.
+    /// Reads the first `k` numbers of each query, from a table that begins at an offset.
     fn read<T, const WIDTH: usize>(
         &self,
         offset: u64,
@@ -411,7 +415,7 @@ impl Table<'_> {
     }
 }
 
-/// Ids without distances, of 32 or 64 bits.
+/// Reads ids without distances, of 32 or 64 bits.
 fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<GroundTruth, DataError> {
     let (found, start) = npy::read_header(file, length, name)?;
     let field = |what, found: String, reason: &str, remedy: &str| DataError::Field {
@@ -449,7 +453,7 @@ fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
     DataError::check_length(name, length, expected, || {
         format!("its header says {queries} queries of {row} ids")
     })?;
-    // Both are at most the file's length.
+    // Both numbers are at most the length of the file.
     let table = Table {
         file,
         name,
@@ -466,7 +470,7 @@ fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
         let high = if width == 8 { 63 } else { 31 };
         let place =
             |at: usize| start + width as u64 * (at / table.k * table.row + at % table.k) as u64;
-        // -1 stands for no neighbour.
+        // -1 means no neighbour.
         let none = if width == 8 { u64::MAX } else { NONE };
         if let Some(at) = ids.iter().position(|&id| id >> high != 0 && id != none) {
             return Err(DataError::Field {
@@ -520,8 +524,8 @@ fn read_ivecs(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
     })
 }
 
-/// Refuses a negative id in a format of signed integers, `k` a query. A negative id at the end of a
-/// row means that the query has no more neighbours.
+/// Returns an error for a negative id in a format of signed integers, with `k` ids for each query.
+/// At the end of a row, negative ids are accepted: they mean that the query has no more neighbours.
 fn check_signs(
     ids: &[u64],
     k: usize,
@@ -642,7 +646,7 @@ mod tests {
         );
         let text = GroundTruth::read(&path).unwrap_err().to_string();
         assert!(text.contains("an id at offset 28 is -1"), "{text}");
-        // The last ids of a row may say that there are no more neighbours.
+        // The last ids of a row may mean that there are no more neighbours.
         let few = GroundTruth {
             ids: vec![1, 2, 3, u64::MAX, 5, u64::MAX, u64::MAX, u64::MAX],
             distances: None,
@@ -714,7 +718,7 @@ mod tests {
         let two = GroundTruth::read_nearest(&path, 2).unwrap();
         assert_eq!((two.k, &two.ids[..]), (2, &[5, 6, 1, 2][..]));
         assert_eq!(two.distances.as_deref(), Some(&[0.0, 1.0, 10.0, 20.0][..]));
-        // In 64 bits, the largest id of 32 bits is an ordinary id.
+        // In a format of 64 bits, the largest id of 32 bits is an ordinary id.
         let large = GroundTruth {
             ids: vec![5, 6, 7, NONE, 1, 2, u64::MAX, u64::MAX],
             ..sample()
@@ -738,7 +742,7 @@ mod tests {
             GroundTruth::read_nearest(&path, 2).unwrap().ids,
             [5, 6, 1, 2]
         );
-        // Signed integers of numpy, with -1 for no neighbour.
+        // numpy arrays of signed integers, with -1 for no neighbour.
         let array = |descr: &'static str, data: &[u8]| {
             let header = NpyHeader {
                 descr,
@@ -758,7 +762,7 @@ mod tests {
         let text = array("<f8", &signed).unwrap_err();
         assert!(text.contains("is <f8; ids are uint64"), "{text}");
         assert!(array("<u8", &narrow).unwrap_err().contains("truncated"));
-        // The ids by which a query finds the row.
+        // Recall is computed by these ids.
         let recall = wide.recall(&[5, 1 << 40, 1, 2], &[9.0; 4], 2).unwrap();
         assert_eq!(recall, 3.0 / 4.0);
     }
@@ -773,8 +777,8 @@ mod tests {
             recall(&[5, 6, 99, 98, 1, 2, 3, 99], &[99.0; 8], 4),
             5.0 / 8.0
         );
-        // 8 ties with 7 at the third place. 99 is a row at the same distance that the truth does
-        // not list.
+        // Row 8 has the distance of row 7, which is third. Row 99 has the same distance, and the
+        // truth does not list it.
         assert_eq!(recall(&[5, 6, 8, 1, 2, 3], &far[..6], 3), 1.0);
         assert_eq!(
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.0, 1.0, 2.0, 3.0], 3),
@@ -784,13 +788,14 @@ mod tests {
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.1, 1.0, 2.0, 3.0], 3),
             5.0 / 6.0
         );
-        // Listed, but behind the k-th: the distance in the truth counts, not the found distance.
+        // The id is listed after the k-th: its distance in the truth counts, not the found
+        // distance.
         assert_eq!(recall(&[5, 6, 7, 1, 2, 4], &[0.0; 6], 3), 5.0 / 6.0);
-        // The same id twice, and places that were left empty.
+        // The same id is found twice, and some places are empty.
         assert_eq!(recall(&[5, 5, 5, 5, 1, 1, 1, 1], &[0.0; 8], 4), 2.0 / 8.0);
         assert_eq!(recall(&[u64::MAX; 8], &[f32::INFINITY; 8], 4), 0.0);
-        // Two neighbours of the second query, one of them found, and an answer that is none of
-        // them.
+        // The second query has two neighbours. One of them is found, and so is an id that is no
+        // neighbour.
         let few = GroundTruth {
             ids: vec![5, 6, 7, 8, 1, 2, u64::MAX, u64::MAX],
             distances: Some(

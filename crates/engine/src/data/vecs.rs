@@ -1,4 +1,4 @@
-//! The TexMex formats: each row has its dimension in front.
+//! The TexMex formats. Each row follows its dimension.
 //!
 //! ```text
 //! .fvecs  per row: d (u32), d x f32
@@ -6,18 +6,18 @@
 //! .ivecs  per row: d (u32), d x i32
 //! ```
 //!
-//! The length of the file gives the number of rows. All rows must have the dimension of the first,
-//! which is checked when they are read.
+//! The length of the file determines the number of rows. All rows must have the dimension of the
+//! first row, which is checked when they are read.
 
 use super::error::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};
 use std::fs::File;
 use stratann_vector::Element;
 
-/// Bytes that are read at once, before the dimensions between the rows are taken out.
+/// The bytes that are read with one read, including the dimensions between the rows.
 const PIECE: usize = 1 << 20;
 
-/// The dimension of the first row and the number of rows, for elements of `size` bytes.
+/// Returns the dimension of the first row and the number of rows, for elements of `size` bytes.
 pub(super) fn read_counts(
     file: &File,
     length: u64,
@@ -41,7 +41,7 @@ pub(super) fn read_counts(
     read_at(file, 0, &mut four, name)?;
     let dim = u32::from_le_bytes(four);
     check_not_empty(name, 1, u64::from(dim))?;
-    // At most 4 + 2^32 * 4.
+    // The number is at most 4 + 2^32 * 4.
     let stride = 4 + u64::from(dim) * size as u64;
     let over = length % stride;
     if over != 0 {
@@ -75,7 +75,7 @@ pub(super) fn read_shape(
     })
 }
 
-/// Reads whole rows from row `first` on, and refuses one whose dimension is another.
+/// Reads whole rows, beginning with row `first`. A row of another dimension is an error.
 pub(super) fn read_rows(
     file: &File,
     shape: &Shape,
@@ -87,7 +87,7 @@ pub(super) fn read_rows(
     read_prefixed(file, shape.dim, row_bytes, first, out, name)
 }
 
-/// As [`read_rows`], for rows of `row_bytes` bytes.
+/// Like [`read_rows`], for rows of `row_bytes` bytes.
 pub(super) fn read_prefixed(
     file: &File,
     dim: usize,

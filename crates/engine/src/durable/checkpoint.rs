@@ -1,4 +1,4 @@
-//! Checkpoints: a set of files becomes the index, all at once.
+//! Checkpoints: a set of files becomes the index, atomically.
 //!
 //! ```text
 //!   graph-000002  codes-000002  …     written and synced; no manifest names them yet
@@ -9,22 +9,22 @@
 //!   log-000001  …                     logs before the first one that the manifest names: removed
 //! ```
 //!
-//! No file is ever overwritten, so a crash at any instant leaves either the previous checkpoint or
-//! the new one. The next writer removes the files that a crash left behind.
+//! No file is ever overwritten. So after a crash at any time, the index is either the previous
+//! checkpoint or the new one. The next writer removes the files that a crash left.
 //!
 //! **A commit of unknown durability.** If the rename succeeds and the sync of the directory fails,
-//! the new manifest counts, but a crash may bring back the previous one. If the rename itself
-//! fails, it may have taken effect all the same. Until one of the two manifests is durable, *both*
+//! the new manifest is valid, but a crash may bring back the previous one. If the rename itself
+//! fails, it may have taken effect nevertheless. Until one of the two manifests is durable, *both*
 //! checkpoints are possible. So no file or page that either needs is removed or overwritten. A
-//! later sync alone does not help, since the kernel may have dropped the change. Instead the
-//! manifest that counts is written and renamed once more, immediately. If that fails too, it is
-//! repeated before the next commit ([`Known`]). This knowledge is lost when the lock is released.
-//! So each process that takes the lock rewrites the manifest it finds, before it writes or removes
-//! anything ([`opened_from`]).
+//! later sync alone does not help, since the kernel may have dropped the change. Instead the valid
+//! manifest is written and renamed once more, immediately. If that fails too, it is repeated before
+//! the next commit ([`Known`]). When the lock is released, this knowledge is lost. So each process
+//! that takes the lock rewrites the manifest it finds, before it writes or removes anything
+//! ([`opened_from`]).
 //!
 //! **A manifest of another writer.** The lock owner knows the manifest that it last read or wrote.
-//! If a different manifest is in place, the index was replaced in spite of the lock. Then nothing
-//! is written or removed.
+//! If a different manifest is in the directory, the index was replaced in spite of the lock. Then
+//! no file is written or removed.
 
 use std::str::FromStr;
 use std::sync::PoisonError;
@@ -40,28 +40,28 @@ use super::room::{is_room, replace_in_room};
 use crate::savepoint::is_savepoint;
 use crate::{Error, stored};
 
-/// A checkpoint that is being written. If it is dropped before its commit, it removes its files.
+/// A checkpoint that is being written. If it is dropped before its commit, its files are removed.
 #[derive(Debug)]
 pub(crate) struct Checkpoint<'a> {
     volume: &'a dyn Volume,
-    /// Part of every file name. It is higher than the number of any existing file, so that no file
-    /// is ever overwritten.
+    /// The number in all of its file names. It is higher than the number of any existing file, so
+    /// no file is ever overwritten.
     number: u64,
     /// A number above the numbers of all existing logs.
     next_log: u64,
-    /// Set while it is unknown whether the old or the new manifest is durable, or which files
-    /// belong to which.
+    /// Set while it is unknown which manifest is durable, the old or the new one, or which files
+    /// belong to which manifest.
     undecided: bool,
-    /// Whether its manifest is in place.
+    /// Whether its manifest has been committed.
     committed: bool,
 }
 
 impl<'a> Checkpoint<'a> {
-    /// Starts a checkpoint in a volume that the caller has locked. Removes the files that a crash
-    /// left there.
+    /// Starts a checkpoint in a volume that the caller has locked. Removes files that a crash left
+    /// there.
     ///
     /// # Errors
-    /// The volume holds files of other programs and no index, or an index that may not be replaced.
+    /// The volume has files of other programs and no index, or an index that may not be replaced.
     pub(crate) fn begin(volume: &'a dyn Volume, overwrite: bool) -> Result<Self, Error> {
         volume.check_held()?;
         let manifest = Known::settled(volume)?;
@@ -74,7 +74,8 @@ impl<'a> Checkpoint<'a> {
         let file = stored::name_of(volume, MANIFEST);
         let decoded = manifest.and_then(|bytes| Manifest::decode(&bytes, &file).ok());
         if let Some(manifest) = &decoded {
-            // The inserts are settled before the checkpoint id changes, since it identifies them.
+            // The inserts are settled before the checkpoint id changes, by which they are
+            // identified.
             inserts::settle(volume, manifest.state.as_deref())?;
         }
         let named = decoded.map_or_else(Vec::new, |manifest| manifest.files);
@@ -96,19 +97,19 @@ impl<'a> Checkpoint<'a> {
         Ok(checkpoint)
     }
 
-    /// Its number, counted from 1.
+    /// The number of this checkpoint, counted from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// A number that no log has. A rebuilt index takes nothing from the logs of the index before
-    /// it.
+    /// A number that no log has. A rebuilt index uses no record of the logs of the index that it
+    /// replaces.
     pub(crate) fn next_log(&self) -> u64 {
         self.next_log
     }
 
-    /// Creates a file of a kind. If an index has several files of the kind, `n` is its number, from
-    /// 0.
+    /// Creates a file of a kind. If an index has several files of the kind, `n` is the file's
+    /// number, counted from 0.
     pub(crate) fn create(
         &self,
         kind: FileKind,
@@ -126,11 +127,11 @@ impl<'a> Checkpoint<'a> {
         }
     }
 
-    /// Puts the manifest in place. From then on the new checkpoint is the one that opens.
+    /// Puts the manifest in place. From then on, the index opens with the new checkpoint.
     ///
     /// # Errors
-    /// The previous checkpoint continues to count in this process. It also counts after a crash,
-    /// unless the rename caused the error.
+    /// In this process, the previous checkpoint stays valid. After a crash it is valid too, unless
+    /// the rename caused the error.
     pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<Committed, Error> {
         let (bytes, volume) = (manifest.encode(), self.volume);
         let before = Known::check(volume).inspect_err(|_| self.undecided = true)?;
@@ -139,7 +140,7 @@ impl<'a> Checkpoint<'a> {
         if let Err(error) = volume.rename(&unfinished(), MANIFEST)
             && !matches!(volume.read(MANIFEST), Ok(now) if now == bytes)
         {
-            // The rename may still take effect, if another machine stores the names. This process
+            // On a remote file system, the rename may still take effect later. This process
             // continues with the previous manifest.
             Known::set(volume, before, true);
             return Err(error.into());
@@ -153,10 +154,10 @@ impl<'a> Checkpoint<'a> {
         })
     }
 
-    /// Removes the files that the manifest does not name. A failure to remove is ignored, since it
-    /// only costs space. If the manifest cannot be read or is damaged, its names are unknown. Then
-    /// only this checkpoint's files are removed, and after the commit not even those. A missing
-    /// manifest must also be certain.
+    /// Removes the files that the manifest does not name. A failure to remove one is ignored, since
+    /// it only costs space. If the manifest cannot be read or is damaged, the names are unknown.
+    /// Then only this checkpoint's files are removed, and after the commit not even those. The same
+    /// holds if it is uncertain whether the manifest is missing.
     fn remove_unnamed(&self) {
         let (named, log_from) = match self.volume.read(MANIFEST) {
             Ok(bytes) => match Manifest::decode(&bytes, &stored::name_of(self.volume, MANIFEST)) {
@@ -234,18 +235,18 @@ pub(crate) fn begin_state(manifest: &mut Manifest) -> Result<(), Error> {
     Ok(())
 }
 
-/// A committed checkpoint: the one that opens.
+/// A committed checkpoint, with which the index now opens.
 #[derive(Debug)]
 #[must_use = "it may not be durable"]
 pub(crate) struct Committed {
-    /// Why its durability is unknown, if it is. A crash may bring back the previous checkpoint
-    /// until a later checkpoint has begun, which makes the manifest durable. So until then no page
-    /// of either checkpoint may be overwritten.
+    /// Why the durability of the commit is unknown, if it is. Until a later checkpoint has begun,
+    /// which makes the manifest durable, a crash may bring back the previous checkpoint. So until
+    /// then no page of either checkpoint may be overwritten.
     pub(crate) trouble: Option<TierError>,
 }
 
 impl Committed {
-    /// Fails if a crash might bring back the previous checkpoint.
+    /// Returns an error if a crash might bring back the previous checkpoint.
     ///
     /// # Errors
     /// [`Error::Undurable`].
@@ -260,17 +261,17 @@ impl Committed {
     }
 }
 
-/// The lock owner's knowledge of the manifest in a volume.
+/// The manifest in a volume, as far as the lock owner knows it.
 #[derive(Debug)]
 struct Known {
-    /// Its bytes, as last read or put in place; `None` if there was none.
+    /// Its bytes, as last read or written; `None` if there was no manifest.
     manifest: Option<Vec<u8>>,
-    /// Whether a crash might bring back another manifest.
+    /// Whether a crash might bring back a different manifest.
     undecided: bool,
 }
 
 impl Known {
-    /// Runs `work` on the known manifest; on `None` if this handle has not locked the volume.
+    /// Runs `work` with the known manifest; with `None` if this handle has not locked the volume.
     fn with<T>(volume: &dyn Volume, work: impl FnOnce(Option<&mut Known>) -> T) -> T {
         let note = volume.note();
         let Some(mut note) = note
@@ -292,7 +293,7 @@ impl Known {
         }
     }
 
-    /// Reads the manifest. If one is known, the two must be equal.
+    /// Reads the manifest. If one is known, both must be equal.
     fn check(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
         volume.check_held()?;
         let now = match volume.read(MANIFEST) {
@@ -306,8 +307,8 @@ impl Known {
         })
     }
 
-    /// Reads the manifest as [`check`](Known::check) does, and makes it the one that a crash
-    /// leaves.
+    /// Reads the manifest like [`check`](Known::check), and makes it durable if a crash might bring
+    /// back another.
     fn settled(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
         let undecided = Known::with(volume, |known| match known {
             Some(known) if known.undecided => Some(Some(known.manifest.clone())),
@@ -341,13 +342,13 @@ impl Known {
     }
 }
 
-/// Remembers the manifest that an index was opened from, under the lock that was just taken. No
-/// commit replaces any other manifest. The manifest survives a crash from here on, whatever syncs
+/// Remembers the manifest with which an index was opened, under the lock that was just taken. No
+/// commit replaces a different manifest. From now on the manifest survives a crash, whichever syncs
 /// failed for the previous lock owner. So later work may overwrite or remove files and pages that
 /// only the previous checkpoint needs.
 ///
 /// # Errors
-/// Another manifest is in place by now, or it cannot be made durable.
+/// By now another manifest is in place, or the manifest cannot be made durable.
 pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<(), Error> {
     let bytes = Known::check(volume)?;
     let file = stored::name_of(volume, MANIFEST);
@@ -359,7 +360,7 @@ pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<()
     Ok(())
 }
 
-/// The error for a manifest other than the known one.
+/// The error if the manifest is not the known one.
 fn replaced(volume: &dyn Volume) -> Error {
     Error::Tier(TierError::Replaced {
         place: volume.name(),
@@ -368,7 +369,7 @@ fn replaced(volume: &dyn Volume) -> Error {
     })
 }
 
-/// Writes a manifest beside the one that counts.
+/// Writes a manifest beside the valid one, under a temporary name.
 fn write_unfinished(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     let mut file = volume.create(&unfinished())?;
     file.write_at(0, bytes)?;
@@ -377,20 +378,20 @@ fn write_unfinished(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> 
     volume.sync()
 }
 
-/// Makes a manifest the one that counts, durably.
+/// Makes a manifest the valid one, durably.
 fn put_in_place(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     write_unfinished(volume, bytes)?;
     volume.rename(&unfinished(), MANIFEST)?;
     volume.sync()
 }
 
-/// Writes the existing manifest once more, since a sync after a failed one would not make it
-/// durable. On a full disk this uses the reserved blocks.
+/// Writes the existing manifest once more: after a failed sync, another sync would not make it
+/// durable. If the disk is full, the reserved blocks are used.
 fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     let Err(error) = put_in_place(volume, bytes) else {
         return Ok(());
     };
-    // The file is useless. If it stays, the next checkpoint removes it.
+    // The temporary file is useless. If it cannot be removed now, the next checkpoint removes it.
     let _ = volume.remove(&unfinished());
     match error {
         TierError::NoSpace { .. } if replace_in_room(volume, MANIFEST, bytes)? => Ok(()),
@@ -398,7 +399,7 @@ fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     }
 }
 
-/// The files that the manifest in a volume names.
+/// The files that the manifest of a volume names.
 enum Named {
     These(Vec<FileEntry>),
     /// There is certainly no manifest.
@@ -415,12 +416,12 @@ impl Drop for Checkpoint<'_> {
     }
 }
 
-/// The temporary name of the manifest, before it counts.
+/// The temporary name of the manifest before it is renamed.
 fn unfinished() -> String {
     format!("{MANIFEST}.new")
 }
 
-/// The checkpoint's number in a name made by [`Checkpoint::name`].
+/// The number of the checkpoint in a name that [`Checkpoint::name`] made.
 fn number_of(name: &str) -> Option<u64> {
     FileKind::of_name(name).filter(|&kind| kind != FileKind::Log)?;
     let (_, numbers) = name.split_once('-')?;
@@ -434,18 +435,18 @@ fn number_of(name: &str) -> Option<u64> {
     decimal(number)
 }
 
-/// Whether a file is an unfinished copy of a checkpoint's file, which never got its final name.
+/// Whether a file is an unfinished copy of a checkpoint's file, which was never renamed.
 fn is_copy(name: &str) -> bool {
     copy_of(name).is_some_and(|name| number_of(name).is_some())
 }
 
-/// Parses a number of digits only; `parse` alone would accept a sign.
+/// Parses a number that has digits only. `parse` alone would accept a sign.
 fn decimal<T: FromStr>(digits: &str) -> Option<T> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| digits.parse().ok())?
 }
 
-/// Whether this engine gives files such a name.
+/// Whether this engine gives such names to files.
 pub(crate) fn is_ours(name: &str) -> bool {
     name == MANIFEST
         || is_savepoint(name)
@@ -459,8 +460,8 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || log_number(name).is_some()
 }
 
-/// Whether no first build writes such a file. Then an index took changes here, even if its manifest
-/// is gone.
+/// Whether only changes write such a file, and no first build does. If it exists, an index was here
+/// even if the manifest is gone.
 fn is_of_changes(name: &str) -> bool {
     let kind = FileKind::of_name(name).filter(|_| number_of(name).is_some());
     let changes = matches!(
@@ -470,8 +471,8 @@ fn is_of_changes(name: &str) -> bool {
     changes || name == INSERTS || log_number(name).is_some()
 }
 
-/// Whether the files may come from a first build that stopped before it had a manifest. True also
-/// if there are no files.
+/// Whether the files may come from a first build that stopped before its manifest was written. Also
+/// true if there are no files.
 pub(crate) fn are_of_first_build<'n>(mut names: impl Iterator<Item = &'n str>) -> bool {
     names.all(|name| name != MANIFEST && is_ours(name) && !is_of_changes(name))
 }
@@ -557,8 +558,8 @@ mod tests {
         }
     }
 
-    /// The manifest of an index of one file, which the checkpoint has, for tests that do not read
-    /// it.
+    /// The manifest of an index of one file of the checkpoint, for tests that do not read that
+    /// file.
     fn manifest_of(checkpoint: &Checkpoint<'_>) -> Manifest {
         let fixture = include_bytes!("../../../../fixtures/index-v1/MANIFEST");
         let mut manifest = Manifest::decode(fixture, "fixture").unwrap();
@@ -580,14 +581,14 @@ mod tests {
         drop(checkpoint);
         let before = committed.list().unwrap();
         assert_eq!(before, ["MANIFEST", "graph-000001"]);
-        // Whatever fails once, at the begin of a checkpoint, at its commit or at its end.
+        // Each operation fails once: in the begin of a checkpoint, its commit or its end.
         for call in 0.. {
             let volume = committed.fork();
             volume.fail_call(call, Mishap::Undone);
             if let Ok(mut checkpoint) = Checkpoint::begin(&volume, true) {
                 let second = manifest_of(&checkpoint);
                 if checkpoint.create(FileKind::Graph, None).is_ok() {
-                    // Whether it failed or not, the manifest must be whole afterwards.
+                    // Whether the commit failed or not, the manifest must be whole afterwards.
                     drop(checkpoint.commit(&second));
                 }
             }
@@ -604,7 +605,7 @@ mod tests {
         }
     }
 
-    /// A volume with the lock, and a committed index.
+    /// A locked volume with a committed index.
     fn locked() -> (SimVolume, stratann_tier::LockGuard) {
         let volume = SimVolume::new();
         let lock = volume.lock().unwrap();
@@ -620,7 +621,7 @@ mod tests {
         (volume, lock)
     }
 
-    /// That a crash leaves one of two checkpoints, all of whose files are there.
+    /// Asserts that a crash leaves one of the given checkpoints, with all of its files.
     fn crash_leaves(volume: &SimVolume, numbers: &[u64], what: &str) {
         for mode in Crash::ALL {
             for seed in 0..20 {
@@ -645,8 +646,8 @@ mod tests {
     #[test]
     fn until_a_commit_is_durable_both_checkpoints_are_there() {
         for discards in [false, true] {
-            // Syncs of names: at the start, before the rename, behind it, and twice when it is
-            // repeated.
+            // The syncs of names: one at the start, one before the rename, one after it, and two
+            // when the commit is repeated.
             for (operation, calls) in [(Operation::SyncNames, 0..6), (Operation::Rename, 0..2)] {
                 for (call, mishap) in
                     calls.flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)))
@@ -665,14 +666,14 @@ mod tests {
                             }
                             numbers.push(2);
                         } else {
-                            // It may be there.
+                            // The new checkpoint may be there.
                             numbers.push(2);
                         }
                     }
                     crash_leaves(&volume, &numbers, &what);
                     let failed = volume.failed();
-                    // The next checkpoint makes the counting manifest durable before it removes
-                    // anything.
+                    // The next checkpoint makes the valid manifest durable before it removes any
+                    // file.
                     let checkpoint = Checkpoint::begin(&volume, true).unwrap();
                     let now = stored::manifest(&volume).unwrap().checkpoint;
                     crash_leaves(&volume, &[now], &what);
@@ -684,14 +685,14 @@ mod tests {
         }
     }
 
-    /// The sync behind the rename fails, and the attempt to do it once more.
+    /// The sync after the rename fails, and so does the repetition of the commit.
     #[test]
     fn a_commit_that_is_not_durable_says_so_and_removes_nothing() {
         let (volume, _lock) = locked();
         let mut checkpoint = Checkpoint::begin(&volume, true).unwrap();
         checkpoint.create(FileKind::Graph, None).unwrap();
         let manifest = manifest_of(&checkpoint);
-        // Behind the rename everything fails: created, written, synced, the names synced, renamed.
+        // After the rename, every operation fails: create, write, sync, sync of names, rename.
         volume.fail_after(5, stratann_tier::testing::Failure::Io);
         let committed = checkpoint.commit(&manifest).unwrap();
         drop(checkpoint);

@@ -1,5 +1,5 @@
-//! The inserts that an index can resume after an interruption: its file `INSERTS`, replaced as a
-//! whole.
+//! The inserts into an index that can be resumed after an interruption. They are in its file
+//! `INSERTS`, which is always replaced as a whole.
 
 use stratann_layout::LayoutError;
 use stratann_layout::inserts::{
@@ -11,8 +11,8 @@ use super::room::replace_in_room;
 use crate::Error;
 use crate::stored;
 
-/// Reads the inserts that a volume has recorded. A damaged file is no reason to refuse an index,
-/// since no vector depends on it.
+/// Reads the inserts that are recorded in a volume. If the file is damaged, the result is empty: no
+/// vector depends on it.
 ///
 /// # Errors
 /// The file cannot be read, or a later program wrote it. Then it is unknown whether an insert was
@@ -31,7 +31,7 @@ fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, Error> {
     })
 }
 
-/// Refuses a file that a later program wrote, so that its content stays.
+/// Returns an error if a later program wrote the file, so that its content is kept.
 ///
 /// # Errors
 /// [`LayoutError::UnknownVersion`].
@@ -47,12 +47,12 @@ fn check_version(volume: &dyn Volume, why: Unreadable) -> Result<(), Error> {
     }
 }
 
-/// The recorded inserts into the index with this checkpoint id. Inserts into the index before it,
-/// which a build replaced, are removed from the file. Under a later checkpoint id they could not be
-/// told apart.
+/// Reads the inserts into the index with this checkpoint id. A build may have replaced the index
+/// before it. Inserts into the replaced index are removed from the file, since they could not be
+/// distinguished after the next change of the checkpoint id.
 ///
 /// # Errors
-/// As for [`read`]; the inserts into the replaced index cannot be removed from the file.
+/// As for [`read`]. Or the inserts into the replaced index cannot be removed from the file.
 pub(crate) fn of_index(
     volume: &dyn Volume,
     state: Option<&str>,
@@ -66,14 +66,14 @@ pub(crate) fn of_index(
     Ok(begun)
 }
 
-/// Whether an insert went into the index that the build with this checkpoint id replaced.
+/// Whether an insert belongs to the index that the build with this checkpoint id replaced.
 pub(crate) fn is_replaced(insert: &BegunInsert, state: Option<&str>) -> bool {
     insert.replaced_by.is_some() && insert.replaced_by.as_deref() == state
 }
 
 /// Records that a build with this checkpoint id replaces the index of the recorded inserts, if
-/// there are any. This takes effect with the build's commit; until then the inserts stay valid. A
-/// file of a later program stays unchanged until then.
+/// there are any. The record takes effect with the commit of the build. Until then the inserts stay
+/// valid, and a file of a later program is unchanged.
 ///
 /// # Errors
 /// The file cannot be read or written.
@@ -91,8 +91,9 @@ pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Er
     Ok(write(volume, &begun)?)
 }
 
-/// Removes the inserts into the replaced index from the file, before the checkpoint id changes.
-/// After that they could not be told apart. A file of a later program stays unchanged.
+/// Removes the inserts into a replaced index from the file. This must be done before the checkpoint
+/// id changes, since afterwards they could not be distinguished. A file of a later program is
+/// unchanged.
 ///
 /// # Errors
 /// As for [`of_index`].
@@ -103,7 +104,7 @@ pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Err
     }
 }
 
-/// Removes the file after a build replaced the index: its inserts no longer apply.
+/// Removes the file after a build has replaced the index: its inserts no longer apply.
 pub(crate) fn forget_replaced(volume: &dyn Volume) {
     if let Err(error) = forget(volume) {
         tracing::warn!(
@@ -113,11 +114,11 @@ pub(crate) fn forget_replaced(volume: &dyn Volume) {
     }
 }
 
-/// Removes a damaged file, which says nothing; with `force` also a file of a later program. Returns
-/// whether a file was removed.
+/// Removes a damaged file, which has no information; with `force` also a file of a later program.
+/// Returns whether a file was removed.
 ///
 /// # Errors
-/// The file cannot be read or removed; a later program wrote it.
+/// The file cannot be read or removed, or a later program wrote it.
 pub(crate) fn forget_damaged(volume: &dyn Volume, force: bool) -> Result<bool, Error> {
     let text = text(volume)?;
     let Some(Err(why)) = text.map(|text| decode(&text)) else {
@@ -130,7 +131,7 @@ pub(crate) fn forget_damaged(volume: &dyn Volume, force: bool) -> Result<bool, E
     Ok(true)
 }
 
-/// The text of the file, if there is one.
+/// Reads the text of the file, if the file exists.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -144,7 +145,7 @@ pub(crate) fn text(volume: &dyn Volume) -> Result<Option<Vec<u8>>, TierError> {
 /// Replaces the recorded inserts of a volume, durably.
 ///
 /// # Errors
-/// The file cannot be written; then it has the old inserts or the new ones.
+/// The file cannot be written. Then it has the old inserts or the new ones.
 pub(crate) fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
     if inserts.is_empty() {
         return forget(volume);
@@ -157,7 +158,7 @@ pub(crate) fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), 
     volume.sync()
 }
 
-/// Records fewer inserts, as [`write`] does. On a full disk this uses the reserved blocks.
+/// Records fewer inserts, like [`write`]. On a full disk this uses the reserved blocks.
 ///
 /// # Errors
 /// As for [`write`].

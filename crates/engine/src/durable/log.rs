@@ -8,43 +8,44 @@
 //!   log-000002   header (first sequence number) | ..
 //! ```
 //!
-//! A caller that finds no write in progress becomes the leader. The leader writes all pending
-//! records in one write. If durability asks for it, the leader also makes one sync. Meanwhile other
-//! callers encode records behind it and wait. The mutex is not held during the write.
+//! If no write is in progress, a caller becomes the leader. The leader writes all pending records
+//! with one write. If the durability requires it, the leader also makes one sync. Meanwhile other
+//! callers encode their records behind the pending ones and wait. The mutex is not held during the
+//! write.
 //!
-//! **A write that fails** (a full disk) fails the appends that wait for it. The log cuts off any
-//! part of them that reached the file, and syncs the cut, so that no replay finds them. Later
-//! appends succeed once there is space.
+//! **If a write fails** (on a full disk), the appends that wait for it fail. Some bytes of their
+//! records may have reached the file. The log cuts these off and syncs the cut, so that no replay
+//! finds them. Later appends succeed once there is space.
 //!
-//! **A sync that fails** leaves the content of the disk unknown, and a later successful sync would
-//! prove nothing. So the file takes no more records. [`Log::rotate`] starts the next file with all
+//! **If a sync fails**, the content of the disk is unknown, and a later successful sync would prove
+//! nothing. So the file takes no more records. [`Log::rotate`] starts the next file with all
 //! records that were acknowledged but are not yet durable. The first sequence number in the new
-//! header invalidates any later record of the old file. Until the rotation, a replay may or may not
-//! find an append whose sync failed.
+//! header invalidates later records of the old file. Before the rotation, it is open whether a
+//! replay finds an append whose sync failed.
 //!
-//! **After a crash** [`replay`] reads all files and returns the numbers with which the next file
-//! starts. A torn file stays unchanged, since the first sequence number of the next file says where
-//! it ended. Records behind the last mark may exist only in the page cache, if an earlier process
-//! saw a sync fail. So the next file begins with a copy of those records, and with their first
-//! sequence number. It is written as `log.new` and renamed once it is durable. A file without a
-//! valid record is replaced by the next one, so that empty files do not pile up.
+//! **After a crash**, [`replay`] reads all files and returns the numbers with which the next file
+//! starts. A torn file stays unchanged: the first sequence number of the next file shows where its
+//! valid records end. If a sync failed in an earlier process, records behind the last mark may
+//! exist only in the page cache. So the next file begins with a copy of those records, and with
+//! their first sequence number. It is written as `log.new` and renamed once it is durable. If a
+//! file has no valid record, the next one replaces it, so that empty files do not accumulate.
 //!
-//! **Reserved blocks.** Deletes still work on a full disk. If a delete finds no space in the
-//! current file, the log switches to a file with preallocated blocks (`log.room`,
-//! [`room`](super::room)). That file becomes the next log. Until another file is reserved, the log
-//! refuses records other than deletes. If a process then opens the index and finds no space for a
-//! log of its own, it continues the last log, provided that its mark shows all of it durable.
-//! Otherwise the process takes the reserved file.
+//! **Reserved blocks.** Deletes are possible on a full disk. If a delete finds no space in the
+//! current file, the log continues in a file with preallocated blocks (`log.room`,
+//! [`room`](super::room)), which becomes the next log. Until another such file is reserved, the log
+//! accepts deletes only. Now suppose that a process opens the index and finds no space for a log of
+//! its own. If the mark of the last log shows that all of it is durable, the process continues that
+//! log. Otherwise it takes the reserved file.
 //!
-//! **Rows.** A file has the version that earlier readers know until the first record with a row,
-//! which they could not read. Such a record begins the next file, as after a failed sync, or
+//! **Rows.** Earlier readers cannot read records with rows. So a file has the version that they
+//! know until the first such record. That record begins the next file, as after a failed sync, or
 //! replaces a file without records. If a file copies records from another one, it takes over the
-//! other one's version.
+//! version of that file.
 //!
-//! **Marks.** After each sync the log notes in the file up to where it is durable
-//! ([`stratann_layout::log::marks`]). A mark is one small write, and no append waits for a disk to
-//! finish it. An incomplete record below the mark is damage, and an error. An incomplete record
-//! behind the mark is the torn end of a crash. [`salvage`] serves repair, and takes every whole
+//! **Marks.** After each sync, the log writes a mark into the file: up to this place it is durable
+//! ([`stratann_layout::log::marks`]). A mark is one small write, and no append waits until it is on
+//! the disk. An incomplete record before the mark is damage, and an error. An incomplete record
+//! behind the mark is the torn end after a crash. For a repair, [`salvage`] reads every whole
 //! record.
 
 mod file;
@@ -82,24 +83,24 @@ use super::room::{LOG_ROOM, drop_log_room};
 use crate::stored::name_of;
 use crate::{Error, ErrorKind};
 
-/// The most bytes kept in memory until they are durable. Beyond this, the log syncs by itself.
+/// The most bytes of records kept in memory until they are durable. At this limit, the log syncs.
 const MOST_UNSYNCED: usize = 64 << 20;
-/// The divisor of a memory budget that gives the bytes kept until they are durable.
+/// The same limit under a memory budget: the budget divided by this.
 const UNSYNCED_SHARE: u64 = 32;
 
 /// How long the thread of [`Durability::Every`] waits after a failed sync before it rotates the
-/// log: at first, and at most.
+/// log: the first pause, and the longest.
 const FIRST_RESCUE: Duration = Duration::from_secs(1);
 const LAST_RESCUE: Duration = Duration::from_secs(60);
 
-/// When an append is durable.
+/// The time by which an append is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// When the append returns.
     Always,
     /// At most this long after the append returned.
     Every(Duration),
-    /// When a later [`LiveIndex::flush`](crate::LiveIndex::flush) or merge returns, or earlier.
+    /// When a later [`LiveIndex::flush`](crate::LiveIndex::flush) or merge returns, or before.
     OnFlush,
 }
 
@@ -107,9 +108,9 @@ pub enum Durability {
 #[derive(Debug)]
 pub(crate) struct Log {
     shared: Arc<Shared>,
-    /// The thread that syncs within the time limit; only for [`Durability::Every`].
+    /// The thread that syncs within the time limit. It exists only under [`Durability::Every`].
     syncer: Option<JoinHandle<()>>,
-    /// The number of the file that the log started with, if no file had that number before.
+    /// The number of the file that the log started with, if the log created that file.
     added: Option<u64>,
     home: Home,
 }
@@ -124,64 +125,64 @@ struct Shared {
     state: Mutex<State>,
     /// Signals that a leader has finished.
     led: Condvar,
-    /// Signals that there are records to sync within the time limit, or that the log closes.
+    /// Signals that records must be synced within the time limit, or that the log is closed.
     due: Condvar,
 }
 
-/// The state of the log. Each sequence number here belongs to the record *behind* the bytes that it
-/// describes.
+/// The state of the log. Each sequence number here is the number of the record *after* the bytes
+/// that it describes.
 #[derive(Debug)]
 struct State {
-    /// Number of the current file.
+    /// The number of the current file.
     number: u64,
-    /// How many files this log had before the current one.
+    /// The number of files that this log has had before the current one.
     files: u64,
     /// Whether the current file may have records with rows.
     rows: bool,
-    /// Bytes to reserve for deletes; 0 for none.
+    /// Bytes to reserve for deletes; 0 if none are to be reserved.
     room: u64,
     /// Whether deletes have used the reserved blocks.
     room_is_taken: bool,
-    /// The current file; `None` while a leader holds it.
+    /// The current file; `None` while a leader uses it.
     file: Option<LogFile>,
-    /// Records behind `written` and `leading`, encoded for their future place in the file.
+    /// Records behind `written` and `leading`, encoded for their place in the file.
     pending: Vec<u8>,
     pending_sequence: u64,
     /// Bytes that a leader is writing; `pending` begins behind them.
     leading: u64,
     /// Receives the outcome of the pending appends.
     batch: Arc<Batch>,
-    /// End of the written and acknowledged bytes, as an offset in the file.
+    /// The end of the written and acknowledged bytes, as an offset in the file.
     written: u64,
     written_sequence: u64,
     durable_sequence: u64,
-    /// Written records that are not known to be durable, with the bytes they have in the file.
+    /// Written records that may not be durable, with the bytes that they have in the file.
     unsynced: Vec<u8>,
     /// When the first of `unsynced` was written.
     unsynced_since: Instant,
-    /// The reason why this file takes no more records, if there is one.
+    /// Why this file takes no more records; `None` while it takes them.
     broken: Option<String>,
     stop: bool,
 }
 
-/// Appends that are written together, and their outcome.
+/// Appends that are written together, and their result.
 #[derive(Debug, Default)]
 struct Batch {
     outcome: OnceLock<Result<(), Arc<TierError>>>,
 }
 
 impl Log {
-    /// Starts the next log, as [`replay`] says, or the first one. It is durable on return. The
-    /// caller holds the volume's lock.
+    /// Starts the next log as [`replay`] prescribes, or the first one. The log is durable when the
+    /// call returns. The caller holds the volume's lock.
     ///
-    /// If new records follow, a later crash must not lose the records that a replay has read. If an
-    /// earlier process saw a sync fail, those records may have come from the page cache alone. A
-    /// sync that succeeds now would not rule that out. So this rewrites all records that are not
-    /// known to be durable.
+    /// When new records follow, a later crash must not lose the records that a replay has read. If
+    /// a sync failed in an earlier process, the replay may have read them from the page cache
+    /// alone, and a sync that succeeds now would not show it. So all records that are not known to
+    /// be durable are rewritten.
     ///
     /// # Errors
-    /// There is a log of this number or above that the replay does not know: [`Error::Exists`]. The
-    /// volume fails: then a replay finds the same records as before.
+    /// [`Error::Exists`]: there is a log of this number or a higher one that the replay did not
+    /// read. The volume fails: a later replay finds the same records as before.
     pub(crate) fn start(
         volume: Arc<dyn Volume>,
         shape: LogShape,
@@ -203,7 +204,7 @@ impl Log {
                         .into(),
             });
         }
-        // Left behind by a crash.
+        // A crash may have left this file.
         let _ = volume.remove(&unfinished());
         let header = LogHeader {
             shape,
@@ -213,7 +214,7 @@ impl Log {
             rows: next.rows,
         };
         let Started { file, end, rows } = match next.before {
-            // Deletes have used the reserved blocks, and this file may have the only blocks left.
+            // Deletes have used the reserved blocks, and this file may have the only free blocks.
             Some(before) if volume.kept_room(&log_name(before.end.log))? > 0 => {
                 Started::within(&*volume, before)?
             }
@@ -265,14 +266,14 @@ impl Log {
         })
     }
 
-    /// Limits the bytes kept until they are durable to a share of a memory budget.
+    /// Limits the bytes that are kept until they are durable to a share of a memory budget.
     pub(crate) fn keep_within(&self, budget: u64) {
         let share = (budget / UNSYNCED_SHARE).min(MOST_UNSYNCED as u64);
         let most = &self.shared.most_unsynced;
         most.store(share as usize, Ordering::Relaxed);
     }
 
-    /// Reserves `bytes` from now on for deletes on a full disk, if the volume can. If there is too
+    /// From now on, reserves `bytes` for deletes on a full disk, if the volume can. If there is too
     /// little space, the next record other than a delete tries again.
     pub(crate) fn keep_room(&self, bytes: u64) {
         let mut state = self.shared.state.lock();
@@ -289,8 +290,8 @@ impl Log {
         }
     }
 
-    /// Appends a record. Returns its sequence number once it is written, and with
-    /// [`Durability::Always`] once it is durable.
+    /// Appends a record. Returns its sequence number when it is written; under
+    /// [`Durability::Always`], when it is durable.
     ///
     /// # Errors
     /// As for [`Log::append_all`].
@@ -299,13 +300,13 @@ impl Log {
         Ok(self.append_all(&[record])?.start)
     }
 
-    /// Appends records in order. Returns their sequence numbers once they are written, and with
-    /// [`Durability::Always`] once they are durable. A call appends all records or none, but a
-    /// crash meanwhile may leave the first few.
+    /// Appends records in order. Returns their sequence numbers when they are written; under
+    /// [`Durability::Always`], when they are durable. A call appends all records or none, but a
+    /// crash during the call may leave the first few.
     ///
     /// # Errors
-    /// A vector of a wrong length: nothing is appended. A failed write: later appends may succeed.
-    /// A failed sync, now or before: only [`Log::rotate`] helps.
+    /// A vector has a wrong length: no record is appended. A write fails: later appends may
+    /// succeed. A sync fails, or has failed before: no append succeeds before [`Log::rotate`].
     pub(crate) fn append_all(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
         let shared = &*self.shared;
         let expected = shared.shape.vector_bytes();
@@ -349,20 +350,19 @@ impl Log {
             match batch.outcome.get() {
                 Some(Ok(())) => return Ok(first..place.sequence),
                 Some(Err(error)) => return Err(copy_of(error).into()),
-                // No write is in progress and there is no outcome, so this batch is the pending
-                // one.
+                // No write is in progress, and this batch has no result, so it is the pending one.
                 None if state.file.is_some() => shared.lead(&mut state, false),
                 None => shared.led.wait(&mut state),
             }
         }
     }
 
-    /// Appends deletes as [`append_all`](Self::append_all) does. If the disk is full, they go into
-    /// the reserved blocks.
+    /// Appends deletes like [`append_all`](Self::append_all). If the disk is full, they are written
+    /// to the reserved blocks.
     ///
     /// # Errors
-    /// As for [`append_all`](Self::append_all); a full disk without reserved blocks, or with all of
-    /// them used.
+    /// As for [`append_all`](Self::append_all). Or the disk is full, and no blocks are reserved or
+    /// all of them are used.
     pub(crate) fn append_in_room(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
         debug_assert!(
             records.iter().all(is_delete),
@@ -384,7 +384,7 @@ impl Log {
     /// Makes every append durable that returned before this call.
     ///
     /// # Errors
-    /// A failed sync, now or before: only [`Log::rotate`] helps.
+    /// A sync fails, or has failed before: no append succeeds before [`Log::rotate`].
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let shared = &*self.shared;
         shared.volume.check_held()?;
@@ -392,8 +392,8 @@ impl Log {
         let wanted = state.written_sequence;
         loop {
             if state.durable_sequence >= wanted {
-                // All acknowledged records are durable. Yet the caller should hear of a broken file
-                // now, and not the next append.
+                // All acknowledged records are durable. But if the file is broken, this caller
+                // should get the error, and not the next append.
                 return shared.usable(&state);
             }
             shared.usable(&state)?;
@@ -406,12 +406,13 @@ impl Log {
     }
 
     /// Makes all acknowledged records durable and starts the next file. If the current file is
-    /// intact and has no record yet, it is kept. After a failed sync, the records that were not
-    /// durable are rewritten to the next file. Returns the position behind all acknowledged
-    /// records, where a replay begins once a checkpoint has them. Appends wait meanwhile.
+    /// intact and has no record, it is kept instead. After a failed sync, the records that may not
+    /// be durable are rewritten to the next file. Returns the position behind all acknowledged
+    /// records: a replay begins there once a checkpoint has these records. Appends wait during the
+    /// call.
     ///
     /// # Errors
-    /// The next file cannot be made. Then the log is unchanged, or takes no records until a
+    /// The next file cannot be created. Then the log is unchanged, or takes no records until a
     /// rotation succeeds.
     pub(crate) fn rotate(&self) -> Result<LogPosition, Error> {
         let shared = &*self.shared;
@@ -422,11 +423,11 @@ impl Log {
         shared.rotate(&mut state, false)
     }
 
-    /// Rotates before deletes, as [`rotate`](Self::rotate) does. If the disk is full, the next file
-    /// is the one with reserved blocks.
+    /// Rotates before deletes, like [`rotate`](Self::rotate). If the disk is full, the file with
+    /// reserved blocks becomes the next one.
     ///
     /// # Errors
-    /// As for [`rotate`](Self::rotate); a full disk without reserved blocks.
+    /// As for [`rotate`](Self::rotate). Or the disk is full and no blocks are reserved.
     pub(crate) fn rotate_in_room(&self) -> Result<(), Error> {
         let files = self.shared.state.lock().files;
         match self.rotate() {
@@ -440,20 +441,20 @@ impl Log {
         }
     }
 
-    /// Whether the current file takes no more records, so that the caller must start the next one.
+    /// Whether the current file takes no more records, so that the caller must rotate the log.
     pub(crate) fn is_broken(&self) -> bool {
         self.shared.state.lock().broken.is_some()
     }
 
-    /// Number of the current file.
+    /// The number of the current file.
     #[cfg(test)]
     pub(crate) fn number(&self) -> u64 {
         self.shared.state.lock().number
     }
 
-    /// The name of the file that this log started, if it has no record and can be removed. If a
-    /// file of this number existed before, the result is `None`: the old file would return if the
-    /// removal were not durable.
+    /// The name of the file that this log started, if it has no record and can be removed. `None`
+    /// if a file of this number existed before: if the removal were not durable, the old file would
+    /// be back after a crash.
     pub(crate) fn unused(&self) -> Option<String> {
         let number = self.added?;
         let state = self.shared.state.lock();
@@ -461,36 +462,36 @@ impl Log {
         (state.number == number && end <= FIRST_RECORD).then(|| log_name(number))
     }
 
-    /// Bytes of the current file that were written and acknowledged, with its header.
+    /// The written and acknowledged bytes of the current file, including its header.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.shared.state.lock().written
     }
 
-    /// The sequence number of the next record, if no append fails meanwhile.
+    /// The sequence number of the next record, unless an append fails first.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.shared.state.lock().pending_sequence
     }
 }
 
 impl Drop for Log {
-    /// Syncs the records that wait for the time limit, since no thread would do so later.
+    /// Syncs the records that wait for the time limit, since no thread would sync them later.
     fn drop(&mut self) {
         if !self.home.is_here() {
             std::mem::forget(self.syncer.take());
-            return; // That thread lives in another process, and so does the file.
+            return; // The thread runs in another process, which also has the file.
         }
         self.shared.state.lock().stop = true;
         self.shared.due.notify_all();
         if let Some(syncer) = self.syncer.take() {
-            // The thread does not panic. If it did, nothing could be done about that here.
+            // The thread does not panic. If it did, nothing could be done about it here.
             let _ = syncer.join();
         }
     }
 }
 
 impl Shared {
-    /// Refuses a file that takes no more records.
+    /// Returns an error if the file takes no more records.
     fn usable(&self, state: &State) -> Result<(), Error> {
         let Some(why) = &state.broken else {
             return Ok(());
@@ -506,9 +507,9 @@ impl Shared {
         }))
     }
 
-    /// Writes the pending records. It syncs if `sync`, the durability or the memory limit asks for
-    /// it. The caller has checked that no other leader holds the file. The batch and the state
-    /// receive the outcome.
+    /// Writes the pending records. It also syncs if `sync`, the durability or the memory limit
+    /// requires it. The caller has checked that no other leader uses the file. The batch and the
+    /// state get the result.
     fn lead(&self, state: &mut MutexGuard<'_, State>, sync: bool) {
         let Some(mut file) = state.file.take() else {
             return;
@@ -547,7 +548,7 @@ impl Shared {
                 let error = Arc::new(failed.error);
                 let _ = batch.outcome.set(Err(error.clone()));
                 if failed.cut_off {
-                    // The bytes before the cut were synced with it.
+                    // The sync of the cut also made the bytes before the cut durable.
                     state.synced();
                     state.withdraw(error);
                 } else {
@@ -558,14 +559,14 @@ impl Shared {
         self.led.notify_all();
     }
 
-    /// Makes the current file one that may have rows: starts the next file if this one may not.
+    /// Ensures that the current file may have rows: if it may not, the next file is started.
     fn take_rows(&self, state: &mut MutexGuard<'_, State>) -> Result<(), Error> {
         while !state.rows && state.file.is_none() {
             self.led.wait(state);
         }
         if !state.rows {
             self.usable(state)?;
-            // A file without records is replaced, so that empty files do not pile up.
+            // A file without records is replaced, so that empty files do not accumulate.
             match state.written == FIRST_RECORD {
                 true => self.replace_empty(state)?,
                 false => _ = self.rotate(state, true)?,
@@ -600,11 +601,11 @@ impl Shared {
         }
     }
 
-    /// Reserves blocks for deletes again, before any other append.
+    /// If the blocks for deletes are not reserved, reserves them, before any other append.
     fn keep_room_again(&self, state: &mut State) -> Result<(), Error> {
         match self.volume.keep_room(LOG_ROOM, state.room) {
             Err(error @ TierError::NoSpace { .. }) => return Err(error.into()),
-            // No other failure is a reason to refuse records for which there is space.
+            // After any other failure there may be space for records, so they are accepted.
             Err(error) => tracing::debug!("no blocks are reserved for deletes: {error}"),
             Ok(_) => {}
         }
@@ -612,8 +613,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes the file with reserved blocks the next one, unless the log has already started a file
-    /// after the first `files` ones. Returns false if no blocks are reserved.
+    /// Makes the file with reserved blocks the next one, unless the log has already started more
+    /// than `files` files. `false` if no blocks are reserved.
     fn take_room(&self, files: u64) -> Result<bool, Error> {
         let mut state = self.state.lock();
         while state.file.is_none() {
@@ -625,7 +626,7 @@ impl Shared {
         if self.volume.kept_room(LOG_ROOM)? == 0 {
             return Ok(false);
         }
-        // The pending records would have found no space either, and not all of them are deletes.
+        // There is no space for the pending records either, and not all of them are deletes.
         let full = TierError::NoSpace {
             place: name_of(&*self.volume, &log_name(state.number)),
             offset: state.written,
@@ -639,10 +640,10 @@ impl Shared {
     }
 
     /// The work of [`Log::rotate`] while no write is in progress. If `rows` is set, the next file
-    /// may have rows, whatever records it takes over.
+    /// may have rows, whichever records it takes over.
     fn rotate(&self, state: &mut State, rows: bool) -> Result<LogPosition, Error> {
         if state.broken.is_none() && state.written == FIRST_RECORD && (state.rows || !rows) {
-            // Otherwise merges that fail one after the other would leave a file each.
+            // Without this, each of several failed merges would leave a file.
             return Ok(LogPosition {
                 number: state.number,
                 sequence: state.written_sequence,
@@ -650,8 +651,8 @@ impl Shared {
         }
         let has_room = || self.volume.kept_room(&log_name(state.number));
         if state.broken.is_none() && state.room_is_taken && has_room()? > 0 {
-            // The blocks left in the current file are for deletes, which could not use them after a
-            // rotation.
+            // The unused blocks of the current file are reserved for deletes, which cannot use them
+            // after a rotation.
             self.keep_room_again(state)?;
         }
         self.begin_next(state, rows, false)
@@ -681,7 +682,7 @@ impl Shared {
             marked: true,
             rows: rows || state.rows && !(state.unsynced.is_empty() && state.pending.is_empty()),
         };
-        // The old and new places of the records that are not durable.
+        // The places of the records that may not be durable: in the old file and in the next one.
         let old = RecordPlace {
             log: state.number,
             offset: state.written - state.unsynced.len() as u64,
@@ -703,7 +704,7 @@ impl Shared {
             Ok(file) => file,
             Err(error) => {
                 let error = Arc::new(error);
-                // If the next file stayed, its header would invalidate later appends to this one.
+                // If the next file stayed, its header would invalidate later appends to this file.
                 if !take_back(&*self.volume, header.number) && state.broken.is_none() {
                     state.break_off(error.clone());
                 }
@@ -711,7 +712,7 @@ impl Shared {
                 return Err(copy_of(&error).into());
             }
         };
-        // The pending records were encoded for the old file.
+        // The pending records were encoded for places in the old file.
         let old = state.end_of_written();
         state.pending = rewritten(self.shape, &state.pending, old, end);
         state.number = header.number;
@@ -729,7 +730,7 @@ impl Shared {
 
     /// The loop of the thread of [`Durability::Every`]. After a failed sync, acknowledged records
     /// are not durable until the log is rotated. The next append would rotate it, but there may be
-    /// none. So this thread rotates it after a pause that grows.
+    /// no next append. So this thread rotates the log, after a pause that grows with each failure.
     fn sync_in_time(&self, within: Duration) {
         let mut state = self.state.lock();
         let mut rescue = None;
@@ -747,7 +748,7 @@ impl Shared {
                     continue;
                 }
                 let held = MutexGuard::unlocked(&mut state, || self.volume.check_held());
-                // Another thread may have rotated the log meanwhile, or may be doing so.
+                // Another thread may have rotated the log meanwhile, or may be rotating it.
                 if state.broken.is_none() || state.file.is_none() {
                     continue;
                 }
@@ -776,7 +777,7 @@ impl Shared {
                 continue;
             }
             let now = Instant::now();
-            // A time that overflows never comes.
+            // If the time overflows, it is never reached.
             let due = state.unsynced_since.checked_add(within);
             if !state.stop && due.is_none_or(|due| due > now) {
                 match due {
@@ -793,12 +794,12 @@ impl Shared {
 }
 
 impl State {
-    /// Where `pending` begins: behind the bytes that a leader is writing.
+    /// The place where `pending` begins: behind the bytes that a leader is writing.
     fn written_or_led(&self) -> u64 {
         self.written + self.leading
     }
 
-    /// The place of the record behind all written and acknowledged ones.
+    /// The place behind all written and acknowledged records.
     fn end_of_written(&self) -> RecordPlace {
         RecordPlace {
             log: self.number,
@@ -807,13 +808,13 @@ impl State {
         }
     }
 
-    /// Notes that all written records are durable.
+    /// Records that all written records are durable.
     fn synced(&mut self) {
         self.durable_sequence = self.written_sequence;
         self.unsynced.clear();
     }
 
-    /// Fails the pending appends, which were encoded for places behind records that were not
+    /// Fails the pending appends, since they were encoded for places behind records that were not
     /// written.
     fn withdraw(&mut self, error: Arc<TierError>) {
         self.pending.clear();
@@ -821,7 +822,7 @@ impl State {
         let _ = mem::take(&mut self.batch).outcome.set(Err(error));
     }
 
-    /// Ends appends to this file.
+    /// Ends the appends to this file.
     fn break_off(&mut self, error: Arc<TierError>) {
         self.broken = Some(error.to_string());
         self.withdraw(error);
@@ -838,7 +839,7 @@ struct Started {
 }
 
 impl Started {
-    /// A new file beside the existing ones.
+    /// Creates a new file beside the existing ones.
     fn beside(volume: &dyn Volume, header: LogHeader, next: &NextLog) -> Result<Self, Error> {
         let (file, end) = match next.undurable {
             Some(from) => {
@@ -853,14 +854,14 @@ impl Started {
         Ok(Self { file, end, rows })
     }
 
-    /// The last existing file, continued behind its last record.
+    /// Opens the last existing file, to continue behind its last record.
     fn within(volume: &dyn Volume, LogBefore { end, rows }: LogBefore) -> Result<Self, Error> {
         let file = go_on(volume, end)?;
         Ok(Self { file, end, rows })
     }
 
-    /// The choices left if `error` says that there is no space for a new file: the last file, or
-    /// the reserved blocks.
+    /// If `error` is that there is no space for a new file, uses the last file or the reserved
+    /// blocks instead.
     fn on_full_disk(
         volume: &dyn Volume,
         header: LogHeader,
@@ -871,8 +872,8 @@ impl Started {
             return Err(error);
         }
         let _ = volume.remove(&unfinished());
-        // A file that was begun would invalidate later appends to the last log. If it replaces that
-        // log, there is nothing to undo.
+        // If a new file was begun and stayed, it would invalidate later appends to the last log. If
+        // the new file replaces that log, it may stay.
         if !next.replaces && !take_back(volume, header.number) {
             return Err(error);
         }
@@ -902,7 +903,7 @@ impl Started {
     }
 }
 
-/// Whether the reserved blocks may take a record.
+/// Whether a record may be written to the reserved blocks.
 fn is_delete(record: &LogRecord<'_>) -> bool {
     matches!(record, LogRecord::Delete { .. })
 }

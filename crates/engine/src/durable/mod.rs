@@ -1,5 +1,5 @@
-//! Durability: the files on disk always form an index that opens, and it has every acknowledged
-//! change.
+//! Durability: the files on disk always form an index that can be opened and that has every
+//! acknowledged change.
 //!
 //! - [`checkpoint`]: replaces the index by a new set of files, atomically
 //! - [`inserts`]: records the inserts that can be resumed after an interruption

@@ -8,9 +8,9 @@
 //!                   forgetting an insert:          it becomes INSERTS
 //! ```
 //!
-//! A rename keeps the blocks with the file, so no other program can take them in between. Both
-//! files are reserved again once there is space. Until `log.room` exists again, rows are refused
-//! and deletes continue. If the file system cannot preallocate blocks ([`Volume::keep_room`]),
+//! A rename keeps the blocks of a file, so no other program can take them in between. When there is
+//! space again, both files are reserved again. Until `log.room` exists again, new rows are refused
+//! and deletes are accepted. If the file system cannot preallocate blocks ([`Volume::keep_room`]),
 //! neither file exists, and a full disk takes no deletes.
 
 use stratann_layout::LogRecord;
@@ -20,27 +20,27 @@ use stratann_tier::{BLOCK, TierError, Volume, VolumeFile};
 
 /// The name of the file that becomes the next log.
 pub(super) const LOG_ROOM: &str = "log.room";
-/// The name of the file that becomes a small file.
+/// The name of the file that becomes a small file, such as the manifest.
 const SMALL_ROOM: &str = "MANIFEST.room";
 
-/// The least and the most deletes to reserve for. In between, it is the number of vectors in the
-/// index.
+/// The fewest and the most deletes for which blocks are reserved. In between, it is the number of
+/// vectors of the index.
 const FEWEST_DELETES: u64 = 1_000;
 const MOST_DELETES: u64 = 10_000;
 
-/// Bytes of storage to reserve for the deletes of an index of this many vectors.
+/// The bytes of storage to reserve for deletes in an index of this many vectors.
 pub(crate) fn room_for_deletes(vectors: u64) -> u64 {
     let deletes = vectors.clamp(FEWEST_DELETES, MOST_DELETES);
     let each = LogRecord::Delete { id: 0 }.encoded_bytes() as u64;
     (FIRST_RECORD + deletes * each).next_multiple_of(BLOCK as u64)
 }
 
-/// Whether a file with this name holds reserved blocks.
+/// Whether a file with this name has reserved blocks.
 pub(crate) fn is_room(name: &str) -> bool {
     name == LOG_ROOM || name == SMALL_ROOM
 }
 
-/// Bytes of storage that an index has reserved for deletes.
+/// The bytes of storage that are reserved for deletes in an index.
 ///
 /// # Errors
 /// The volume fails.
@@ -48,7 +48,7 @@ pub(crate) fn kept_room(volume: &dyn Volume) -> Result<u64, TierError> {
     Ok(volume.kept_room(LOG_ROOM)? + volume.kept_room(SMALL_ROOM)?)
 }
 
-/// Reserves all blocks of an index of this many vectors, as far as there is space.
+/// Reserves all blocks for an index of this many vectors, as far as there is space.
 pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
     let kept = volume.keep_room(LOG_ROOM, room_for_deletes(vectors));
     if let Err(error) = kept.and_then(|_| keep_small_room(volume)) {
@@ -56,7 +56,7 @@ pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
     }
 }
 
-/// Reserves blocks for a manifest of the present size plus one block.
+/// Reserves blocks for a manifest of its present size and one block more.
 ///
 /// # Errors
 /// There is too little space, or the volume fails.
@@ -69,7 +69,7 @@ pub(crate) fn keep_small_room(volume: &dyn Volume) -> Result<(), TierError> {
     Ok(())
 }
 
-/// Takes the reserved file that is to become the next log. `None` if none is reserved.
+/// Opens the reserved file that is to become the next log. `None` if none is reserved.
 ///
 /// # Errors
 /// The volume fails.
@@ -77,16 +77,16 @@ pub(super) fn take_log_room(volume: &dyn Volume) -> Result<Option<Box<dyn Volume
     take(volume, LOG_ROOM)
 }
 
-/// Removes the reserved file of the next log, which could not become one.
+/// Removes the reserved file of the next log after it could not become a log.
 pub(super) fn drop_log_room(volume: &dyn Volume) {
     let _ = volume.remove(LOG_ROOM);
 }
 
-/// Replaces a small file durably on a full disk: the reserved blocks become its blocks. Returns
-/// false if no blocks are reserved; then nothing is changed.
+/// Replaces a small file durably on a full disk: the reserved blocks become its blocks. If no
+/// blocks are reserved, the result is `false` and the file is unchanged.
 ///
 /// # Errors
-/// The volume fails; then the file is the old one or the new one.
+/// The volume fails. The file is then the old one or the new one.
 pub(super) fn replace_in_room(
     volume: &dyn Volume,
     name: &str,
@@ -97,7 +97,7 @@ pub(super) fn replace_in_room(
     };
     let written = file
         .write_at(0, bytes)
-        // Gives up the blocks that the file does not need.
+        // Frees the blocks that the file does not need.
         .and_then(|()| file.set_len(bytes.len() as u64))
         .and_then(|()| file.sync());
     drop(file);
@@ -107,7 +107,7 @@ pub(super) fn replace_in_room(
     }
     volume.rename(SMALL_ROOM, name)?;
     volume.sync()?;
-    // Reserved again from the blocks of the replaced file.
+    // Blocks are reserved again, from those of the replaced file.
     if let Err(error) = keep_small_room(volume) {
         tracing::warn!(
             "{}: its blocks cannot be reserved again: {error}",
@@ -123,8 +123,8 @@ fn take(volume: &dyn Volume, name: &str) -> Result<Option<Box<dyn VolumeFile>>, 
     }
     match volume.open(name) {
         Ok(file) if file.is_empty() => Ok(Some(file)),
-        // An earlier attempt wrote to the file, or a backup shares it. The next reservation makes
-        // another file.
+        // An earlier attempt wrote to the file, or a backup shares it (a hard link). The next
+        // reservation makes another file.
         Ok(_) | Err(TierError::Missing { .. } | TierError::NotPlain { .. }) => Ok(None),
         Err(error) => Err(error),
     }

@@ -1,5 +1,5 @@
-//! Finds the nodes that may have an external id, if no file maps ids to nodes: a hash of each
-//! node's id, in memory from the first look-up on.
+//! Finds the nodes that may have an external id, if no file maps ids to nodes. A hash of each
+//! node's id is in memory from the first look-up on.
 
 use std::collections::HashSet;
 
@@ -10,11 +10,11 @@ use crate::index::Index;
 use crate::progress::Progress;
 use crate::search::{Admission, Exactness, Nodes};
 
-/// The hash of a node whose record did not exist yet.
+/// The hash of a node that had no record yet.
 const UNKNOWN: u32 = 0;
 
-/// Hashes of the external ids of the nodes from one node on. They are read from the records, whose
-/// ids never change. They take four bytes a node. One node in four billion is read in vain.
+/// Hashes of the external ids of the nodes from a first node on. They are read from the records,
+/// whose ids never change, and take four bytes a node. One node in four billion is read in vain.
 #[derive(Debug, Default)]
 pub(crate) struct IdHashes {
     known: Mutex<Known>,
@@ -24,8 +24,8 @@ pub(crate) struct IdHashes {
 struct Known {
     /// The hash of each node, from the first node on.
     hashes: Vec<u32>,
-    /// Nodes without a record at the last look-up: their inserts were not that far yet, or were
-    /// given up.
+    /// Nodes without a record at the last look-up. Their inserts were still running, or were given
+    /// up.
     unknown: Vec<u32>,
 }
 
@@ -64,7 +64,7 @@ impl IdHashes {
         Ok(nodes)
     }
 
-    /// Bytes of memory.
+    /// The bytes of memory that the hashes take.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let known = self.known.lock();
         4 * (known.hashes.capacity() + known.unknown.capacity()) as u64
@@ -72,7 +72,7 @@ impl IdHashes {
 }
 
 impl Known {
-    /// Reads the hashes of nodes that are not known yet.
+    /// Reads the hashes of nodes whose hashes are not known yet.
     fn read(
         &mut self,
         index: &Index,
@@ -100,7 +100,7 @@ impl Known {
         if self.unknown.is_empty() {
             return Ok(());
         }
-        // Nodes that had no record at an earlier look-up.
+        // The nodes that had no record at an earlier look-up.
         let unknown = std::mem::take(&mut self.unknown);
         let before = unknown.partition_point(|&node| node < new.0);
         let hashes = &mut self.hashes[..];

@@ -8,12 +8,13 @@ use crate::progress::{Progress, Silent};
 use crate::update::{Seen, Snapshot};
 use crate::{Error, LiveIndex};
 
-/// The most repetitions of a look-up that did not find an id of the index, since the id was
-/// replaced too often meanwhile. After that, changes wait for one more look-up.
+/// If an id is replaced too often during a look-up, its vector is not found. The look-up is then
+/// repeated so many times. After that, changes wait for one more look-up.
 const TRIES: usize = 8;
 
 impl Snapshot {
-    /// The nodes of these ids whose vectors were on storage at the read timestamp.
+    /// The nodes of the given ids. Ids whose vectors were not on storage at the read timestamp are
+    /// left out.
     ///
     /// # Errors
     /// As for [`Index::vectors`](crate::Index::vectors).
@@ -29,9 +30,9 @@ impl Snapshot {
 }
 
 impl LiveIndex {
-    /// The vectors of ids, in the order of the call, and the ids that are not in the index. Changes
-    /// before the call are seen. If an id changes during the call, the result has its state before
-    /// or after. See [`Index::vectors`](crate::Index::vectors).
+    /// The vectors of ids, in the order of the call, and the ids that are not in the index. The
+    /// call sees changes that returned before it. If an id changes during the call, the result has
+    /// its vector before or after the change. See [`Index::vectors`](crate::Index::vectors).
     ///
     /// # Errors
     /// As for [`Index::vectors`](crate::Index::vectors).
@@ -59,9 +60,9 @@ impl LiveIndex {
         wanted.into_rows(&index, ids)
     }
 
-    /// The ids in the index, in ascending order: the first `most` ids above `after`, or all of
-    /// them. To continue, pass the last id as `after`. A caller that lists all ids this way meets
-    /// each id that stays in the index once, whatever changes meanwhile.
+    /// The ids in the index, ascending: the first `most` ids above `after`, or all of them. To
+    /// continue, pass the last id as `after`. A caller that lists all ids so gets each id that
+    /// stays in the index exactly once, whatever changes meanwhile.
     ///
     /// # Errors
     /// As for [`Index::ids`](crate::Index::ids).
@@ -69,8 +70,8 @@ impl LiveIndex {
         let Some(least) = after.map_or(Some(0), |after| after.checked_add(1)) else {
             return Ok(Vec::new());
         };
-        // Both at one read timestamp. Otherwise an id that moves from the graph to memory and back
-        // could be missed in both.
+        // The snapshot and the new ids are taken at one moment. Otherwise a vector that is moved
+        // between the graph and memory could be missed in both.
         let (snapshot, new) = self.while_nobody_changes(|snapshot| {
             let new = new_ids(&snapshot.overlay, least, most);
             (snapshot.clone(), new)

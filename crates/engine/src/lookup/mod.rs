@@ -10,13 +10,13 @@
 //!                                                         a node; under a budget read each time
 //! ```
 //!
-//! A look-up goes by one read timestamp ([`Moment`](crate::update::Moment)), as a search does. So a
-//! vector that an upsert moves meanwhile is found in its old or its new place. If an id is replaced
-//! so often that its version at the read timestamp is forgotten, the id is looked up again at a
-//! later one.
+//! Like a search, a look-up has one read timestamp ([`Moment`](crate::update::Moment)). If an
+//! upsert moves a vector meanwhile, the look-up finds it in its old or its new place. If an id is
+//! replaced so often that its version at the read timestamp is forgotten, the id is looked up again
+//! at a later timestamp.
 //!
-//! Ids are listed in ascending order, from a given id on. A caller that lists all ids holds no
-//! state of the index in between, and meets each id that stays in the index once.
+//! Ids are listed in ascending order, beginning at a given id. A caller that lists all ids keeps no
+//! state of the index in between, and gets each id that stays in the index exactly once.
 
 mod hashes;
 mod ids;
@@ -42,7 +42,7 @@ pub struct Rows {
     pub ids: Vec<u64>,
     /// The vectors of these ids, one after the other, bit for bit as they were built or inserted.
     pub vectors: Vec<u8>,
-    /// Elements of a vector.
+    /// The number of elements of a vector.
     pub dim: usize,
     /// The type of an element.
     pub element: Element,
@@ -51,34 +51,35 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The vector at a position, as bytes. `None` behind the last.
+    /// The vector at a position, as bytes. `None` if the position is beyond the last vector.
     pub fn vector(&self, place: usize) -> Option<&[u8]> {
         let bytes = self.dim * self.element.size();
         self.vectors.get(place * bytes..(place + 1) * bytes)
     }
 
-    /// The vector at a position, converted to floats without loss. `None` behind the last.
+    /// The vector at a position, converted to floats without loss. `None` if the position is beyond
+    /// the last vector.
     pub fn floats(&self, place: usize) -> Option<Vec<f32>> {
         let mut floats = vec![0.0; self.dim];
         to_f32(self.element, self.vector(place)?, &mut floats);
         Some(floats)
     }
 
-    /// Pairs of id and vector, in their order.
+    /// The pairs of id and vector, in the order of `ids`.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
         let vectors = self.vectors.chunks_exact(self.dim * self.element.size());
         self.ids.iter().copied().zip(vectors)
     }
 }
 
-/// The vectors of a look-up: wanted and found.
+/// The ids of a look-up, and the vectors that were found.
 struct Wanted {
-    /// The position of each id among the distinct ids.
+    /// The position of each id. Equal ids have one position.
     places: HashMap<u64, usize>,
-    /// Found vectors, by position.
+    /// The vectors that were found, by position.
     vectors: Vec<u8>,
     row_bytes: usize,
-    /// The result for each position.
+    /// The result of each position.
     found: Vec<Found>,
 }
 
@@ -88,7 +89,7 @@ enum Found {
     Not,
     /// The vector is on storage, at this node.
     On(u32),
-    /// The vector is in memory alone.
+    /// The vector is only in memory.
     Fresh,
 }
 
@@ -97,7 +98,7 @@ impl Wanted {
         Self::with(index.dim() * index.element().size(), ids)
     }
 
-    /// A look-up that asks for nodes only.
+    /// Prepares a look-up that finds only nodes.
     fn nodes_alone(ids: &[u64]) -> Result<Self, Error> {
         Self::with(0, ids)
     }
@@ -117,7 +118,8 @@ impl Wanted {
         })
     }
 
-    /// Records the vector of an id, unless one with the same or a higher node was recorded.
+    /// Records the vector of an id, unless a vector of the same or a higher node was recorded
+    /// before.
     fn take(&mut self, id: u64, found: Found, vector: &[u8]) {
         let Some(&place) = self.places.get(&id) else {
             return;
@@ -150,12 +152,12 @@ impl Wanted {
         left
     }
 
-    /// The result, in the order of the call.
+    /// Returns the result, in the order of the call.
     fn into_rows(self, index: &Index, ids: &[u64]) -> Result<Rows, Error> {
         let there = |id: &u64| self.found[self.places[id]] != Found::Not;
         let (found, missing): (Vec<u64>, Vec<u64>) = ids.iter().partition(|id| there(id));
         let vectors = match found.len() == self.places.len() && missing.is_empty() {
-            // Positions are in the order in which ids occur first.
+            // Positions are in the order in which the ids first occur.
             true => self.vectors,
             false => {
                 let mut vectors: Vec<u8> = bounds::room(found.len() * self.row_bytes, 0)?;
@@ -177,12 +179,12 @@ impl Wanted {
     }
 }
 
-/// The index of a look-up, as of one read timestamp.
+/// The index of a look-up, at one read timestamp.
 struct LookUp<'a> {
     index: &'a Index,
-    /// The table from an id of the build to its node, if there is one.
+    /// The table from ids of the build to nodes, if there is one.
     table: Option<&'a IdTable>,
-    /// The changes since the checkpoint, as the look-up sees them.
+    /// The changes since the checkpoint that the look-up sees.
     seen: Option<Seen<'a>>,
     progress: &'a dyn Progress,
 }
@@ -196,7 +198,7 @@ impl LookUp<'_> {
     /// Looks up all ids that were not found yet.
     fn find(&self, wanted: &mut Wanted) -> Result<(), Error> {
         let mut left = wanted.left();
-        // The older graph first. During a merge, an id may be in both for a short time.
+        // The older graph is read first. During a merge, an id may briefly be in both.
         for (fresh, moment) in self.seen.iter().flat_map(Seen::fresh) {
             for &id in &left {
                 if let Some(vector) = fresh.vector_at(id, moment) {
@@ -217,7 +219,7 @@ impl LookUp<'_> {
             };
         }
         let mut nodes = Vec::with_capacity(left.len());
-        // Ids for which no table has a certain answer.
+        // The ids for which no table has a certain answer.
         let mut unsure = Vec::new();
         let mut last = LastBlock::none();
         for &id in &left {
@@ -289,7 +291,7 @@ impl LookUp<'_> {
         }
     }
 
-    /// Records the vectors of these nodes, if they are live and wanted.
+    /// Records the vectors of these nodes, if they are live and were looked up.
     fn read(&self, nodes: Nodes<'_>, wanted: &mut Wanted) -> Result<(), Error> {
         let admission = self.admission();
         let exactness = match wanted.row_bytes {
@@ -308,22 +310,20 @@ impl LookUp<'_> {
 
 impl Index {
     /// The vectors of ids as of the time when the index was opened, in the order of the call, and
-    /// the ids that are not in the index. An id that occurs twice in the call occurs twice in the
-    /// result.
+    /// the ids that are not in the index. If an id is twice in the call, it is twice in the result.
     ///
-    /// If a file of the checkpoint maps an id to its node, a look-up takes one read of the file and
-    /// one of the vector. There is no such file for vectors that were inserted directly since the
-    /// build. Nor is there one for a build of an earlier version whose ids are row numbers. In
-    /// these cases the records are read. Without a memory budget, four bytes of each are kept for
-    /// the next look-up. Under a budget none are kept, so it is faster to look up many ids in one
-    /// call.
+    /// If a file of the checkpoint maps ids to nodes, a look-up takes one read of the file and one
+    /// of the vector. That file does not have vectors that were inserted directly since the build.
+    /// A build of an earlier version has no such file if its ids are row numbers. In both cases the
+    /// records are read. Without a memory budget, four bytes of each record are kept for the next
+    /// look-up. Under a budget none are kept, so it is faster to look up many ids in one call.
     ///
     /// # Errors
-    /// - A failed read, or a damaged page.
+    /// - A read fails, or a page is damaged.
     /// - [`Error::Outdated`] if another process has changed the index so much meanwhile that pages
-    ///   are gone.
-    /// - More vectors than fit into memory.
-    /// - An interruption through `progress`.
+    ///   no longer exist.
+    /// - The vectors do not fit into memory.
+    /// - `progress` interrupts.
     pub fn vectors(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error> {
         let found = self.look_up(ids, progress);
         found.map_err(|error| self.outdated(error))

@@ -1,5 +1,5 @@
 //! The vectors of an index that took direct inserts and stores vectors apart from lists. Vectors of
-//! the build are in segments, and inserted ones on pages behind the last segment.
+//! the build are in segments. Inserted vectors are on pages behind the last segment.
 //!
 //! ```text
 //!   placement is whole    added pages that it names; dead records are left out
@@ -7,15 +7,15 @@
 //!                         of an id the highest node's record
 //! ```
 //!
-//! A page has the number of its first node, so added pages are found without the placement. Pages
-//! behind the last node were written after the checkpoint, and the log has their vectors. Nodes
-//! that wait for a page of the graph have their vectors here. If vectors are in two parts, the
-//! trailing parts are here. The leading parts are on pages of the graph, or whole with the pending
-//! nodes.
+//! A page has the number of its first node, so added pages are found without the placement. If a
+//! page has nodes above the last node, it was written after the checkpoint, and the log has its
+//! vectors. If a node waits for a page of the graph, its vector is here. If vectors are in two
+//! parts, the trailing parts are here. The leading parts are on pages of the graph, or among the
+//! pending nodes as whole vectors.
 //!
 //! The pages of a segment that a merge kept have node numbers from before that merge. Its records
-//! are as old as its present first node, and each has an id of its own. So they count as that node,
-//! which is below the nodes of all later deletes.
+//! are as old as the segment's present first node, and each has an id of its own. So all of them
+//! count as that node, which is below the nodes of all later deletes.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -34,40 +34,40 @@ use crate::stores::VectorsAt;
 use crate::stores::records::PageFormat;
 use crate::{Error, Layout, stored};
 
-/// The file of a segment with readable parts.
+/// The file of a segment, with its readable parts.
 struct Part<'m> {
     entry: &'m FileEntry,
-    /// The file, as errors name it.
+    /// The file, as it is named in errors.
     name: String,
     n: u32,
     format: Box<dyn PageFormat>,
     decoders: Decoders,
-    /// Records of the build, as its pages number them, and their pages.
+    /// The records of the build, as its pages number them, and the number of these pages.
     built: Range<u64>,
     pages: u64,
-    /// Live vectors of the build.
+    /// The number of live vectors of the build.
     vectors: u64,
-    /// The node that its records count as, if a merge kept it.
+    /// If a merge kept the segment: the node as which its records count.
     kept_as: Option<u32>,
-    /// Nodes on added pages; only the last segment has them.
+    /// The nodes on added pages. Only the last segment has such pages.
     inserted: Range<u64>,
-    /// Added pages in the file.
+    /// The number of added pages in the file.
     behind: u64,
 }
 
 /// A record that was read.
 struct Found<'p> {
-    /// Its node, by its page.
+    /// Its node, by the number of its page.
     stored: u32,
     id: u64,
     /// The stored bytes of its vector, if all are readable.
     bytes: Option<&'p [u8]>,
-    /// Whether it is garbage, if known; then it is `false`.
+    /// Whether it is garbage. `None` if that is unknown.
     garbage: Option<bool>,
 }
 
 /// The order in which segments are read. Segments that may have garbage come last, the newest of
-/// them first, so that a replacement is taken before the replaced vector.
+/// them first, so that a new vector is taken before the vector that it replaced.
 fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
     let known = |&at: &usize| match &pieces[at] {
         Piece::Found(part) => part.decoders.garbage.is_known(),
@@ -81,20 +81,21 @@ fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
 /// The outcome of opening a segment's file.
 enum Piece<'m> {
     Found(Box<Part<'m>>),
-    /// It is lost, with this many nodes; the first number is its place in the report.
+    /// The file is lost, with this many nodes. The first number is the place of the loss in the
+    /// report.
     Nothing(usize, u64),
 }
 
-/// The current added pages.
+/// The current added pages of a segment.
 #[derive(Clone, Copy)]
 enum Added<'p> {
-    /// With these first nodes.
+    /// The pages whose first nodes are these.
     Named(&'p [u32]),
-    /// In the order of the file.
+    /// The pages in the order of the file.
     Following,
 }
 
-/// Decides which records are live.
+/// The rule by which records are live or dead.
 pub(super) enum Rule<'p> {
     Table(&'p PlacementFile),
     Newest(Newest),
@@ -114,7 +115,7 @@ impl Part<'_> {
         self.vectors + length(&self.inserted)
     }
 
-    /// The node that a record counts as, by its number on the page.
+    /// The node as which a record counts, by its number on the page.
     fn node(&self, stored: u32) -> u32 {
         self.kept_as.unwrap_or(stored)
     }
@@ -133,7 +134,7 @@ impl Part<'_> {
         }
     }
 
-    /// The fault of the nodes on a page of the build, or on a page that the table names.
+    /// The fault in the nodes of a page of the build, or of a page that the table names, if any.
     fn wrong(&self, page: u64, nodes: &Range<u64>, added: &[u32]) -> Option<String> {
         let (begins, ends) = (nodes.start, nodes.end);
         if page < self.pages {
@@ -155,13 +156,13 @@ fn length(nodes: &Range<u64>) -> u64 {
 
 impl<'m> Files<'m, '_, '_> {
     /// Passes on the vectors of a decoupled index that took direct inserts. Returns an upper bound
-    /// of how many should exist.
+    /// of the number of vectors that should exist.
     pub(super) fn apart(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let placement = self.placement(layout, facts)?;
         let mut pieces = self.pieces(facts)?;
         let composition = layout.composition();
         let in_parts = composition.vectors == VectorsAt::Parts;
-        // New nodes that wait for a page of the graph have their whole vectors there.
+        // If a new node waits for a page of the graph, its whole vector is there.
         let pending = match in_parts {
             true => self.table(FileKind::Pending, |files, payload| {
                 stored::pending_of(files.volume, files.manifest, facts, &payload)
@@ -179,7 +180,7 @@ impl<'m> Files<'m, '_, '_> {
         };
         let mut waiting: HashMap<u32, &PendingRecord> = HashMap::new();
         for record in records().filter(|record| rule.takes(record.id, record.node)) {
-            // Of two records of one node, the first counts, as elsewhere.
+            // If a node has two records, the first one counts, as elsewhere.
             waiting.entry(record.node).or_insert(record);
         }
         let mut leading = match in_parts {
@@ -196,7 +197,7 @@ impl<'m> Files<'m, '_, '_> {
             false => None,
         };
         let (mut live, mut missing) = (waiting.len() as u64, 0);
-        // Pending nodes whose trailing parts were not found.
+        // The pending nodes whose trailing parts were not found.
         let mut unseen = live;
         let mut tallies: Vec<_> = pieces.iter().map(|_| Tally::default()).collect();
         for at in in_turn(&pieces) {
@@ -241,7 +242,7 @@ impl<'m> Files<'m, '_, '_> {
                 Ok(())
             };
             tallies[at] = self.each_record(part, added, each)?;
-            // Records of unknown garbage are not counted.
+            // Records that may be garbage are not counted.
             live += part.nodes().min(here);
         }
         let mut waited = Tally::default();
@@ -250,7 +251,7 @@ impl<'m> Files<'m, '_, '_> {
         }
         let file = self.table_name(FileKind::Pending);
         self.tell_faults(&file, &waited);
-        // Some of the missing nodes may be dead, so losses are limited to the live vectors.
+        // Some of the missing nodes may be dead, so the losses are limited to the live vectors.
         let mut left = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
             Err(_) => facts.live,
@@ -263,7 +264,7 @@ impl<'m> Files<'m, '_, '_> {
         };
         let last = pieces.len().saturating_sub(1);
         for (at, (piece, mut tally)) in pieces.iter_mut().zip(tallies).enumerate() {
-            // The last nodes are pending.
+            // Pending nodes belong to the last segment, and are not lost.
             let spared = if at == last { unseen } else { 0 };
             let part = match piece {
                 Piece::Found(part) => part,
@@ -282,12 +283,12 @@ impl<'m> Files<'m, '_, '_> {
             if let Some(leading) = &leading
                 && part.decoders.has_model()
             {
-                // Vectors without their leading part lack nothing else.
+                // The model is known, so undecoded vectors lack only their leading parts.
                 tables = (composition.lists, None);
                 part.decoders.wrong = Some(leading.why());
             }
             self.unclear(tables, &part.decoders, part.entry, garbage, tally.unclear);
-            // Garbage is not lost.
+            // Garbage records are not losses.
             tally.orphans = tally.orphans.min(part.nodes());
             if tally.orphans > 0 {
                 self.orphans(tables, &part.decoders, part.entry, tally.orphans);
@@ -324,8 +325,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(pieces)
     }
 
-    /// The file of segment `n`, with the nodes `inserted` on added pages. `None` if all of it is
-    /// lost, which was reported.
+    /// Opens the file of segment `n`, with the nodes `inserted` on added pages. `None` if the whole
+    /// file is lost, which was reported.
     fn part(
         &mut self,
         n: u32,
@@ -359,7 +360,7 @@ impl<'m> Files<'m, '_, '_> {
         }))
     }
 
-    /// For each id, the highest node that has it on any page or among the pending nodes.
+    /// The highest node of each id, among the records on all pages and the pending nodes.
     fn newest(
         &mut self,
         pieces: &[Piece<'m>],
@@ -379,8 +380,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(newest)
     }
 
-    /// Reads the current pages of a segment, and passes every record to `each` unless it is
-    /// certainly garbage. Returns the losses.
+    /// Reads the current pages of a segment, and passes every record to `each`, except certain
+    /// garbage. Returns the losses.
     fn each_record(
         &mut self,
         part: &Part<'m>,
@@ -388,7 +389,7 @@ impl<'m> Files<'m, '_, '_> {
         mut each: impl FnMut(&mut Self, &mut Tally, &Found<'_>) -> Result<(), Error>,
     ) -> Result<Tally, Error> {
         let (volume, pages) = (self.volume, part.pages(added));
-        // The next node, if the first nodes of pages are not named.
+        // The next expected node, if the first nodes of pages are unknown.
         let next = Cell::new(part.inserted.start);
         let wanted = |page: u64| {
             let named = matches!(added, Added::Named(_));
@@ -415,7 +416,8 @@ impl<'m> Files<'m, '_, '_> {
                 let nodes = read.first..read.first + read.records.len() as u64;
                 match added {
                     Added::Following if page >= part.pages => {
-                        // Otherwise a writer that crashed left the page.
+                        // The page must continue the one before. Otherwise a writer that crashed
+                        // has left it.
                         if nodes.start < next.get() || nodes.end > part.inserted.end {
                             return Ok(());
                         }
@@ -436,17 +438,17 @@ impl<'m> Files<'m, '_, '_> {
                 }
                 for (slot, record) in read.records.into_iter().enumerate() {
                     let garbage = part.decoders.garbage.has(page, slot);
-                    // Added pages have no garbage.
+                    // Added pages have no garbage records.
                     let garbage = if page < part.pages {
                         garbage
                     } else {
                         Some(false)
                     };
-                    // If the id of a record is lost, it is unknown whether the record is live: its
-                    // node is missing.
+                    // If the id of a record is lost, it is unknown whether the record is live. So
+                    // its node is missing.
                     let certain = garbage == Some(true);
                     if let (Ok(stored), Ok(id), false) = (record.node, record.id, certain) {
-                        // A record that continues on a lost page is missing.
+                        // If a record continues on a lost page, it is missing.
                         tally.seen += u64::from(record.bytes.is_ok());
                         let found = Found {
                             stored,

@@ -1,10 +1,10 @@
 //! Reads the readable vectors of a cluster index.
 //!
-//! The table has the places of posting lists. If it is damaged, posting lists are found one behind
-//! the other. Each has its length, and its checksum confirms its cluster: the next one, or a later
-//! one if some are damaged. In a replicated index, any of its clusters can supply a vector. If
-//! vectors are stored once, each has a checksum of its own, and the remainder of its posting list
-//! does not matter.
+//! The table has the places of posting lists. If it is damaged, posting lists are found one after
+//! the other. Each has its length, and its checksum confirms its cluster: the next number, or a
+//! later one if some lists are damaged. In a replicated index, a vector can be taken from any of
+//! its clusters. If vectors are stored once, each has a checksum of its own, and the remaining
+//! bytes of its posting list do not matter.
 
 use stratann_layout::clusters::extent::FIXED;
 use stratann_layout::{
@@ -19,19 +19,20 @@ use super::rows::Fault;
 use crate::stores::clusters::extent_kind;
 use crate::{Error, stored};
 
-/// Clusters behind a damaged one that are tried at each place.
+/// The number of clusters after a damaged one that are tried at each place.
 const TRIED: u32 = 16;
-/// Clusters that are tried in a segment without a table, and the most bytes of a posting list found
-/// that way. The clusters of a segment are ascending, and few of them are there.
+/// The number of clusters that are tried in a segment without a table, and the most bytes of a
+/// posting list that is found so. The clusters of a segment are ascending, and a segment has few of
+/// them.
 const MOST_TRIED: u32 = 1 << 12;
 const MOST_BYTES: usize = 64 << 20;
-/// Vectors read at once if they are stored alone.
+/// The number of vectors that are read with one read if they are stored by themselves.
 const PIECE: u32 = 1024;
-/// The possible widths of ids, if no header has them.
+/// The possible widths of ids, which are tried if the header is damaged.
 const ID_BYTES: [usize; 3] = [0, 4, 8];
 
-/// A posting list: its cluster, its offset and its length. For a group, the number of its first
-/// vector and how many there are.
+/// A posting list: its cluster, its offset and its length. For a group, also the number of its
+/// first vector and its number of vectors.
 struct Place {
     cluster: u32,
     offset: u64,
@@ -40,7 +41,7 @@ struct Place {
     records: u32,
 }
 
-/// The first fault.
+/// The first fault of a file.
 #[derive(Default)]
 struct Tally {
     first: Option<String>,
@@ -54,10 +55,10 @@ impl Tally {
 
 impl Files<'_, '_, '_> {
     /// Passes on all vectors of a cluster index whose posting lists are in files of this kind.
-    /// Returns how many should exist.
+    /// Returns the number of vectors that should exist.
     ///
-    /// If the table of dead vectors is damaged, the newest file with an id has its live vector, if
-    /// there is one. So the newest files are read first. Deleted vectors then return.
+    /// If the table of dead vectors is damaged, the newest file that has an id has its live vector,
+    /// if the id is live. So the newest files are read first. Deleted vectors are then restored.
     pub(super) fn clusters(&mut self, extents: FileKind) -> Result<u64, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let kind = extent_kind(extents);
@@ -105,7 +106,7 @@ impl Files<'_, '_, '_> {
         let all = manifest
             .placement
             .map_or(manifest.vectors, |facts| facts.live);
-        // Reported for the first file with damage; if none has any, for the last one.
+        // The loss is reported for the first file with damage, or else for the last file.
         let mut missing = all.saturating_sub(taken);
         let last = tallies.len();
         let damaged = tallies.iter().any(|(_, tally)| tally.first.is_some());
@@ -126,8 +127,8 @@ impl Files<'_, '_, '_> {
         Ok(all)
     }
 
-    /// Whether the highest-numbered vector of an id counts as the live one, since the dead ones are
-    /// unknown.
+    /// Whether the highest-numbered vector of an id is taken as the live one, because the dead
+    /// vectors are unknown.
     fn newest_first(&self) -> bool {
         self.manifest.placement.is_some() && self.placement.is_none()
     }
@@ -138,8 +139,8 @@ impl Files<'_, '_, '_> {
         placement.is_some_and(|placement| placement.is_dead(id, node))
     }
 
-    /// Reads the vectors of a file written after the build, by its kind and the number of its role.
-    /// Returns how many were taken.
+    /// Reads the vectors of a file written after the build, by its kind and its number. Returns the
+    /// number of vectors that were taken.
     fn later(
         &mut self,
         entry: &FileEntry,
@@ -150,7 +151,7 @@ impl Files<'_, '_, '_> {
             return Ok(0);
         };
         let file = stored::name_of(self.volume, &entry.name);
-        // The node numbers are of the whole index. `stored::manifest` refuses more.
+        // Node numbers apply to the whole index. `stored::manifest` refuses more nodes.
         let nodes = self.manifest.nodes() as u32;
         let mut shapes: Vec<ClusterShape> = ID_BYTES
             .iter()
@@ -190,10 +191,10 @@ impl Files<'_, '_, '_> {
         Ok(0)
     }
 
-    /// Reads the posting lists of a segment. The table has their places and clusters. Without it,
-    /// the clusters are only known by trying numbers. A checksum also covers the cluster's number,
-    /// and with enough tries it would match any bytes, so the tries are bounded. All vectors in
-    /// them except new ones are in the files of the build too.
+    /// Reads the posting lists of a segment. The table has their places and clusters. Without the
+    /// table, clusters are found by trying numbers, since a checksum also covers the cluster's
+    /// number. With enough tries any bytes would match, so the number of tries is bounded. All
+    /// vectors in these lists, except new ones, are in the files of the build too.
     fn later_extents(
         &mut self,
         entry: &FileEntry,
@@ -223,7 +224,8 @@ impl Files<'_, '_, '_> {
             }
             None => {
                 tally.add("the table of its posting lists is damaged");
-                // The most clusters that there can be; each is higher than the one before it.
+                // The most clusters that the segment can have. Each number is higher than the one
+                // before it.
                 let clusters = self
                     .manifest
                     .clusters()
@@ -251,9 +253,9 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Reads vectors that are stored by themselves, behind the vectors of the build. The table has
-    /// the first number of the file. Without the table, this function tries numbers until the
-    /// checksum of a vector is right.
+    /// Reads vectors that are stored by themselves and have higher numbers than the vectors of the
+    /// build. The table has the first number of the file. Without the table, numbers are tried
+    /// until the checksum of a vector matches.
     fn later_members(
         &mut self,
         entry: &FileEntry,
@@ -293,8 +295,8 @@ impl Files<'_, '_, '_> {
                         continue;
                     }
                     let is = |&node: &u32| members.read(node, &one, || offset, true, &file).is_ok();
-                    // In a damaged record, a wrong number might match the checksum, so the next
-                    // record must match the next number.
+                    // In a damaged record, a wrong number might match the checksum. So the next
+                    // record must also match the next number.
                     let Some(node) = (built..nodes).find(is) else {
                         continue;
                     };
@@ -311,7 +313,7 @@ impl Files<'_, '_, '_> {
                         break;
                     }
                 }
-                // Zeros behind the last record fill its block.
+                // Zeros after the last record fill its block.
                 let mut whole = count;
                 while whole > 0 {
                     let offset = BLOCK as u64 + u64::from(whole - 1) * members.bytes() as u64;
@@ -331,8 +333,8 @@ impl Files<'_, '_, '_> {
         self.members_alone(entry, Members::starting_at(shape, first), first..end, tally)
     }
 
-    /// Reads a file without a header, so that the width of ids is unknown. Returns how many vectors
-    /// were taken.
+    /// Reads a file whose header is damaged, so that the width of ids is unknown. Returns the
+    /// number of vectors that were taken.
     fn without_header(&mut self, entry: &FileEntry, kind: ExtentKind) -> Result<u64, Error> {
         let Some(facts) = self.manifest.clusters() else {
             return Ok(0);
@@ -342,11 +344,11 @@ impl Files<'_, '_, '_> {
                 element: self.manifest.element,
                 dim: self.manifest.dimension as usize,
                 id_bytes,
-                // `stored::manifest` refuses more.
+                // `stored::manifest` refuses more clusters.
                 clusters: facts.clusters as u32,
                 vectors: self.manifest.vectors as u32,
             };
-            // Only one width gives right checksums: with the others no vector is taken.
+            // Checksums match under one width only. Under the others, no vector is taken.
             let mut wrong = Tally::default();
             let taken = self.of_shape(entry, kind, shape, &mut wrong)?;
             if taken > 0 {
@@ -356,7 +358,8 @@ impl Files<'_, '_, '_> {
         Ok(0)
     }
 
-    /// Passes on all vectors of a shape, and returns how many were taken.
+    /// Passes on all vectors of a file with this shape. Returns the number of vectors that were
+    /// taken.
     fn of_shape(
         &mut self,
         entry: &FileEntry,
@@ -388,8 +391,8 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Passes on the vectors of a replicated posting list, including copies of vectors in other
-    /// clusters.
+    /// Passes on the vectors of a replicated posting list, including copies of vectors whose own
+    /// cluster is another one.
     fn entries(
         &mut self,
         entry: &FileEntry,
@@ -419,7 +422,7 @@ impl Files<'_, '_, '_> {
             }
             match (self.take)(id, vector)? {
                 None => taken += 1,
-                // Taken from another cluster.
+                // The vector was taken from another cluster.
                 Some(Fault::Twice) => {}
                 Some(fault) => tally.add(format!("the vector of id {id} is not valid: {fault:?}")),
             }
@@ -427,7 +430,7 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Passes on the vectors of a group; each has a checksum.
+    /// Passes on the vectors of a group. Each has a checksum.
     fn group(
         &mut self,
         entry: &FileEntry,
@@ -452,7 +455,7 @@ impl Files<'_, '_, '_> {
         self.members(entry, members, (place.first, offset), stored, tally)
     }
 
-    /// Passes on consecutive vectors; the first has this number and offset.
+    /// Passes on consecutive vectors. The number and the offset are the first vector's.
     fn members(
         &mut self,
         entry: &FileEntry,
@@ -475,7 +478,7 @@ impl Files<'_, '_, '_> {
                 Ok((id, _)) if self.is_dead(id, node) => {}
                 Ok((id, vector)) => match (self.take)(id, vector)? {
                     None => taken += 1,
-                    // A newer one was taken.
+                    // A newer vector with this id was taken.
                     Some(Fault::Twice) if self.manifest.placement.is_some() => {}
                     Some(fault) => {
                         tally.add(format!("the vector of id {id} is not taken: {fault:?}"));
@@ -487,7 +490,7 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Passes on all vectors of a file of members alone, with these numbers.
+    /// Passes on all vectors of a file of members stored by themselves, which have these numbers.
     fn members_alone(
         &mut self,
         entry: &FileEntry,
@@ -501,7 +504,7 @@ impl Files<'_, '_, '_> {
         let whole = there.saturating_sub(BLOCK as u64) / members.bytes() as u64;
         let whole = u32::try_from(whole).unwrap_or(u32::MAX);
         let vectors = numbers.end.min(numbers.start.saturating_add(whole));
-        // If it is unknown which vector of an id is live, the highest number is taken first.
+        // If it is unknown which vector of an id is live, the highest numbers are read first.
         let mut starts: Vec<u32> = (numbers.start..vectors).step_by(PIECE as usize).collect();
         if self.newest_first() {
             starts.reverse();
@@ -514,7 +517,7 @@ impl Files<'_, '_, '_> {
             bytes.resize(count as usize * members.bytes(), 0);
             let offset = members.offset(first);
             if !files::read(self.volume, &entry.name, offset, &mut bytes)? {
-                // One by one, since some of them may be readable.
+                // The vectors are read one by one, since some of them may be readable.
                 for node in first..first + count {
                     let one = &mut bytes[..members.bytes()];
                     let offset = members.offset(node);
@@ -533,7 +536,8 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// The places of posting lists: from the table, or otherwise from the lists themselves.
+    /// The places of posting lists, from the table if it is whole, otherwise from the lists
+    /// themselves.
     fn places(
         &self,
         entry: &FileEntry,
@@ -549,7 +553,7 @@ impl Files<'_, '_, '_> {
         let whole = payload.get(0, length).filter(|_| wrong.is_none());
         let clusters = u64::from(shape.clusters);
         let table = whole.and_then(|bytes| {
-            // The zeros at the end of the last block are not part of the payload.
+            // The zeros that fill the last block are not part of the payload.
             let model = bytes
                 .get(4..8)
                 .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))?;
@@ -577,8 +581,8 @@ impl Files<'_, '_, '_> {
             .collect())
     }
 
-    /// Finds posting lists by their checksums, which confirm their clusters. Behind damaged ones,
-    /// the numbers of vectors that are stored once are unknown, and are found by the vectors' own
+    /// Finds posting lists by their checksums, which confirm their clusters. After damaged lists,
+    /// the numbers of vectors that are stored once are unknown. They are found by the vectors' own
     /// checksums.
     fn found_places(
         &self,
@@ -630,7 +634,7 @@ impl Files<'_, '_, '_> {
             };
             let records = u32::from_le_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
             if of != cluster && kind == ExtentKind::Grouped && records > 0 {
-                // The numbers of vectors in the skipped clusters are unknown. The first number of
+                // The number of vectors in the skipped clusters is unknown. The first number of
                 // this group is the one that matches its first checksum.
                 let stored = &bytes[bytes.len() - records as usize * members.bytes()..];
                 let one = &stored[..members.bytes()];

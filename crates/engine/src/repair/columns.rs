@@ -1,9 +1,9 @@
 //! Reads the attributes of vectors as far as possible: the newest row of each id, from the logs or
 //! from the segments.
 //!
-//! Index parts are not read, since they can be made from the rows, with one exception. If the
-//! header of a file of rows is damaged, they give the number of rows, from which its parts are
-//! found.
+//! Index parts can be made from the rows, so they are not read, with one exception. If the header
+//! of a file of rows is damaged, the index part gives the number of rows, from which the places of
+//! the file's parts follow.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::stores::columns::{PartReader, decoded};
 use crate::{Error, stored};
 
-/// Entries of a block.
+/// The number of entries in a block.
 const ENTRIES: u64 = (PAYLOAD / ENTRY) as u64;
 
 /// The place of the newest row of an id.
@@ -48,7 +48,7 @@ pub(super) struct Salvaged<'a> {
     /// The last row of each id in the logs.
     logged: HashMap<u64, Vec<u8>>,
     schema: Schema,
-    /// The ids of the rows of the build, in order.
+    /// The ids of the rows of the build, in the order of the rows.
     ids: Vec<u64>,
     /// Damaged files.
     pub(super) lost: Vec<Lost>,
@@ -64,7 +64,7 @@ impl<'a> Salvaged<'a> {
     /// Reads the rows of an index; `None` if it has no columns. `logged` are the rows in its logs.
     ///
     /// # Errors
-    /// A read failure that is no damage, or an interruption.
+    /// A read fails for a reason other than damage, or the call is interrupted.
     pub(super) fn read(
         volume: &'a dyn Volume,
         manifest: &Manifest,
@@ -84,7 +84,7 @@ impl<'a> Salvaged<'a> {
             ids: Vec::new(),
             lost: Vec::new(),
         };
-        // The oldest first: later ones take precedence.
+        // The oldest segments are read first. Later ones take precedence.
         for number in numbers {
             let rows = stored::entry(volume, manifest, FileKind::Rows, Some(number))?;
             let part = stored::entry(volume, manifest, FileKind::Columns, Some(number))?;
@@ -93,7 +93,7 @@ impl<'a> Salvaged<'a> {
         Ok(Some(found))
     }
 
-    /// Sets the ids of the vectors, in the order of a build's rows.
+    /// Sets the ids of the vectors, in the order in which the build has its rows.
     pub(super) fn of_ids(&mut self, ids: &[u64]) {
         self.ids = ids.to_vec();
     }
@@ -112,7 +112,8 @@ impl<'a> Salvaged<'a> {
         };
         for column in part.iter().flat_map(PartReader::columns) {
             if let Some(kind) = ColumnType::from_code(column.kind) {
-                // If another segment gives another type, its rows decide.
+                // If another segment has another type for the column, the rows of that segment
+                // decide.
                 let _ = self.schema.declare(&column.name, kind);
             }
         }
@@ -131,7 +132,7 @@ impl<'a> Salvaged<'a> {
             Header::Right(_) if files::read(volume, &entry.name, 0, &mut first)? => {
                 RowsFile::open(&first, &file).ok().map(|(shape, _)| shape)
             }
-            // The sizes of its parts follow from the number of rows.
+            // The sizes of the file's parts follow from the number of rows.
             _ => part.and_then(|part| shape_of(entry, part.nodes().len())),
         };
         let Some(shape) = shape else {
@@ -173,7 +174,7 @@ impl<'a> Salvaged<'a> {
                     };
                     self.places.insert(id, place);
                 } else {
-                    // The row in an older segment is out of date.
+                    // The row in an older segment is outdated.
                     self.places.remove(&id);
                     gone += u64::from(!self.logged.contains_key(&id));
                 }
@@ -194,7 +195,7 @@ impl<'a> Salvaged<'a> {
         Ok(())
     }
 
-    /// Which of some blocks of a file are whole; the first block has number 1.
+    /// Finds the whole blocks among some blocks of a file, whose first block has the number 1.
     fn whole_blocks(
         &self,
         entry: &FileEntry,
@@ -235,7 +236,7 @@ fn block_at(volume: &dyn Volume, name: &str, number: u64, out: &mut [u8]) -> Res
     Ok(read && block::check(out, number, name).is_ok())
 }
 
-/// The shape of a file of this many rows, by its length in the manifest, as far as that gives its
+/// The shape of a file of this many rows, by its length in the manifest, if that determines its
 /// parts.
 fn shape_of(entry: &FileEntry, rows: u64) -> Option<RowsFile> {
     let none = RowsFile::new(rows, 0).ok()?;
@@ -258,7 +259,7 @@ impl CarriedRows for Salvaged<'_> {
             (None, Some(&place)) => self.stored(place)?.into(),
             (None, None) => Cow::default(),
         };
-        // A row that is whole but does not decode is useless.
+        // If a row is whole but cannot be decoded, it is useless.
         match decoded(&found) {
             Ok(_) => Ok(found),
             Err(_) => Ok(Cow::default()),

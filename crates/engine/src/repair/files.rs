@@ -1,6 +1,6 @@
-//! Reads files that may be damaged, missing, cut short, or another index's.
+//! Reads files that may be damaged, missing, or cut short, or may belong to another index.
 //!
-//! Only damage is skipped. A file that may not be read, or that a later version wrote, is not
+//! Only damage is skipped. If a file may not be read, or a later version wrote it, it is not
 //! damaged: its vectors exist and must not be given up.
 
 use stratann_layout::header::stored_checksum;
@@ -9,16 +9,16 @@ use stratann_tier::{TierError, Volume};
 
 use crate::{Error, stored};
 
-/// Errors of the operating system that mean lost bytes: EIO, ENODATA, EBADMSG, EUCLEAN.
+/// Errors of the operating system for lost bytes: EIO, ENODATA, EBADMSG, EUCLEAN.
 const LOST: [i32; 4] = [5, 61, 74, 117];
 
 /// The state of a file's header.
 pub(super) enum Header {
-    /// It is whole, and belongs to the file that the manifest names.
+    /// It is whole, and the file is the one that the manifest names.
     Right(FileHeader),
-    /// It is damaged; the bytes behind it may still be whole.
+    /// It is damaged. The bytes after it may still be whole.
     Damaged(String),
-    /// No part of this file belongs to the index, for this reason.
+    /// The whole file does not belong to the index, for this reason.
     None(String),
 }
 
@@ -61,7 +61,7 @@ pub(super) fn header(
     }
 }
 
-/// Fills `out`. Returns `false` if these bytes are lost, or never existed.
+/// Fills `out`. Returns `false` if these bytes are lost or never existed.
 pub(super) fn read(
     volume: &dyn Volume,
     name: &str,
@@ -87,7 +87,7 @@ fn is_lost(error: &TierError) -> bool {
     }
 }
 
-/// Whether an error means damage, rather than a failure to read.
+/// Whether an error means damage. Otherwise, a read failed.
 pub(super) fn is_damage(error: &Error) -> bool {
     match error {
         Error::Layout(_) => !is_newer(error),
@@ -97,7 +97,7 @@ pub(super) fn is_damage(error: &Error) -> bool {
     }
 }
 
-/// Whether an error means bytes of a later version that are whole.
+/// Whether an error means that a later version wrote the bytes.
 pub(super) fn is_newer(error: &Error) -> bool {
     matches!(
         error,
@@ -110,7 +110,7 @@ pub(super) fn is_newer(error: &Error) -> bool {
     )
 }
 
-/// The text of an error about a file, without the file's name and the remedy.
+/// The text of an error about a file, without the name of the file and the remedy.
 pub(super) fn said(
     volume: &dyn Volume,
     entry: &FileEntry,
@@ -121,7 +121,7 @@ pub(super) fn said(
     first_part(text).to_owned()
 }
 
-/// The text of an error without its remedy, since the repair is the remedy.
+/// The text of an error without its remedy. The repair is the remedy.
 pub(super) fn first_part(text: &str) -> &str {
     const REMEDIES: [&str; 7] = ["Build", "Check", "Put", "Read", "Restore", "Run", "Use"];
     let is_remedy = |rest: &str| REMEDIES.iter().any(|verb| rest.starts_with(verb));
@@ -138,8 +138,8 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    /// Reads a file, and checks its blocks one by one. If it is damaged or missing, parts of the
-    /// payload are missing, and the text gives the reason.
+    /// Reads a file, and checks its blocks one by one. If the file is damaged or missing, parts of
+    /// the payload are missing, and the text is the reason.
     pub(super) fn read(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -155,7 +155,8 @@ impl Payload {
             Header::None(what) => return Ok((payload, Some(what))),
         };
         let file = stored::name_of(volume, &entry.name);
-        // By the length of the file, since the manifest's claim might allocate far too much.
+        // The number of blocks follows from the length of the file, since the length in the
+        // manifest might be far too large.
         let blocks = volume.len(&entry.name)?.min(entry.length) / BLOCK as u64;
         let mut buffer = vec![0; BLOCK];
         for number in 1..blocks {
@@ -175,12 +176,12 @@ impl Payload {
         Ok((payload, wrong))
     }
 
-    /// Its bytes, including damaged ones.
+    /// The number of its bytes, including damaged ones.
     pub(super) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Some bytes, if they exist and are whole.
+    /// Returns bytes of the payload if they exist and are whole.
     pub(super) fn get(&self, at: u64, length: u64) -> Option<&[u8]> {
         let end = usize::try_from(at.checked_add(length)?).ok()?;
         let at = usize::try_from(at).ok()?;
@@ -190,7 +191,7 @@ impl Payload {
         whole.then_some(bytes)
     }
 
-    /// A number, if its bytes exist and are whole.
+    /// Returns a number if its bytes exist and are whole.
     pub(super) fn u32(&self, at: u64) -> Option<u32> {
         let bytes = self.get(at, 4)?.try_into().ok()?;
         Some(u32::from_le_bytes(bytes))
@@ -216,7 +217,7 @@ mod tests {
         };
         // EIO, ENOENT, EUCLEAN.
         assert!([5, 2, 117].into_iter().all(|os| is_lost(&error(os))));
-        // EACCES, EMFILE, ENOMEM: it may be there.
+        // EACCES, EMFILE, ENOMEM: the file may be there.
         assert!(![13, 24, 12].into_iter().any(|os| is_lost(&error(os))));
         assert!(!is_damage(&error(13).into()) && is_damage(&error(5).into()));
         assert!(!is_damage(&Error::Interrupted));

@@ -1,5 +1,6 @@
-//! The vectors of an inline index that took direct inserts. The place of each page follows from its
-//! nodes' numbers. Pages that the last checkpoint was about to write there are in its journal.
+//! The vectors of an inline index that took direct inserts. The place of each page follows from the
+//! numbers of its nodes. If the last checkpoint was about to write a page there, its journal has
+//! the page as well.
 //!
 //! ```text
 //!   journal is whole      its pages, and the others of the file, up to the last node's page
@@ -9,8 +10,8 @@
 //!   placement is lost     all records; of an id the highest node's record
 //! ```
 //!
-//! The node of a record follows from its place. A node's id and vector never change, so an older
-//! page serves as well as a later one.
+//! The node of a record follows from its place. The id and the vector of a node never change, so an
+//! older version of a page is as good as a later one.
 
 use std::borrow::Cow;
 
@@ -27,16 +28,16 @@ use crate::{Error, Layout, stored};
 /// A record: its node, its id and its vector.
 type Record<'p> = (u32, u64, Cow<'p, [u8]>);
 
-/// The pages with readable parts.
+/// The readable pages of the file and of the journal.
 struct Even<'m> {
     format: Box<dyn FixedFormat>,
     nodes: u64,
-    /// Pages with nodes.
+    /// The pages that have nodes.
     pages: Pages,
-    /// The file, and its name in errors; `None` if all of it is lost.
+    /// The file, and its name in errors; `None` if the whole file is lost.
     file: Option<(&'m FileEntry, String)>,
     journal: JournalFile,
-    /// Pages of the journal that are whole, ascending.
+    /// The whole pages of the journal, ascending.
     laid: Vec<u32>,
 }
 
@@ -45,7 +46,7 @@ impl Even<'_> {
         u32::try_from(page).is_ok_and(|page| self.laid.binary_search(&page).is_ok())
     }
 
-    /// The readable records of a whole page, for existing nodes.
+    /// The readable records of existing nodes on a whole page.
     fn records<'p>(
         &'p self,
         page: u64,
@@ -66,7 +67,7 @@ impl Even<'_> {
 
 impl<'m> Files<'m, '_, '_> {
     /// Passes on the vectors of an inline index that took direct inserts. Returns an upper bound of
-    /// how many should exist.
+    /// the number of vectors that should exist.
     pub(super) fn journaled(
         &mut self,
         layout: Layout,
@@ -74,7 +75,7 @@ impl<'m> Files<'m, '_, '_> {
         facts: &PlacementFacts,
     ) -> Result<u64, Error> {
         let placement = self.placement(layout, facts)?;
-        // The place in the report where the loss of the file is recorded, if it is lost.
+        // If the file is lost, its loss gets this place in the report.
         let told = self.lost.len();
         let even = self.even(layout, format, facts)?;
         let rule = match &placement {
@@ -89,7 +90,7 @@ impl<'m> Files<'m, '_, '_> {
             }
             Ok(())
         })?;
-        // Some of the missing nodes may be dead, so losses are limited to the live vectors.
+        // Some of the missing nodes may be dead, so the losses are limited to the live vectors.
         let most = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
             Err(_) => facts.live,
@@ -118,7 +119,7 @@ impl<'m> Files<'m, '_, '_> {
         })
     }
 
-    /// The pages of the file and of the journal. Faults of either are reported.
+    /// Opens the file and the journal, and finds their pages. Faults of both are reported.
     fn even(
         &mut self,
         layout: Layout,
@@ -158,7 +159,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(even)
     }
 
-    /// For each id, the highest node that has it.
+    /// The highest node of each id.
     fn newest_of(&mut self, even: &Even<'m>) -> Result<Newest, Error> {
         let mut newest = Newest::new();
         self.each_node(even, |_, _, (node, id, _)| {

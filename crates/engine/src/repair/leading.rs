@@ -1,17 +1,17 @@
 //! The leading parts of vectors whose trailing parts are in segments. They are read from the whole
-//! pages of the file that stores them beside the lists.
+//! pages of the file that stores the leading parts beside the lists.
 //!
 //! - **Pages of the build** have the number of their first node, so the directory is not needed.
 //! - **Rewritten pages** name each of their nodes. The table of direct inserts has the current page
-//!   of a node. Without the table, all pages are read that have the node with the same external id,
-//!   and they must agree.
+//!   of a node. If the table is lost, all pages are read that have the node with the same external
+//!   id, and their leading parts must be equal.
 //!
-//! They may disagree. After a crash the log is replayed, and a number that no checkpoint had may go
-//! to another vector than before. A page written before the crash may still have the old one. A
-//! vector of the build is the same wherever it is found.
+//! They may differ. After a crash the log is replayed, and a node number that no checkpoint had may
+//! be given to another vector than before. A page written before the crash may still have the old
+//! vector. A vector of the build is the same on every page.
 //!
-//! Memory holds only these numbers for all pages. A page is read again when a vector of it is put
-//! together; vectors come in the order of nodes.
+//! Memory is used only for these node numbers of all pages. A page is read again when a vector is
+//! composed. Vectors are composed in the order of nodes.
 
 use std::ops::Range;
 
@@ -28,25 +28,25 @@ use crate::{Error, stored};
 #[derive(Default)]
 pub(super) struct LeadingParts<'m> {
     file: Option<PartFile<'m>>,
-    /// The first node of each whole page of the build, and the page, by node.
+    /// The first node of each whole page of the build, with the page, ordered by node.
     pages: Vec<(u32, u64)>,
-    /// Nodes on rewritten pages, and these pages, by node, if there is no table.
+    /// If there is no table: the nodes on rewritten pages, with these pages, ordered by node.
     moved: Vec<(u32, u64)>,
-    /// Nodes from this one on were inserted after the build.
+    /// Nodes with this number or a higher one were inserted after the build.
     built: u32,
-    /// The page that was read last, its bytes, and its nodes with their ids and the ranges of their
-    /// parts in `bytes`.
+    /// The page that was read last; its bytes; and its nodes, with their ids and the ranges of
+    /// their parts in `bytes`.
     here: Option<u64>,
     page: Vec<u8>,
     parts: Vec<(u32, u64, Range<usize>)>,
     bytes: Vec<u8>,
-    /// The part that was found last.
+    /// The leading part that was found last.
     found: Vec<u8>,
-    /// Why some of them cannot be read.
+    /// Why some leading parts cannot be read.
     pub(super) wrong: Option<String>,
 }
 
-/// The file that has them.
+/// The file that has the leading parts.
 struct PartFile<'m> {
     entry: &'m FileEntry,
     /// Its name in errors.
@@ -56,14 +56,14 @@ struct PartFile<'m> {
 }
 
 impl LeadingParts<'_> {
-    /// Why a part cannot be read.
+    /// The reason why a leading part cannot be read.
     pub(super) fn why(&self) -> String {
         let wrong = self.wrong.clone();
         wrong.unwrap_or_else(|| "it lacks some of their leading parts".into())
     }
 
     /// The leading part of the vector of a node with an external id; `None` if it is lost.
-    /// `by_table` is the node's page in the table.
+    /// `by_table` is the page of the node in the table.
     pub(super) fn of(
         &mut self,
         volume: &dyn Volume,
@@ -116,7 +116,7 @@ impl LeadingParts<'_> {
         if !files::read(volume, &file.entry.name, offset, &mut self.page)? {
             return Ok(());
         }
-        // It was whole when it was counted.
+        // The page was whole when the pages were counted.
         let Ok(read) = file.format.read(page, &self.page, None, &file.name) else {
             return Ok(());
         };
@@ -132,7 +132,7 @@ impl LeadingParts<'_> {
     }
 }
 
-/// The pages with nodes by a table, among the first `pages` pages.
+/// Finds the pages with nodes by a table, among the first `pages` pages.
 fn pages_in_use(table: &PlacementFile, pages: u64) -> Bits {
     let mut in_use = Bits::new(pages);
     for &page in &table.page_of {
@@ -144,9 +144,9 @@ fn pages_in_use(table: &PlacementFile, pages: u64) -> Bits {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// The leading parts of vectors, which are beside the lists in a file of this kind. Their
-    /// losses are reported with the vectors that lack them. After direct inserts, `table` has the
-    /// pages of nodes, if it is known.
+    /// Opens the leading parts of vectors, which are beside the lists in a file of this kind. If
+    /// leading parts are lost, that is reported with the vectors that lack them. After direct
+    /// inserts, `table` has the pages of nodes, if it is known.
     pub(super) fn leading_parts(
         &mut self,
         kind: FileKind,
@@ -163,7 +163,7 @@ impl<'m> Files<'m, '_, '_> {
             leading.wrong = Some("all of it is damaged".into());
             return Ok(leading);
         };
-        // Direct inserts write behind the pages of the build.
+        // Direct inserts add pages after the pages of the build.
         let all = Pages::of(&*format, count, volume.len(&entry.name)?);
         let in_use = table.map(|table| pages_in_use(table, all.count));
         let wanted = |page: u64| in_use.as_ref().is_none_or(|in_use| in_use.has(page));

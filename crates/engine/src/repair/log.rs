@@ -1,9 +1,10 @@
-//! Reads the logs: which vectors of the checkpoint they replace or delete, and which they add.
+//! Reads the logs: the vectors of the checkpoint that they replace or delete, and the vectors that
+//! they add.
 //!
-//! The logs are read twice, so that no vector is held in memory: first for the last record of each
-//! id, then for the remaining vectors. The rows of attributes are held. In a damaged log every
-//! whole record counts, before and behind the damage, since a record has its own sequence number. A
-//! lost record may have been a delete.
+//! The logs are read twice, so that no vector stays in memory: first for the last record of each
+//! id, then for the remaining vectors. The rows of attributes stay in memory. In a damaged log
+//! every whole record counts, before and after the damage, since a record has its own sequence
+//! number. A lost record may have been a delete.
 
 use std::collections::HashMap;
 
@@ -17,30 +18,30 @@ use crate::progress::Progress;
 
 /// The last record of an id.
 struct Last {
-    /// Whether the checkpoint had the id: its first record replaces or deletes it.
+    /// Whether the checkpoint has the id: the first record of the id replaces or deletes it.
     stored: bool,
-    /// The record with its vector; `None`: it was deleted.
+    /// The record that has its vector; `None` if the id was deleted.
     vector: Option<u64>,
 }
 
 /// The content of an index's logs.
 pub(super) struct Changes {
     ids: HashMap<u64, Last>,
-    /// The last row of each id in the logs; empty if it has no attributes.
+    /// The last row of each id in the logs. The row is empty if the id has no attributes.
     pub(super) rows: HashMap<u64, Vec<u8>>,
-    /// 1 more than the largest logged id; 0 if there was none.
+    /// 1 more than the largest logged id; 0 if the logs have no id.
     pub(super) next_id: u64,
-    /// The losses of the logs, if they are damaged.
+    /// The losses in the logs, if they are damaged.
     pub(super) lost: Vec<Lost>,
 }
 
-/// Takes a record and its sequence number.
+/// Receives a record and its sequence number.
 type Apply<'a> = dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error> + 'a;
 
-/// Takes an id and its vector.
+/// Receives an id and its vector.
 type EachVector<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// Passes on all whole records, and returns the missing ones.
+/// Passes on all whole records of the logs. Returns the missing ones.
 fn salvage(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -87,7 +88,7 @@ impl Changes {
                 _ => _ = rows.insert(id, record.row().unwrap_or_default().to_vec()),
             }
             if let LogRecord::Row { .. } = record {
-                // The vector is unchanged.
+                // A row does not change the vector.
                 return Ok(());
             }
             let last = ids.entry(id).or_insert(Last {
@@ -118,13 +119,13 @@ impl Changes {
         })
     }
 
-    /// Whether the logs replace or delete the checkpoint's vector of this id.
+    /// Whether the logs replace or delete the vector that the checkpoint has for this id.
     pub(super) fn overrules(&self, id: u64) -> bool {
         self.ids.contains_key(&id)
     }
 
-    /// How many ids of the checkpoint were replaced or deleted, among those for which `which` is
-    /// true.
+    /// The number of ids of the checkpoint that the logs replace or delete, among the ids for which
+    /// `which` is true.
     pub(super) fn superseded(&self, which: impl Fn(u64) -> bool) -> u64 {
         let ids = self.ids.iter();
         let stored = ids.filter(|(id, last)| last.stored && which(**id));

@@ -15,12 +15,12 @@
 //! ```
 //!
 //! Four things cannot be recomputed: the vectors, their ids, their attributes, and the MANIFEST.
-//! Graph, codes, codebook, directories and navigation graph can. So a repair only looks for
-//! vectors. Pages with wrong checksums are skipped and counted. A vector is taken unchanged or not
-//! at all: nothing is guessed.
+//! Graph, codes, codebook, directories and navigation graph can be. So a repair only needs the
+//! first four. Pages with wrong checksums are skipped and counted. A vector is taken unchanged or
+//! not at all: none is guessed.
 //!
-//! The new checkpoint is committed as in any build. Until then nothing of the old index is changed,
-//! so a repair that fails, is interrupted or crashes loses nothing. After the commit the old files
+//! The new checkpoint is committed as in any build. Before the commit the old index is unchanged,
+//! so a repair that fails, is interrupted or crashes loses no data. After the commit the old files
 //! are removed.
 
 mod apart;
@@ -61,14 +61,14 @@ use crate::update::bytes_in;
 use crate::verify::{VerifyReport, verify_in};
 use crate::{Error, bounds, stored};
 
-/// How to repair an index.
+/// The options of a repair.
 #[derive(Clone, Debug)]
 pub struct RepairOptions {
-    /// OS threads of the build.
+    /// The number of OS threads of the build.
     pub threads: usize,
     /// The most memory that the build may use, in bytes; `None` for no limit.
     pub memory: Option<u64>,
-    /// Whether to rebuild an index without damage as well.
+    /// Whether an index without damage is rebuilt as well.
     pub force: bool,
 }
 
@@ -85,22 +85,22 @@ impl Default for RepairOptions {
 /// The report of a repair.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RepairReport {
-    /// Whether the index was rebuilt; `false`: it is whole and was left unchanged.
+    /// Whether the index was rebuilt. `false` means that it is whole and was not changed.
     pub repaired: bool,
-    /// Vectors of the present checkpoint.
+    /// The number of vectors in the present checkpoint.
     pub vectors: u64,
-    /// Vectors among them that were only in the log.
+    /// The number of these vectors that were only in the log.
     pub from_log: u64,
-    /// Vectors of the previous checkpoint that could not be read, and that the log neither replaces
-    /// nor deletes. The number is exact as a rule. It is an upper bound if the table of records
-    /// after direct inserts is damaged. It is a lower bound if it is unknown which vectors of a
-    /// segment are garbage.
+    /// The number of vectors of the previous checkpoint that could not be read, and that the log
+    /// neither replaces nor deletes. It is usually exact. If the table of records after direct
+    /// inserts is damaged, it is an upper bound. If it is unknown which vectors of a segment are
+    /// garbage, it is a lower bound.
     pub vectors_lost: u64,
-    /// The damage, and the losses.
+    /// The damaged files, with the losses of each.
     pub lost: Vec<Lost>,
-    /// Bytes on storage before, including logs.
+    /// Bytes on storage before the repair, including logs.
     pub bytes_before: u64,
-    /// Bytes on storage afterwards.
+    /// Bytes on storage after the repair.
     pub bytes_after: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
@@ -113,20 +113,19 @@ pub struct Lost {
     pub file: String,
     /// The fault.
     pub what: String,
-    /// The most vectors lost with it; for a missing log this is unknown. 0: its content was
-    /// recomputed.
+    /// The most vectors that may be lost with the file; unknown if a log is missing. 0 means that
+    /// the content of the file was recomputed.
     pub vectors: u64,
 }
 
-/// Rebuilds the index in a directory from the vectors that can be read, if any part of it is
-/// damaged.
+/// If any part of the index in a directory is damaged, rebuilds the index from the vectors that can
+/// be read.
 ///
 /// # Errors
-/// - No index there, or one whose manifest cannot be read.
-/// - An index that another process changes, or that a later version wrote; files that may not be
-///   read.
-/// - No vector left.
-/// - A memory cap that is too small; a full disk; an interruption through `progress`.
+/// - There is no index, or its manifest cannot be read.
+/// - Another process changes the index, a later version wrote it, or its files may not be read.
+/// - No vector can be read.
+/// - The memory cap is too small, the disk is full, or `progress` interrupts.
 ///
 /// The index is then unchanged.
 pub fn repair(
@@ -138,7 +137,7 @@ pub fn repair(
     repair_in(&volume, &stored::home(path.as_ref())?, options, progress)
 }
 
-/// Repairs the index in a volume; scratch files go to the directory `path`.
+/// Repairs the index in a volume. Scratch files go to the directory `path`.
 pub(crate) fn repair_in(
     volume: &Arc<dyn Volume>,
     path: &Path,
@@ -146,13 +145,14 @@ pub(crate) fn repair_in(
     progress: &dyn Progress,
 ) -> Result<RepairReport, Error> {
     bounds::threads(options.threads)?;
-    // Checked before the lock, which would leave its file in a directory that is no index.
+    // The manifest is read before the lock is taken, since the lock would leave a file in a
+    // directory that has no index.
     readable_manifest(&**volume, path)?;
     let _lock = volume.lock()?;
     let manifest = readable_manifest(&**volume, path)?;
     opened_from(&**volume, &manifest)?;
     let (start, bytes_before) = (Instant::now(), bytes_in(&**volume)?);
-    // No vector depends on it.
+    // No vector depends on this file.
     if inserts::forget_damaged(&**volume, options.force)? {
         let name = stored::name_of(&**volume, INSERTS);
         progress.warn(&format!(
@@ -184,11 +184,11 @@ pub(crate) fn repair_in(
     Ok(report)
 }
 
-/// The manifest of an index that may be changed.
+/// Reads the manifest of an index that may be changed.
 fn readable_manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Error> {
     let manifest = match stored::manifest(volume) {
         Ok(manifest) => manifest,
-        // A manifest of a later version is not damaged.
+        // If a later version wrote the manifest, it is not damaged.
         Err(error @ Error::Layout(_)) if files::is_newer(&error) => return Err(error),
         Err(error @ (Error::Layout(_) | Error::Damaged { .. })) => {
             let error = error.to_string();
@@ -205,7 +205,7 @@ fn readable_manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Error
     Ok(manifest)
 }
 
-/// Live vectors of a checkpoint.
+/// The number of live vectors of a checkpoint.
 fn live_of(manifest: &Manifest) -> u64 {
     let built = manifest.built_vectors();
     manifest.placement.map_or(built, |facts| facts.live)
@@ -220,7 +220,7 @@ struct Work<'a> {
     progress: &'a dyn Progress,
 }
 
-/// The data that was found of an index.
+/// The data that was read from an index.
 struct Found {
     rows: Rows,
     changes: Changes,
@@ -256,10 +256,12 @@ impl Work<'_> {
                 reason: format!("no vector can be read any more ({file}: {what})"),
             });
         }
-        // Other damaged files are recomputed. A set, since a MANIFEST may name many files.
+        // Other damaged files are recomputed. The names are in a set, since a MANIFEST may name
+        // many files.
         let mut known: HashSet<String> = lost.iter().map(|lost| lost.file.clone()).collect();
         for problem in verified.problems {
-            // Problems of the index as a whole, such as ids and log records, concern vectors.
+            // Some problems concern no single file, such as those of ids and log records. They
+            // concern vectors.
             let of_a_file = problem.file != volume.name();
             if of_a_file && known.insert(problem.file.clone()) {
                 let what = problem.what.strip_prefix(&format!("{}: ", problem.file));
@@ -297,7 +299,7 @@ impl Work<'_> {
             known: None,
             kept: &[],
             rows: attributes.as_ref().map(|rows| rows as &dyn CarriedRows),
-            // Unless the codebook is lost.
+            // The codebook stays given unless it is lost.
             given_codebook: kept && manifest.writer_features & GIVEN_CODEBOOK != 0,
             placeholder: false,
         };
@@ -327,7 +329,7 @@ impl Work<'_> {
         };
         let (report, committed) = rebuilt?;
         if let Err(error) = committed.durable(volume) {
-            // The new checkpoint counts, and its sources are removed by the next one.
+            // The new checkpoint is valid. The next one removes the files of the old one.
             tracing::warn!("{error}");
         }
         Ok(RepairReport {
@@ -340,7 +342,7 @@ impl Work<'_> {
         })
     }
 
-    /// Collects all live vectors, in a file in `folder`.
+    /// Collects all live vectors in a file in `folder`.
     fn salvage(&self, folder: &Path) -> Result<Found, Error> {
         let (volume, manifest, progress) = (&**self.volume, self.manifest, self.progress);
         let changes = Changes::read(volume, manifest, progress)?;
@@ -366,7 +368,7 @@ impl Work<'_> {
             Ok(None)
         })?;
         drop(stage);
-        // A build without rows cannot lose any.
+        // A build of no rows has no vectors to lose.
         let all = match manifest.placement {
             None => all.min(live_of(manifest)),
             Some(_) => all,
@@ -397,7 +399,7 @@ impl Work<'_> {
                 vectors: wrong,
             });
         }
-        // Vectors that the log names need not be found.
+        // If the log replaces or deletes a vector, the vector need not be found.
         let known = found + changes.superseded(|id| !rows.has(id));
         Ok(Found {
             from_log: (rows.ids.len() - kept) as u64,
@@ -409,7 +411,7 @@ impl Work<'_> {
         })
     }
 
-    /// The codebook, if it is whole and the one that the manifest names.
+    /// Reads the codebook, if it is whole and is the one that the manifest names.
     fn codebook(&self) -> Option<Codebook> {
         let (volume, manifest) = (&**self.volume, self.manifest);
         let entry = stored::entry(volume, manifest, FileKind::Codebook, None).ok()?;
@@ -420,14 +422,14 @@ impl Work<'_> {
         (named && codebook.is_what_it_says()).then_some(codebook)
     }
 
-    /// A log number behind all existing logs.
+    /// A log number above the numbers of all existing logs.
     fn next_log(&self) -> Result<LogFrom, Error> {
         let names = self.volume.list()?;
         let last = names.iter().filter_map(|name| log_number(name)).max();
         let next = last.map_or(1, |number| number.saturating_add(1));
         Ok(LogFrom {
             number: next.max(self.manifest.log_from.number),
-            // Whatever sequence number its first record has.
+            // The first record of that log may have any sequence number.
             sequence: 0,
         })
     }

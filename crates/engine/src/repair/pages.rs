@@ -1,10 +1,10 @@
-//! Reads the vectors of a checkpoint that are still readable, page by page.
+//! Reads the readable vectors of a checkpoint, page by page.
 //!
-//! The size of pages follows from the manifest or, if records differ in length, from the header of
-//! their file. If that is damaged, it follows from the pages themselves: their checksums are right
-//! for one size only. The checksum of a page proves that it is at its place, and a slotted page has
-//! the number of its first node. So no table is needed to find vectors, and each page is judged by
-//! itself.
+//! The size of pages follows from the manifest, or from the header of their file if records differ
+//! in length. If that header is damaged, the size is found by trying: the checksums of pages match
+//! under one size only. The checksum of a page proves that the page is at its place, and a slotted
+//! page has the number of its first node. So vectors are found without any table, and each page is
+//! checked by itself.
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::slotted::MAX_BLOCKS;
@@ -25,19 +25,19 @@ use crate::stores::composition::{Made, Records, Rewritten};
 use crate::stores::records::PageFormat;
 use crate::{Error, stored};
 
-/// Missing pages behind the end of a file that are reported one by one.
+/// The most missing pages after the end of a file that are reported one by one.
 const MOST_MISSING: u64 = 1 << 20;
 
-/// About how many bytes of pages are read at once.
+/// About how many bytes of pages are read with one read.
 const PIECE: usize = 1 << 20;
-/// Pages that are tried for each possible page size.
+/// The number of pages that are tried with each possible page size.
 const SAMPLE: u64 = 64;
 
-/// Takes the id and the vector of a node; returns the reason if it refuses them.
+/// Receives the id and the vector of a node. Returns the fault if the vector is refused.
 pub(super) type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<Option<Fault>, Error> + 'a;
 
 /// Passes all readable vectors of a checkpoint to `take`, in the order of their nodes or pages, and
-/// records losses. Returns an upper bound of the vectors that should exist.
+/// records the losses. Returns an upper bound of the number of vectors that should exist.
 pub(super) fn salvage(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -68,7 +68,7 @@ pub(super) fn salvage(
                 },
                 VectorsAt::Records,
             ) => files.journaled(layout, format(manifest)?, facts),
-            // If a journal has the pages, new vectors go to segments all the same.
+            // If a journal has the pages, new vectors are in segments nevertheless.
             (_, VectorsAt::Segments | VectorsAt::Parts) => files.apart(layout, facts),
             (
                 Records::Slotted
@@ -105,8 +105,8 @@ pub(super) struct Files<'m, 'a, 't> {
     pub(super) progress: &'a dyn Progress,
     pub(super) lost: &'a mut Vec<Lost>,
     pub(super) take: &'a mut Take<'t>,
-    /// Which vectors of a cluster index are dead, if vectors were inserted after its build and the
-    /// table can be read.
+    /// The dead vectors of a cluster index, if vectors were inserted after its build and the table
+    /// of them can be read.
     pub(super) placement: Option<PlacementFile>,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Files<'m, 'a, 't> {
 pub(super) struct Pages {
     pub(super) count: u64,
     pub(super) bytes: usize,
-    /// The most pages behind its first one onto which a record may continue.
+    /// The most pages after its first one onto which a record may continue.
     pub(super) behind: u64,
 }
 
@@ -134,16 +134,16 @@ impl Pages {
 /// The losses of a file.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// Nodes on pages that are whole.
+    /// The number of nodes on whole pages.
     pub(super) seen: u64,
-    /// Damaged pages, and the offset and fault of the first of them.
+    /// The number of damaged pages, and the offset and fault of the first one.
     pub(super) pages: u64,
     pub(super) first: Option<(u64, String)>,
-    /// Vectors whose records are damaged, or whose bytes are no vector.
+    /// The number of vectors whose records are damaged, or whose bytes are not a vector.
     pub(super) undecodable: u64,
-    /// Vectors whose decoding parameters are lost.
+    /// The number of vectors whose decoding parameters are lost.
     pub(super) orphans: u64,
-    /// Vectors that were taken and may be garbage.
+    /// The number of vectors that were taken and may be garbage.
     pub(super) unclear: u64,
     not_finite: u64,
     no_direction: u64,
@@ -156,11 +156,11 @@ impl Tally {
         self.first.get_or_insert((offset, what));
     }
 
-    /// Records the outcome for a vector. `garbage` says whether it is garbage, if that is known.
+    /// Records the result for a vector. `garbage` tells whether it is garbage, if known.
     pub(super) fn taken(&mut self, fault: Option<Fault>, garbage: Option<bool>) {
         match (fault, garbage) {
             (None, None) => self.unclear += 1,
-            // A newer vector has this id, so this one is garbage.
+            // A newer vector with this id was taken, so this vector is garbage.
             (Some(Fault::Twice), None) => {}
             (fault, _) => self.fault(fault),
         }
@@ -177,8 +177,8 @@ impl Tally {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Reads all segments of vectors. `leading` has the leading parts, and the kind of their file,
-    /// if the segments have trailing parts.
+    /// Reads all segments of vectors. If the segments have trailing parts, `leading` has the
+    /// leading parts and the kind of their file.
     fn segments(
         &mut self,
         mut leading: Option<(FileKind, &mut LeadingParts<'_>)>,
@@ -191,15 +191,15 @@ impl<'m> Files<'m, '_, '_> {
                 false => unclear.push((n, segment, decoders)),
             }
         }
-        // Vectors that may be garbage come last, the newest of them first, so that a replacement is
-        // taken before the replaced one.
+        // Vectors that may be garbage come last, the newest segment first. So a new vector is taken
+        // before the vector that it replaced.
         let mut unclear = unclear.into_iter().rev();
         unclear
             .try_for_each(|(n, segment, decoders)| self.segment(n, segment, decoders, &mut leading))
     }
 
-    /// Reads segment `n` of the vectors. `leading` has the leading parts, and the kind of their
-    /// file, if the segment has trailing parts.
+    /// Reads segment `n` of the vectors. If the segment has trailing parts, `leading` has the
+    /// leading parts and the kind of their file.
     fn segment(
         &mut self,
         n: u32,
@@ -211,7 +211,7 @@ impl<'m> Files<'m, '_, '_> {
         let (records, vectors) = (segment.stored(), segment.vectors.into());
         let mut tables = (FileKind::Chunks, n);
         let leading = leading.as_mut().map(|(lists, leading)| {
-            // Vectors without their leading part lack nothing else.
+            // The model is known, so undecoded vectors lack only their leading parts.
             if decoders.has_model() {
                 tables = (*lists, None);
                 decoders.wrong = Some(leading.why());
@@ -221,9 +221,9 @@ impl<'m> Files<'m, '_, '_> {
         self.built((kind, n), records, vectors, &decoders, tables, leading)
     }
 
-    /// Reads pages of the records `first..first + count`; `vectors` of them are live. `tables` is
-    /// the file with the decoding parameters, if records are encoded. `leading` has the leading
-    /// parts, if these are trailing ones.
+    /// Reads the pages of the records `first..first + count`. Of these records, `vectors` are live.
+    /// If records are encoded, `tables` is the file with the decoding parameters. If the records
+    /// are trailing parts, `leading` has the leading parts.
     fn built(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -268,7 +268,7 @@ impl<'m> Files<'m, '_, '_> {
                     continue;
                 }
                 // If a record continues on a lost page, it is missing, like the records that start
-                // there.
+                // on the lost page.
                 let behind = read.left > 0 && slot + 1 == count_here;
                 if behind && stored.bytes.as_ref().is_err_and(is_not_whole) {
                     continue;
@@ -293,7 +293,7 @@ impl<'m> Files<'m, '_, '_> {
             }
             Ok(())
         })?;
-        // Garbage is not lost.
+        // Garbage records are not losses.
         tally.orphans = tally.orphans.min(vectors);
         if tally.orphans > 0 {
             self.orphans(tables, decoders, entry, tally.orphans);
@@ -303,8 +303,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(())
     }
 
-    /// The format of pages of the nodes `first..first + count`. `None` if none of them can be read;
-    /// then `vectors` vectors are lost.
+    /// The format of the pages of the nodes `first..first + count`. `None` if none of them can be
+    /// read: then `vectors` vectors are lost.
     pub(super) fn format(
         &mut self,
         kind: FileKind,
@@ -353,12 +353,12 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// Bytes of a vector.
+    /// The number of bytes of a vector.
     pub(super) fn vector_bytes(&self) -> usize {
         self.manifest.dimension as usize * self.manifest.element.size()
     }
 
-    /// Records vectors as lost that cannot be decoded without a lost table.
+    /// Records that vectors are lost because a table for decoding them is lost.
     pub(super) fn orphans(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -381,7 +381,7 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reports how many vectors were taken that may be garbage; the file has `garbage` records of
+    /// Reports how many vectors were taken that may be garbage. The file has `garbage` records of
     /// garbage.
     pub(super) fn unclear(
         &mut self,
@@ -411,7 +411,7 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Finds the size of pages whose file no longer states it: the size with which most of them are
+    /// Finds the page size of a file whose header is damaged: the size under which most pages are
     /// whole.
     fn guess(&self, kind: FileKind, entry: &FileEntry) -> Result<Option<SlottedShape>, Error> {
         let manifest = self.manifest;
@@ -429,11 +429,12 @@ impl<'m> Files<'m, '_, '_> {
             }
             let element = manifest.element;
             let shape = if kind == FileKind::Vectors && blocks == 1 {
-                // If no record spans pages, this makes no difference. No code is longer.
+                // If no record spans pages, the largest record does not matter. No code is longer
+                // than this.
                 let largest = self.vector_bytes() + 1;
                 SlottedShape::running_on(element, dim, degree, largest)?
             } else {
-                // A record that does not fit a page of one block less.
+                // The smallest record that does not fit a page of one block less.
                 let largest = (blocks - 1) * BLOCK + 1;
                 SlottedShape::new(kind, element, dim, degree, largest)?
             };
@@ -459,7 +460,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(best.1)
     }
 
-    /// A file of `nodes` nodes and its header, unless all of it is lost.
+    /// Opens a file of `nodes` nodes and reads its header. `None` if the whole file is lost.
     pub(super) fn file(
         &mut self,
         kind: FileKind,
@@ -512,8 +513,8 @@ impl<'m> Files<'m, '_, '_> {
         )
     }
 
-    /// Reads as [`each_page`](Files::each_page) does, but only the pages that are `wanted`. `each`
-    /// also gets the unreadable ones, which are already counted.
+    /// Like [`each_page`](Files::each_page), but reads only the pages that are `wanted`. `each`
+    /// also gets unreadable pages, which were already counted.
     pub(super) fn each_page_of(
         &mut self,
         entry: &FileEntry,
@@ -539,7 +540,7 @@ impl<'m> Files<'m, '_, '_> {
                 offset_of(pages, first),
                 &mut buffer,
             )?;
-            // If a read of several pages fails, they are read one by one.
+            // If a read of several pages fails, the pages are read one by one.
             let mut readable = vec![all; (read - first) as usize];
             if !all {
                 let bytes = buffer.chunks_exact_mut(pages.bytes);
@@ -564,8 +565,8 @@ impl<'m> Files<'m, '_, '_> {
                 }
             }
         }
-        // Missing pages are reported one by one up to a limit, since a damaged header may claim any
-        // number.
+        // Missing pages are reported one by one up to a limit, since a damaged header may state any
+        // number of pages.
         let end = pages.count.min(there.saturating_add(MOST_MISSING));
         for page in (there..end).filter(|&page| wanted(page)) {
             tally.page(offset_of(pages, page), "the file ends before it".into());
@@ -600,7 +601,7 @@ impl<'m> Files<'m, '_, '_> {
         self.tell_faults(&file, &tally);
     }
 
-    /// Reports which vectors of a file were read and not taken.
+    /// Reports the vectors of a file that were read and not taken.
     pub(super) fn tell_faults(&mut self, file: &str, tally: &Tally) {
         for (vectors, what) in [
             (tally.undecodable, "do not decode"),
@@ -622,8 +623,8 @@ impl<'m> Files<'m, '_, '_> {
     }
 }
 
-/// Whether an error means that a page is damaged or missing, rather than older or newer than its
-/// file.
+/// Whether an error means that a page is damaged or missing. Otherwise the page is older or newer
+/// than its file.
 fn is_not_whole(error: &LayoutError) -> bool {
     matches!(
         error,

@@ -1,5 +1,5 @@
-//! The vectors of an index that took direct inserts: records are where they were last written, and
-//! some are on no page yet.
+//! The vectors of an index that took direct inserts. A record is where it was last written, and
+//! some records are on no page yet.
 //!
 //! ```text
 //!   placement is whole    records of nodes on their page in it, and pending ones; no dead ones
@@ -7,10 +7,10 @@
 //!                         of an id the highest node's record
 //! ```
 //!
-//! Without the placement it is unknown which pages count and which ids were deleted: these return.
-//! A replaced record is recognised by its node, which is lower than its replacement's. That needs a
-//! pass over all pages before the first vector is taken, and 16 bytes for each id. Damaged pages
-//! may be pages without a node.
+//! Without the placement it is unknown which pages count and which ids were deleted, so deleted ids
+//! are restored. A replaced record is recognised by its node, which is lower than that of its
+//! replacement. That requires a pass over all pages before the first vector is taken, and 16 bytes
+//! for each id. If a page is damaged, it may be a page without a node.
 
 use std::borrow::Cow;
 
@@ -33,23 +33,23 @@ fn not_in<'a>(found: &'a Bits, placement: &'a PlacementFile) -> impl Iterator<It
     nodes.filter_map(|(node, &page)| (!found.has(node)).then_some(page))
 }
 
-/// The file of pages with readable parts.
+/// The file of pages, with its readable parts.
 struct PageFile<'m> {
     entry: &'m FileEntry,
-    /// The file, as errors name it.
+    /// The file, as it is named in errors.
     name: String,
     format: Box<dyn PageFormat>,
     decoders: Decoders,
-    /// Pages in the file.
+    /// The number of pages in the file.
     stored: u64,
 }
 
-/// A record: its node, its id, and the vector's bytes on the page.
+/// A record: its node, its id, and the bytes of its vector on the page.
 type Record<'p> = (u32, u64, Cow<'p, [u8]>);
 
 impl PageFile<'_> {
-    /// The records of a whole page, in an index whose build has `built` nodes. `None` for a record
-    /// whose node, id or bytes are lost, so that it is unknown whether it is live.
+    /// The records of a whole page, in an index whose build has `built` nodes. If the node, id or
+    /// bytes of a record are lost, it is unknown whether it is live, and the record is `None`.
     fn records<'p>(
         &'p self,
         built: u64,
@@ -68,15 +68,15 @@ impl PageFile<'_> {
     }
 }
 
-/// A decoded table, or the reason why it cannot be read.
+/// A decoded table, or why it cannot be read.
 pub(super) type Table<T> = Result<T, String>;
 
-/// For each id, the highest node that has it.
+/// The highest node of each id.
 pub(super) struct Newest {
-    /// The two halves of the id, and the node, inverted so that the highest comes first.
+    /// The two halves of each id, and the node, inverted so that the highest node comes first.
     records: Vec<[u32; 3]>,
-    /// The number of records at which superfluous ones are dropped: records with a lower node than
-    /// another one of the same id.
+    /// The number of records at which superfluous ones are dropped. A record is superfluous if
+    /// another record of the same id has a higher node.
     limit: usize,
     /// For each record, whether its vector was taken.
     taken: Bits,
@@ -94,7 +94,7 @@ impl Newest {
     pub(super) fn add(&mut self, id: u64, node: u32) {
         if self.records.len() >= self.limit {
             self.condense();
-            // A third more than the number of ids: 16 bytes for each id.
+            // A third more than the number of ids, which makes 16 bytes for each id.
             self.limit = self.limit.max(self.records.len() / 3 * 4);
             self.records.reserve_exact(self.limit - self.records.len());
         }
@@ -106,7 +106,7 @@ impl Newest {
         self.records.dedup_by_key(|record| [record[0], record[1]]);
     }
 
-    /// Completes the set after all records were added. Returns how many ids there are.
+    /// Completes the set after all records were added. Returns the number of ids.
     pub(super) fn finish(&mut self) -> u64 {
         self.condense();
         let ids = self.records.len() as u64;
@@ -114,7 +114,7 @@ impl Newest {
         ids
     }
 
-    /// The position of a record, if it is its id's live one and was not taken yet.
+    /// The position of a record, if it is the live record of its id and was not taken yet.
     pub(super) fn wants(&self, id: u64, node: u32) -> Option<u64> {
         let record = [(id >> 32) as u32, id as u32, !node];
         let at = self.records.binary_search(&record).ok()? as u64;
@@ -123,8 +123,8 @@ impl Newest {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Passes on the vectors of an index that took direct inserts. Returns an upper bound of how
-    /// many should exist.
+    /// Passes on the vectors of an index that took direct inserts. Returns an upper bound of the
+    /// number of vectors that should exist.
     pub(super) fn placed(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let pages = self.page_file(layout, facts.live)?;
         let placement = self.placement(layout, facts)?;
@@ -154,7 +154,7 @@ impl<'m> Files<'m, '_, '_> {
         )
     }
 
-    /// The file of pages; if all of it is lost, so are `live` vectors.
+    /// Opens the file of pages. If the whole file is lost, `live` vectors are lost with it.
     fn page_file(&mut self, layout: Layout, live: u64) -> Result<Option<PageFile<'m>>, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let composition = layout.composition();
@@ -176,7 +176,7 @@ impl<'m> Files<'m, '_, '_> {
         }))
     }
 
-    /// A whole table, or why it is not whole.
+    /// Reads and decodes a table, or returns why it is not whole.
     pub(super) fn table<T>(
         &self,
         kind: FileKind,
@@ -204,8 +204,8 @@ impl<'m> Files<'m, '_, '_> {
         file.unwrap_or_else(|_| stored::name_of(self.volume, kind.name()))
     }
 
-    /// Takes the records of nodes at their places in the table, and the pending ones, except dead
-    /// ones.
+    /// Takes the records of nodes from their pages in the table, and the pending records. Dead
+    /// records are left out.
     fn by_table(
         &mut self,
         facts: &PlacementFacts,
@@ -226,7 +226,7 @@ impl<'m> Files<'m, '_, '_> {
                 waiting.fault((self.take)(record.id, &record.vector)?);
             }
         }
-        // Pages are only read for nodes that are not pending.
+        // Pages are read only for nodes that are not pending.
         let mut in_use = Bits::new(facts.pages);
         let unfound = not_in(&found, placement);
         unfound.for_each(|page| {
@@ -290,7 +290,7 @@ impl<'m> Files<'m, '_, '_> {
                 },
             )?;
         }
-        // Some of the missing nodes may be dead, so losses are limited to the live vectors.
+        // Some of the missing nodes may be dead, so the losses are limited to the live vectors.
         let mut left = facts.live.saturating_sub(live);
         let (waits, on): (Vec<u32>, Vec<u32>) = not_in(&found, placement)
             .partition(|&page| pending.is_err() && !damaged.has(page.into()) && pages.is_some());
@@ -313,8 +313,8 @@ impl<'m> Files<'m, '_, '_> {
         })
     }
 
-    /// Takes for each id the record of the highest node on any page or among the pending ones,
-    /// since it is unknown which pages count.
+    /// Takes the record of the highest node of each id, from all pages and from the pending
+    /// records, since it is unknown which pages count.
     fn by_search(
         &mut self,
         facts: &PlacementFacts,
@@ -442,7 +442,8 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reports the faults of the pending records; if their file is lost, so are `vectors` vectors.
+    /// Reports the faults of the pending records. If their file is lost, `vectors` vectors are lost
+    /// with it.
     fn tell_pending(&mut self, why: Option<String>, waiting: &Tally, vectors: u64) {
         let file = self.table_name(FileKind::Pending);
         self.tell_faults(&file, waiting);
@@ -457,7 +458,7 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// Vectors decoded with the models of a directory are lost with them.
+    /// Records the loss of vectors whose models were in a directory that is lost.
     fn orphans_of(&mut self, file: &PageFile<'m>, vectors: u64) {
         if vectors > 0 {
             self.orphans(

@@ -1,4 +1,4 @@
-//! The rows of the new index: selects them, and collects them in a file.
+//! The rows of the new index. This module selects them, and collects them in a file.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,21 +12,21 @@ use crate::build::Spool;
 use crate::data::VectorFile;
 use crate::{Error, stored};
 
-/// Why a vector that was read is not taken.
+/// Why a vector was read but is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// An element is NaN or infinite.
     NotFinite,
     /// Its length is 0 or infinite, so it has no direction under cosine.
     NoDirection,
-    /// Another vector with its id was taken.
+    /// Another vector with the same id was taken.
     Twice,
 }
 
 /// The selected rows, in a file.
 pub(super) struct Rows {
     file: Spool,
-    /// Their ids.
+    /// The ids of the rows.
     pub(super) ids: Vec<u64>,
     seen: Seen,
     element: Element,
@@ -35,7 +35,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// No rows yet, of an index; the file is in `folder`.
+    /// Creates an empty collection for an index. Its file is in `folder`.
     pub(super) fn create(
         folder: &Path,
         volume: &dyn Volume,
@@ -52,7 +52,7 @@ impl Rows {
         })
     }
 
-    /// The fault of a vector that a build would refuse.
+    /// The fault for which a build would refuse a vector, if any.
     pub(super) fn fault(&mut self, vector: &[u8]) -> Option<Fault> {
         if first_invalid(self.element, vector).is_some() {
             return Some(Fault::NotFinite);
@@ -67,7 +67,7 @@ impl Rows {
         None
     }
 
-    /// Notes that the checkpoint has an id. Returns whether the id is new.
+    /// Records that the checkpoint has an id. Returns whether the id is new.
     pub(super) fn first_of(&mut self, id: u64) -> bool {
         self.seen.insert(id)
     }
@@ -83,7 +83,7 @@ impl Rows {
         self.file.push(vector)
     }
 
-    /// The file of all rows, with their ids; `None` in place of an empty file.
+    /// Completes the file of all rows, with their ids. If there are no rows, there is no file.
     pub(super) fn finish(self) -> Result<(Option<VectorFile>, Vec<u64>), Error> {
         let file = match self.file.is_empty() {
             true => None,
@@ -93,7 +93,7 @@ impl Rows {
     }
 }
 
-/// A set of ids: a bit for each id in the range of row numbers, and the others in a hash set.
+/// A set of ids. Ids in the range of row numbers take a bit each, and other ids are in a hash set.
 struct Seen {
     small: Bits,
     large: HashSet<u64>,

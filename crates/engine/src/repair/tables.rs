@@ -1,12 +1,13 @@
 //! Reads the decoding parameters of vectors as far as possible: the models in the directory of
 //! packed pages, and the model and the base vectors in the chunks of a segment.
 //!
-//! A node's model and base follow from its number, which its page has. So if the counts of a
-//! directory are damaged, all models may still be whole. If one model is damaged, the vectors of
-//! the others still decode.
+//! The model and the base of a node follow from its number, which its page has. So if the counts of
+//! a directory are damaged, all models may still be whole. If one model is damaged, vectors with
+//! other models can still be decoded.
 //!
-//! In a segment that a merge kept, only the chunks say which records are garbage. If they are
-//! damaged, later records of garbage cannot be told from live vectors, and are taken.
+//! In a segment that a merge kept, only the chunks record which records are garbage. If a chunk is
+//! damaged, garbage in it and in later chunks cannot be distinguished from live vectors, and is
+//! taken.
 
 use stratann_layout::{DeadSlots, FileKind, Manifest, SegmentFacts};
 use stratann_tier::Volume;
@@ -18,18 +19,19 @@ use crate::{Error, stored};
 
 /// The decoding parameters for the vectors of a file.
 pub(super) struct Decoders {
-    /// Vectors are stored uncompressed.
+    /// Whether vectors are stored uncompressed.
     raw: bool,
     /// The first node of the file.
     first: u32,
-    /// The readable models, each for `model_nodes` nodes.
+    /// The readable models. Each covers `model_nodes` nodes.
     models: Vec<Option<VectorModel>>,
     model_nodes: u32,
-    /// Bases, each for `base_nodes` nodes; bases of further nodes are unknown.
+    /// The bases. Each covers `base_nodes` nodes. The bases of further nodes are unknown.
     bases: Vec<Base>,
-    /// 0: no vector has one.
+    /// The number of nodes of a base; 0 if no vector has a base.
     base_nodes: u32,
-    /// Vectors of nodes from this one on were inserted after the build and have no base.
+    /// Nodes with this number or a higher one were inserted after the build, and their vectors have
+    /// no base.
     based: u64,
     /// Records that belong to no node.
     pub(super) garbage: Garbage,
@@ -48,12 +50,12 @@ enum Base {
 /// The known garbage records of a file.
 pub(super) struct Garbage {
     dead: DeadSlots,
-    /// From this page on, garbage is unknown.
+    /// The page from which on it is unknown which records are garbage.
     until: u64,
 }
 
 impl Garbage {
-    /// No garbage.
+    /// The value if no record is garbage.
     fn none() -> Self {
         Self {
             dead: DeadSlots::default(),
@@ -78,19 +80,19 @@ impl Garbage {
         (page < self.until).then(here)
     }
 
-    /// Whether the garbage is known for all records.
+    /// Whether it is known for all records whether they are garbage.
     pub(super) fn is_known(&self) -> bool {
         self.until == u64::MAX
     }
 }
 
-/// The outcome of decoding a vector.
+/// The result of decoding a vector.
 pub(super) enum Decoded {
-    /// It is in the buffer.
+    /// The vector is in the buffer.
     Vector,
-    /// Its decoding parameters are lost.
+    /// The decoding parameters of the vector are lost.
     Orphan,
-    /// Its bytes are no vector.
+    /// The bytes are not a vector.
     Wrong,
 }
 
@@ -109,7 +111,7 @@ impl Decoders {
         }
     }
 
-    /// The parameters of vectors beside lists.
+    /// Reads the parameters of vectors that are stored beside lists.
     pub(super) fn beside_lists(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -125,7 +127,7 @@ impl Decoders {
         })
     }
 
-    /// The parameters in the directory.
+    /// Reads the parameters in the directory.
     fn of_directory(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let kind = FileKind::Directory;
         let Ok(entry) = stored::entry(volume, manifest, kind, None) else {
@@ -147,7 +149,7 @@ impl Decoders {
             .unwrap_or_else(|| Self::none(missing())))
     }
 
-    /// The parameters of segment `n`.
+    /// Reads the parameters of segment `n`.
     pub(super) fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Self, Error> {
         let composition = stored::layout(volume, manifest)?.composition();
         let kind = FileKind::Chunks;
@@ -161,7 +163,8 @@ impl Decoders {
         };
         let (payload, wrong) = Payload::read(volume, entry, kind)?;
         let (first, records) = segment.stored();
-        // A merge that keeps a segment rewrites its boundaries, in the node numbers of that time.
+        // If a merge keeps a segment, it rewrites the boundaries, by the node numbers after that
+        // merge.
         let chunks = Chunks {
             payload: &payload,
             first: segment.first,
@@ -198,7 +201,7 @@ impl Decoders {
         })
     }
 
-    /// Whether there is a model of some vectors.
+    /// Whether the model of some vectors is known.
     pub(super) fn has_model(&self) -> bool {
         self.models.iter().any(Option::is_some)
     }
@@ -226,7 +229,7 @@ impl Decoders {
         let at = node.saturating_sub(self.first);
         let model = at.checked_div(self.model_nodes);
         let model = model.and_then(|at| {
-            // Nodes inserted after the build use the model of its last segment.
+            // Nodes inserted after the build use the model of the last segment.
             let last = self.models.len().checked_sub(1)?;
             self.models.get((at as usize).min(last))?.as_ref()
         });
@@ -234,7 +237,7 @@ impl Decoders {
             return Decoded::Orphan;
         };
         let base = match at.checked_div(self.base_nodes) {
-            // The other codecs use no base, and later nodes have none.
+            // Other codecs use no base, and nodes inserted after the build have none.
             Some(chunk) if model.has_bases() && u64::from(node) < self.based => {
                 match self.bases.get(chunk as usize) {
                     Some(Base::Nothing) => None,
@@ -251,7 +254,7 @@ impl Decoders {
     }
 }
 
-/// The models in the directory of packed pages, and the nodes of each.
+/// Reads the models in the directory of packed pages, and the number of nodes of each.
 pub(super) fn packed_models(
     payload: &Payload,
     manifest: &Manifest,
@@ -273,14 +276,15 @@ pub(super) fn packed_models(
     Some((models.collect(), nodes))
 }
 
-/// Bytes of a chunk in front of its boundaries.
+/// The bytes of a chunk before its boundaries.
 const CHUNK_FIXED: u64 = 12;
 /// The bits for the parts of a chunk.
 const BASE: u32 = 1;
 const GARBAGE: u32 = 2;
 const RUNS_ON: u32 = 4;
 
-/// Bytes of a chunk of `pages` pages that say which of them continue on the next.
+/// The bytes of a chunk of `pages` pages that record which of these pages continue on the next
+/// page.
 fn run_bytes(bits: u32, pages: u64) -> u64 {
     match bits & RUNS_ON {
         0 => 0,
@@ -288,35 +292,35 @@ fn run_bytes(bits: u32, pages: u64) -> u64 {
     }
 }
 
-/// The chunks of a segment, with some bytes lost.
+/// The chunks of a segment. Some of their bytes are lost.
 struct Chunks<'a> {
     payload: &'a Payload,
-    /// The segment's first node, and the end behind its last, by the numbers of the manifest. The
+    /// The segment's first node, and the end of its nodes, by the numbers in the manifest. The
     /// boundaries use the same numbers, and count garbage records as nodes.
     first: u32,
     end: u64,
     vector_bytes: usize,
-    /// Nodes of each chunk except the last.
+    /// The number of nodes of each chunk except the last.
     nodes: u32,
 }
 
-/// A chunk, except perhaps its base vector.
+/// A chunk. Its base vector may be lost.
 struct Chunk {
     base: Base,
     first_page: u32,
     next_page: u64,
-    /// Where the next chunk begins.
+    /// The offset at which the next chunk begins.
     next: u64,
 }
 
-/// The dead slots of a chunk's pages, and where the next chunk begins.
+/// The dead slots of a chunk's pages, and the offset at which the next chunk begins.
 struct Dead {
     slots: Vec<Vec<u16>>,
     next: u64,
 }
 
 impl Chunks<'_> {
-    /// The base of each chunk; the first chunk is at offset `at` of the payload.
+    /// The base of each chunk. The first chunk is at offset `at` of the payload.
     fn bases(&self, mut at: u64) -> Vec<Base> {
         let nodes = self.end - u64::from(self.first);
         let count = nodes.div_ceil(u64::from(self.nodes)) as usize;
@@ -325,7 +329,8 @@ impl Chunks<'_> {
         while number < count {
             let chunk = self.chunk(number, at);
             let right = chunk.filter(|chunk| u64::from(chunk.first_page) == page);
-            // The first bytes of a chunk give its end. Without them, later chunks are searched for.
+            // The first bytes of a chunk determine its end. If they are lost, later chunks are
+            // searched for.
             let found = right.map(|chunk| (number, chunk)).or_else(|| {
                 let places = at + 1..self.payload.len();
                 places
@@ -341,8 +346,8 @@ impl Chunks<'_> {
         bases
     }
 
-    /// The bases and the garbage of the chunks of a kept segment, up to the first that cannot be
-    /// read. Behind it, no boundary would show where another chunk begins.
+    /// The bases and the garbage of the chunks of a kept segment, up to the first chunk that cannot
+    /// be read. After that one, no boundary would show where another chunk begins.
     fn with_garbage(&self, mut at: u64) -> (Vec<Base>, Garbage) {
         let count = (self.end - u64::from(self.first)).div_ceil(u64::from(self.nodes)) as usize;
         let mut bases = vec![Base::Unknown; count];
@@ -360,13 +365,13 @@ impl Chunks<'_> {
             *base = chunk.base;
             (at, garbage.until) = (dead.next, chunk.next_page);
         }
-        // All of it was read.
+        // All chunks were read.
         garbage.until = u64::MAX;
         (bases, garbage)
     }
 
-    /// The chunk at offset `at`, if it begins with page `page` and all of it can be read; only its
-    /// base vector and its boundaries may be lost.
+    /// The chunk at offset `at`, if it begins with page `page` and can be read. Its base vector and
+    /// its boundaries may be lost.
     fn chunk_with_garbage(&self, at: u64, page: u64) -> Option<(Chunk, Dead)> {
         let bits = self.payload.u32(at + 8)?;
         let chunk = self.chunk_of(at, bits)?;
@@ -397,7 +402,7 @@ impl Chunks<'_> {
         behind.min(self.end) - 1
     }
 
-    /// Chunk `number`, if it can be at offset `at`: the readable boundaries must agree.
+    /// Chunk `number`, if it can be at offset `at`. The boundaries that are readable must agree.
     fn chunk(&self, number: usize, at: u64) -> Option<Chunk> {
         let bits = self.payload.u32(at + 8)?;
         let mut chunk = self.chunk_of(at, bits)?;
@@ -433,8 +438,9 @@ impl Chunks<'_> {
         })
     }
 
-    /// A chunk numbered `least` or more, if one is certainly at offset `at`. It must be on pages
-    /// behind `page`, with ascending boundaries; the last one ends that chunk.
+    /// A chunk with number `least` or a higher one, if one is certainly at offset `at`. Its pages
+    /// must come after `page`, and its boundaries must ascend. The last boundary is the end of that
+    /// chunk.
     fn recognise(&self, least: usize, page: u64, at: u64) -> Option<(usize, Chunk)> {
         let pages = u64::from(self.payload.u32(at + 4)?);
         if pages == 0 || u64::from(self.payload.u32(at)?) <= page {
@@ -451,7 +457,7 @@ impl Chunks<'_> {
         }
         let begins = u64::from(self.first) + number as u64 * u64::from(self.nodes);
         let first = u64::from(nodes.clone().next()?);
-        // A page onto which a record continues may have no record that starts there.
+        // If a record continues onto a page, perhaps no record starts on that page.
         let run_on = self.payload.u32(at + 8)? & RUNS_ON != 0;
         if first < begins || !nodes.is_sorted_by(|a, b| a < b || run_on && a == b) {
             return None;
@@ -469,8 +475,8 @@ mod tests {
     const V: usize = 24;
     const FIRST: u32 = 1_000;
 
-    /// 40 chunks of 300 nodes, with 100 pages or so each. Every third has no base, and every other
-    /// one has spanning records.
+    /// The file of 40 chunks of 300 nodes, with about 100 pages each. Every third chunk has no
+    /// base, and every other one has spanning records.
     fn file() -> ChunksFile {
         let (mut chunks, mut page) = (Vec::new(), 0);
         let mut runs = RunsOn::default();
@@ -479,8 +485,8 @@ mod tests {
             let nodes = if number == 39 { 120 } else { 300 };
             let mut boundaries: Vec<u32> = (1..nodes / 3).map(|n| first + 3 * n).collect();
             boundaries.push(first + nodes - 1);
-            // In every other chunk some pages continue on the next, and on some of the latter no
-            // record starts.
+            // In every other chunk, some pages continue on the next page, and on some of these next
+            // pages no record starts.
             for at in (3..boundaries.len() - 1)
                 .step_by(7)
                 .filter(|_| number % 2 > 0)
@@ -507,7 +513,7 @@ mod tests {
         }
     }
 
-    /// The bases that are found when some blocks are not whole.
+    /// The bases that are found if some blocks are not whole.
     fn bases(lost: &[usize]) -> Vec<Base> {
         let mut bytes = file().encode();
         let blocks = bytes.len().div_ceil(block::PAYLOAD);

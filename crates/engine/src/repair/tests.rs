@@ -1,6 +1,6 @@
-//! Indexes that are damaged in every file and in every way, and repaired. All undamaged vectors are
-//! there, with their ids and their bytes. Lost ones are counted. The index is whole, and searches
-//! find its vectors.
+//! Indexes that are damaged in every file and in every way, and repaired. After a repair all
+//! undamaged vectors are in the index, with their ids and their bytes. The report counts the lost
+//! vectors. The index has no damage, and searches find its vectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -36,7 +36,7 @@ const FIRST: u64 = 5_000;
 type Model = BTreeMap<u64, Vec<u8>>;
 type Damage<'a> = &'a dyn Fn(&SimVolume);
 
-/// Real descriptors, `rows` of them from `first` on.
+/// Real descriptors: `rows` of them, beginning with number `first`.
 fn photos(first: usize, rows: usize) -> Matrix {
     let path = "/../../fixtures/photo-sift-20k.base.u8bin";
     let path = format!("{}{path}", env!("CARGO_MANIFEST_DIR"));
@@ -66,7 +66,7 @@ fn options(layout: Layout) -> BuildOptions {
         build_list: 24,
         code_bytes: Some(16),
         navigation: 0.1,
-        // Three segments of up to four chunks each, with base vectors where these help.
+        // Three segments of up to four chunks each. Chunks have base vectors where these help.
         chunk_bytes: 64 * DIM as u64,
         segment_bytes: 256 * DIM as u64,
         compression: (!matches!(layout, Layout::Coupled | Layout::Inline | Layout::Csr))
@@ -112,7 +112,7 @@ impl Place {
         self.manifest().file(&role).unwrap().clone()
     }
 
-    /// A copy of the index, in which something is done to a file.
+    /// A copy of the index with a change to a file.
     fn damaged(&self, name: &str, damage: &dyn Fn(&mut Vec<u8>)) -> SimVolume {
         let volume = self.volume.fork();
         let mut bytes = volume.read(name).unwrap();
@@ -142,13 +142,14 @@ impl Place {
         let sum: u64 = report.lost.iter().map(|lost| lost.vectors).sum();
         assert_eq!(sum, gone, "{what}: {:#?}", report.lost);
         assert!(!report.lost.is_empty(), "{what}");
-        // A second one has nothing to do.
+        // A second repair has no work to do.
         let again = self.repair(volume).unwrap();
         assert!(!again.repaired && again.vectors == report.vectors, "{what}");
         (report, found)
     }
 
-    /// Checks that the index is whole and that searches find its vectors. Returns its contents.
+    /// Checks that the index has no damage and that searches find its vectors. Returns its
+    /// contents.
     #[track_caller]
     fn whole(&self, volume: &SimVolume, what: &str) -> Model {
         let verified = verify_in(volume, &Silent).unwrap();
@@ -218,7 +219,7 @@ fn has_vectors(kind: FileKind) -> bool {
 
 #[test]
 fn every_file_may_be_damaged_in_any_way() {
-    // Ways to damage a file of tables that were tried in another layout.
+    // The kinds of damage to a file of tables that were tested in another layout.
     let mut tried = BTreeSet::new();
     for layout in Layout::ALL {
         let place = Place::new(layout);
@@ -239,7 +240,7 @@ fn every_file_may_be_damaged_in_any_way() {
                 ("empty", &|bytes| bytes.clear()),
                 ("longer", &|bytes| bytes.push(0)),
             ] {
-                // To those pages may have been added.
+                // Pages may have been added to this file.
                 let grows = match kind {
                     FileKind::Graph
                     | FileKind::Packed
@@ -251,8 +252,8 @@ fn every_file_may_be_damaged_in_any_way() {
                 if how == "longer" && grows {
                     continue;
                 }
-                // By default, each first file of vectors in most ways, and each kind of table once
-                // in each way.
+                // By default the test damages the first files of vectors in most ways. It damages
+                // each kind of table once in each way.
                 let new = has_vectors(kind) && behind < 2;
                 let new = new || tried.insert((format!("{kind:?}"), how));
                 if !slow() && (matches!(how, "magic" | "cut") || !new && how != "flip") {
@@ -266,7 +267,7 @@ fn every_file_may_be_damaged_in_any_way() {
                     assert!(error.contains("no vector can be read"), "{what}: {error}");
                     continue;
                 }
-                // Without its one block the directory of a small index has no models.
+                // Without its only block the directory of a small index has no models.
                 let models = matches!(kind, FileKind::Directory | FileKind::Chunks);
                 let harmless = matches!(how, "header" | "magic" | "longer");
                 if models && !harmless && layout == Layout::Packed {
@@ -284,12 +285,12 @@ fn every_file_may_be_damaged_in_any_way() {
                     report.lost.iter().any(|lost| lost.file == file),
                     "{what}: {report:?}"
                 );
-                // Behind the last row are zeros.
+                // The bytes after the last row are zeros.
                 let harmless = harmless || (kind == FileKind::Csr && how == "end");
                 if harmless || !(has_vectors(kind) || kind == FileKind::Chunks) {
                     assert!(found == place.model, "{what}");
                 } else if layout.has_clusters() {
-                    // Only zeros are at the end; and a vector in several clusters has other copies.
+                    // The end has only zeros. A vector in several clusters has other copies.
                     assert!(found.len() > ROWS / 4, "{what}: {}", found.len());
                     let whole = how == "end" || layout == Layout::Replicated && how == "flip";
                     assert_eq!(found.len() == ROWS, whole, "{what}");
@@ -297,7 +298,7 @@ fn every_file_may_be_damaged_in_any_way() {
                     assert!(found.len() < ROWS && found.len() > ROWS / 4, "{what}");
                 }
             }
-            // Without the file.
+            // The index without this file.
             let what = format!("{layout}: no {name}");
             let volume = place.volume.fork();
             volume.remove(name).unwrap();
@@ -424,12 +425,12 @@ fn pages_of_several_blocks_are_found_without_the_header_of_their_file() {
         let name = place.entry(kind, n).name;
         let (shape, _, _) = stored::slotted(&place.volume, &place.manifest(), kind, n).unwrap();
         let page = shape.page_bytes();
-        // Vectors stored apart span blocks instead, except in the paper's compression.
+        // Vectors stored apart from lists span blocks instead, except in the paper's compression.
         let run_on = (layout, compression) == (Layout::Decoupled, Compression::Best);
         assert_eq!((page > BLOCK, shape.runs_on()), (!run_on, run_on));
         let (_, found) = place.repaired(&place.damaged(&name, &|bytes| bytes[50] ^= 1), "header");
         assert_eq!(found, place.model, "{layout}");
-        // And a page beside it: its second block, or another one.
+        // A page beside it is damaged too: its second block, or another page.
         let volume = place.damaged(&name, &|bytes| {
             bytes[50] ^= 1;
             bytes[BLOCK + 3 * page + BLOCK + 9] ^= 1;
@@ -468,7 +469,7 @@ fn a_codebook_that_is_whole_is_kept_and_another_is_trained() {
     };
     assert_eq!(choices(&after), choices(&before));
     let codebook = place.entry(FileKind::Codebook, None).name;
-    // One that is whole, but not the one that is named.
+    // The file has no damage, but is not the file that the manifest names.
     let volume = place.damaged(&codebook, &|bytes| {
         bytes[BLOCK + 100] ^= 1;
         seal(&mut bytes[BLOCK..2 * BLOCK], 1);
@@ -479,7 +480,7 @@ fn a_codebook_that_is_whole_is_kept_and_another_is_trained() {
 
 #[test]
 fn what_no_index_may_hold_is_dropped_and_counted() {
-    // Floats under cosine, so that all of it may be.
+    // Floats under cosine can have every kind of row that no index accepts.
     let count = 200;
     let values = (0..count * 8).map(|n| ((n * 7919 % 1009) as f32) - 500.0);
     let bytes = values.flat_map(f32::to_le_bytes).collect();
@@ -501,7 +502,7 @@ fn what_no_index_may_hold_is_dropped_and_counted() {
         bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
         let at = record(30) + 8;
         bytes[at..at + 32].fill(0);
-        // Of two with one id the first stays.
+        // Of two records with one id the repair keeps the first.
         let (first, second) = (record(40), record(50));
         bytes.copy_within(first..first + 8, second);
         for (number, page) in bytes.chunks_exact_mut(BLOCK).enumerate().skip(1) {
@@ -562,7 +563,8 @@ fn the_log_counts() {
         let volume = place.damaged(&name, &|bytes| bytes[5_000] ^= 1);
         let (report, found) = place.repaired(&volume, &format!("{layout}: {table}"));
         assert_eq!(found, place.model);
-        // 8 new ones, 9 replaced ones, 10 that count on.
+        // The log has 8 new vectors with given ids, 9 replaced vectors, and 10 new vectors with
+        // automatic ids.
         assert_eq!(report.from_log, 27);
         assert!(
             volume
@@ -575,7 +577,7 @@ fn the_log_counts() {
             stored::manifest(&volume).unwrap().next_id,
             FIRST + ROWS as u64 + 10
         );
-        // Pages: vectors that the log replaced or deleted are no loss. `repaired` checks the sums.
+        // Pages: a vector that the log replaced or deleted is not lost. `repaired` checks the sums.
         let (kind, n) = match layout {
             Layout::Decoupled | Layout::Layered => (FileKind::Vectors, Some(0)),
             layout => (layout.composition().lists, None),
@@ -595,7 +597,7 @@ fn the_log_counts() {
             report.lost[0].vectors >= gone && report.from_log == 27,
             "{layout}: {report:?}"
         );
-        // Without any file of vectors, only the log is left.
+        // Without any file of vectors, only the log remains.
         let volume = place.volume.fork();
         for entry in place.manifest().files {
             volume.remove(&entry.name).unwrap();
@@ -603,7 +605,7 @@ fn the_log_counts() {
         let report = place.repair(&volume).unwrap();
         let found = place.whole(&volume, "the log alone");
         assert_eq!((report.vectors, report.from_log, found.len()), (27, 27, 27));
-        // All except the 10 and 2 that the log replaced or deleted.
+        // All vectors are lost except the 10 and 2 that the log replaced or deleted.
         assert_eq!(report.vectors_lost, ROWS as u64 - 12);
     }
 }
@@ -628,7 +630,7 @@ fn of_a_damaged_log_every_whole_record_counts() {
     let mut place = Place::new(Layout::Packed);
     let others = photos(5_000, 30);
     let mut next = 0;
-    // Three logs of ten each.
+    // Three logs of ten records each.
     for _ in 0..3 {
         let live = place.live();
         for _ in 0..10 {
@@ -645,7 +647,7 @@ fn of_a_damaged_log_every_whole_record_counts() {
         .filter(|name| log_number(name).is_some())
         .collect();
     assert_eq!(logs.len(), 3);
-    // A record takes 28 bytes and its vector, up to a multiple of 8.
+    // A record needs 28 bytes and its vector, up to a multiple of 8.
     let record = (28 + DIM).next_multiple_of(8);
     let first = FIRST_RECORD as usize;
     let damages: [(&str, usize, Damage<'_>); 9] = [
@@ -717,7 +719,7 @@ fn of_a_damaged_log_every_whole_record_counts() {
         .live();
         live.insert(&photos(9_000, 1), None, &Silent).unwrap();
     }
-    // A torn end of the last log is no damage. But if there is other damage, it is reported: a
+    // A torn end of the last log is no damage. If there is other damage, the report names a torn
     // record that no mark covers.
     let volume = place.volume.fork();
     change(&volume, logs[2], &|bytes| {
@@ -744,8 +746,8 @@ fn change(volume: &SimVolume, name: &str, how: &dyn Fn(&mut Vec<u8>)) {
     volume.create(name).unwrap().write_at(0, &bytes).unwrap();
 }
 
-/// If all vectors were in the log, and the log has lost them all, no empty index replaces the
-/// damaged one.
+/// If all vectors were in the log, and the log has lost them all, an empty index does not replace
+/// the damaged one.
 #[test]
 fn what_only_a_damaged_log_had_is_not_taken_for_nothing() {
     let place = Place::new(Layout::Packed);
@@ -777,7 +779,7 @@ fn what_only_a_damaged_log_had_is_not_taken_for_nothing() {
         "{text}"
     );
     assert_eq!(contents_of(&place.volume), before);
-    // Where nothing was, nothing is lost.
+    // An empty index loses nothing.
     let files = stored::manifest(&emptied).unwrap().files;
     let vectors = files
         .iter()
@@ -853,7 +855,7 @@ fn what_cannot_be_repaired_is_left_as_it_is() {
     );
     volume.remove(MANIFEST).unwrap();
     refused(&volume, &["it has no MANIFEST", "build"]);
-    // Of a later version nothing is damaged.
+    // A file of a later version does not count as damaged.
     let later = place.entry(FileKind::Vectors, Some(1)).name;
     let volume = place.damaged(&later, &|bytes| {
         let mut header = FileKind::Vectors.version().to_le_bytes();
@@ -864,9 +866,9 @@ fn what_cannot_be_repaired_is_left_as_it_is() {
     refused(&volume, &["version"]);
 }
 
-/// Puts the checksum of a header right.
+/// Writes the correct checksum into a header.
 fn reseal(bytes: &mut [u8]) {
-    // crc32c, bit by bit, of the block's number and its bytes.
+    // CRC-32C, bit by bit, of the block's number and its bytes.
     let mut sum = !0u32;
     for byte in [0; 8].iter().chain(&bytes[..BLOCK - 4]) {
         sum ^= u32::from(*byte);
@@ -928,7 +930,7 @@ fn indexes_of_earlier_formats_are_repaired() {
 
 #[test]
 fn the_counts_of_reads_are_made_anew() {
-    // Enough rows for the reads of searches to be measured.
+    // There are enough rows for the reads of searches to be measured.
     let mut options = options(Layout::Decoupled);
     options.ids = Some((0..1_000).collect());
     let place = Place::of(&photos(0, 1_000), &options);
@@ -946,7 +948,7 @@ fn the_counts_of_reads_are_made_anew() {
     assert!(after.measured.is_some() && after.file(FileKind::Heat.name()).is_some());
 }
 
-/// Interrupts when it was asked this many times.
+/// Interrupts after this many checks for an interruption.
 struct After(AtomicUsize);
 
 impl Progress for After {
@@ -1004,7 +1006,7 @@ fn a_crash_or_a_full_disk_leaves_the_old_index_or_the_new() {
     let report = place.repair(&reference).unwrap();
     let operations = reference.operations() - damaged.operations();
     assert!(operations > 10);
-    // By default they take turns; at the end there is a crash.
+    // By default the kinds of damage take turns. At the end there is a crash.
     for at in 0..operations {
         let turn = at % 2 == 0;
         if slow() || turn || at + 1 == operations {

@@ -30,14 +30,14 @@ use blake3::Hash;
 const MAGIC: &[u8; 8] = b"STRATSAV";
 const VERSION: u32 = 2;
 
-/// The offset of the description, and its most bytes. A longer description is left out.
+/// The offset of the description, and its most bytes. If it would be longer, it is left out.
 const TOLD_AT: usize = 100;
 const MOST_TOLD: usize = BLOCK - TOLD_AT;
 
-/// Blocks that are written or read at once.
+/// The number of blocks that are written or read together.
 const WINDOW: usize = 64;
 
-/// The reason why a savepoint is not used.
+/// Why a savepoint is not used.
 #[derive(Debug)]
 pub(crate) struct Unfit(String);
 
@@ -48,7 +48,7 @@ impl fmt::Display for Unfit {
 }
 
 impl Unfit {
-    /// The savepoint could not be read.
+    /// The reason for a savepoint that could not be read.
     pub(super) fn unread(error: TierError) -> Unfit {
         Unfit(error.to_string())
     }
@@ -59,11 +59,11 @@ impl Unfit {
 pub(super) struct Head {
     pub(super) what: u32,
     pub(super) part: u32,
-    /// Bytes of the content.
+    /// The bytes of the content.
     pub(super) bytes: u64,
     pub(super) origin: Hash,
     pub(super) input: Hash,
-    /// The description of the origin, from which the differences to another build are reported.
+    /// The description of the origin. By it, the differences to another build are reported.
     pub(super) told: String,
 }
 
@@ -113,8 +113,7 @@ impl Head {
             bytes: u64::from_le_bytes(bytes),
             origin: hash(32),
             input: hash(64),
-            // The description is displayed and compared, and has no other use. So invalid UTF-8
-            // does no harm.
+            // The description is only displayed and compared, so invalid UTF-8 does no harm.
             told: block[TOLD_AT..]
                 .get(..u32_at(block, 96) as usize)
                 .map(|told| String::from_utf8_lossy(told).into_owned())
@@ -122,7 +121,7 @@ impl Head {
         })
     }
 
-    /// The length of the whole file. `None` if it is longer than any file can be.
+    /// The length of the whole file. `None` if no file can be so long.
     fn length(&self) -> Option<u64> {
         let blocks = self.bytes.div_ceil(PAYLOAD as u64).checked_add(1)?;
         blocks.checked_mul(BLOCK as u64)
@@ -133,13 +132,14 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// A savepoint being written.
+/// A savepoint, while it is written.
 pub(crate) struct Sink {
     file: Box<dyn VolumeFile>,
-    /// Blocks that wait to be written, and the number of the first. The last may be incomplete.
+    /// The blocks that wait to be written, and the number of the first. The last block may be
+    /// incomplete.
     window: Vec<u8>,
     first: u64,
-    /// Bytes of the content that are still missing.
+    /// The bytes of the content that are still missing.
     left: u64,
 }
 
@@ -158,7 +158,7 @@ impl Sink {
     /// Appends bytes of the content.
     ///
     /// # Panics
-    /// If there are more bytes than the header announced: a programming error.
+    /// If there are more bytes than the header announces, which is a programming error.
     pub(crate) fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), TierError> {
         assert!(bytes.len() as u64 <= self.left, "more bytes than announced");
         self.left -= bytes.len() as u64;
@@ -167,7 +167,7 @@ impl Sink {
                 if self.window.len() == WINDOW * BLOCK {
                     self.hand_over()?;
                 }
-                // Space for the checksum.
+                // This leaves space for the checksum.
                 self.window.extend_from_slice(&[0; 4]);
             }
             let room = BLOCK - self.window.len() % BLOCK;
@@ -186,7 +186,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Makes the file durable after its last byte, and returns its length.
+    /// Makes the file durable and returns its length. All bytes must have been written.
     pub(super) fn finish(mut self) -> Result<u64, TierError> {
         assert_eq!(self.left, 0, "fewer bytes than announced");
         self.window
@@ -208,16 +208,17 @@ impl Sink {
     }
 }
 
-/// The content of a savepoint, which is read from start to end.
+/// The content of a savepoint, while it is read from start to end.
 pub(crate) struct Content {
     reader: Box<dyn VolumeReader>,
     file: String,
-    /// Content that was read and verified, and the offset of its first byte that was not taken.
+    /// Content that was read and verified, and the offset of the first byte in it that was not
+    /// taken.
     window: Vec<u8>,
     taken: usize,
     /// The next block to read.
     block: u64,
-    /// Bytes of the content that were not taken yet.
+    /// The number of bytes of the content that were not taken yet.
     left: u64,
 }
 
@@ -246,17 +247,17 @@ pub(super) fn open(reader: Box<dyn VolumeReader>, file: String) -> Result<(Head,
 }
 
 impl Content {
-    /// Bytes that were not taken yet. The file has as many.
+    /// The number of bytes that were not taken yet. The file has as many.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
 
-    /// The reason why the savepoint is not used, at an offset of the file.
+    /// The reason not to use the savepoint, at an offset of the file.
     pub(crate) fn unfit(&self, at: u64, why: impl fmt::Display) -> Unfit {
         Unfit(format!("{}: at byte {at}: {why}", self.file))
     }
 
-    /// The reason why the bytes that were just read are not used.
+    /// The reason not to use the bytes that were just read.
     pub(crate) fn wrong(&self, why: impl fmt::Display) -> Unfit {
         let unread = (self.window.len() - self.taken).div_ceil(PAYLOAD) as u64;
         self.unfit((self.block - unread.min(self.block)) * BLOCK as u64, why)
@@ -285,14 +286,14 @@ impl Content {
         Ok(())
     }
 
-    /// The next number.
+    /// Reads the next number.
     pub(crate) fn word(&mut self) -> Result<u32, Unfit> {
         let mut bytes = [0; 4];
         self.bytes(&mut bytes)?;
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Reads the next blocks. The caller has taken all content before them, and there is more.
+    /// Reads the next blocks. All content before them must have been taken, and more must follow.
     fn refill(&mut self) -> Result<(), Unfit> {
         let blocks = (self.left.div_ceil(PAYLOAD as u64)).min(WINDOW as u64) as usize;
         let mut bytes = vec![0; blocks * BLOCK];
@@ -312,7 +313,7 @@ impl Content {
         Ok(())
     }
 
-    /// Refuses content behind its end.
+    /// Returns an error if there is content after its end.
     pub(super) fn end(&self) -> Result<(), Unfit> {
         match self.left {
             0 => Ok(()),

@@ -1,5 +1,5 @@
-//! Savepoints: files from which the next build of the same rows and options continues, after a
-//! build was killed.
+//! Savepoints: files from which a build continues after an earlier build of the same rows and
+//! options was killed.
 //!
 //! ```text
 //!   INDEX/savepoint-order        the row of each node                              graph/kept.rs
@@ -10,28 +10,28 @@
 //!   INDEX/savepoint.new          a savepoint that is being written
 //! ```
 //!
-//! `file.rs` has the bytes of a savepoint. A savepoint is written under another name, synced and
+//! `file.rs` has the format of a savepoint. A savepoint is written under another name, synced and
 //! renamed, and then the directory is synced. So a file under a savepoint's name is always
-//! complete: the new savepoint, or the one before. Savepoints lie in the volume of the index. The
-//! build holds the lock of this volume, so two builds never write the same savepoint.
+//! complete: it is the new savepoint or the previous one. Savepoints are in the volume of the
+//! index. The build holds the lock of this volume, so no two builds write the same savepoint.
 //!
-//! **A savepoint is a hint.** It names the *origin* of the build (`origin.rs`: BLAKE3 of the rows,
-//! the options and the version of the build). It also names its *input*: a hash of the origin and
-//! of all else that its content depends on. For example, adjacency lists depend on the order of the
-//! nodes.
+//! **A savepoint is optional.** It names the *origin* of the build (`origin.rs`: BLAKE3 of the
+//! rows, the options and the version of the build). It also names its *input*: a hash of the origin
+//! and of all other data on which its content depends. For example, adjacency lists depend on the
+//! order of the nodes.
 //!
-//! If a savepoint has another origin or input, or is damaged, cut or unreadable, the build ignores
-//! it and does the stage from its start. This is never an error. If a savepoint cannot be written,
-//! for example on a full disk, the build warns once and continues without savepoints.
+//! If a savepoint has another origin or input, or is damaged, cut off or unreadable, the build
+//! ignores it and begins the stage from its start. This is never an error. If a savepoint cannot be
+//! written, for example on a full disk, the build warns once and continues without savepoints.
 //!
 //! **The index is the same.** The input of a resumed stage is in the savepoint, or follows from the
-//! options. A generator of random numbers is derived from the seed for each pass, and never carried
-//! over. So with one thread, a resumed build and an uninterrupted build write the same bits.
-//! `build/tests/resume.rs` compares them after a crash at any write.
+//! options. Each pass derives its random numbers from the seed, so no state of a generator must be
+//! saved. With one thread, a resumed build and an uninterrupted build therefore write the same
+//! bits. `build/tests/resume.rs` compares them after a crash at any write.
 //!
-//! **When.** A savepoint is written at the end of each stage that has one. During the graph, the
-//! next one is written after at least `every`, and after at least [`WORTH`] times the time that the
-//! last one took to write.
+//! **When savepoints are written.** Each stage that has a savepoint writes it at its end. While the
+//! graph is built, the next one is written when two times have passed: `every`, and [`WORTH`] times
+//! as long as the last savepoint took to write.
 
 mod file;
 mod origin;
@@ -53,8 +53,8 @@ use crate::{Error, stored};
 use file::Head;
 use origin::Origin;
 
-/// The build works this many times as long as the last savepoint took, before it writes the next
-/// one.
+/// Between two savepoints, the build works at least this many times as long as the last savepoint
+/// took to write.
 const WORTH: u32 = 20;
 
 /// The prefix of a savepoint's file name.
@@ -95,8 +95,8 @@ impl What {
     }
 }
 
-/// Whether a file of this name is a savepoint, or an unfinished one. Other files may have a name
-/// with the same prefix, and belong to the user.
+/// Whether a file of this name is a savepoint, or an unfinished one. Other files with the same
+/// prefix may belong to the user.
 pub(crate) fn is_savepoint(name: &str) -> bool {
     let is_of = |what: &What| {
         let rest = name.strip_prefix(&what.file(0));
@@ -115,13 +115,13 @@ fn names(volume: &dyn Volume) -> Result<Vec<String>, TierError> {
     Ok(names)
 }
 
-/// Whether a volume has savepoints to continue from. A volume that cannot be listed counts as one
-/// without.
+/// Whether a volume has savepoints from which a build can continue. If a volume cannot be listed,
+/// the result is `false`.
 pub(crate) fn are_in(volume: &dyn Volume) -> bool {
     names(volume).is_ok_and(|names| names.iter().any(|name| name != UNFINISHED))
 }
 
-/// Whether a volume certainly has no savepoints to continue from.
+/// Whether a volume certainly has no savepoint.
 pub(crate) fn are_none(volume: &dyn Volume) -> bool {
     names(volume).is_ok_and(|names| names.iter().all(|name| name == UNFINISHED))
 }
@@ -145,30 +145,30 @@ pub(crate) struct Savepoints<'a> {
 
 #[derive(Debug)]
 struct State {
-    /// When the last savepoint was complete.
+    /// When the last savepoint was completed.
     last: Instant,
     /// The time that the last savepoint took to write.
     took: Duration,
-    /// Whether savepoints have ended, because one could not be written.
+    /// Whether no more savepoints are written, because one could not be.
     over: bool,
     facts: Facts,
 }
 
-/// The use and the size of a build's savepoints.
+/// The savepoints that a build used, and those that it wrote.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// The stages that were taken over from an earlier build.
+    /// The stages that were taken from savepoints of an earlier build.
     pub(crate) resumed: Vec<String>,
-    /// Bytes that were written.
+    /// The bytes that were written.
     pub(crate) bytes: u64,
 }
 
 impl<'a> Savepoints<'a> {
-    /// The savepoints of a build, if the options ask for them. The caller holds the lock of the
-    /// volume. Reads all rows once.
+    /// Creates the savepoints of a build, if the options ask for them. The caller must hold the
+    /// lock of the volume. All rows are read once.
     ///
     /// # Errors
-    /// Rows that cannot be read; an interruption.
+    /// A row cannot be read, or the build is interrupted.
     pub(crate) fn of(
         volume: &'a dyn Volume,
         source: &dyn VectorSource,
@@ -193,7 +193,7 @@ impl<'a> Savepoints<'a> {
         Ok(Some(savepoints))
     }
 
-    /// Savepoints of a build with this origin.
+    /// Creates the savepoints of a build with this origin.
     fn of_origin(volume: &'a dyn Volume, origin: Origin, every: Duration) -> Self {
         Self {
             volume,
@@ -208,7 +208,7 @@ impl<'a> Savepoints<'a> {
         }
     }
 
-    /// Savepoints of a build with this hash as origin, without a description.
+    /// Creates the savepoints of a build whose origin has this hash, without a description.
     #[cfg(test)]
     pub(crate) fn of_hash(volume: &'a dyn Volume, hash: Hash, every: Duration) -> Self {
         let told = String::new();
@@ -227,8 +227,8 @@ impl<'a> Savepoints<'a> {
             match self.open(name) {
                 Ok((head, _)) if head.origin == self.origin.hash => own += 1,
                 Ok((head, _)) => others.push(head),
-                // The file may be unreadable only now. If it is damaged, the build replaces it, or
-                // removes it at the end.
+                // The file may be unreadable only for the moment. If it is damaged, the build
+                // replaces it, or removes it at the end.
                 Err(unfit) => tracing::warn!("savepoint not used: {unfit}"),
             }
         }
@@ -246,7 +246,8 @@ impl<'a> Savepoints<'a> {
         }
     }
 
-    /// The input of a savepoint: a hash of the origin and of all else that its content depends on.
+    /// The input of a savepoint: a hash of the origin and of all other data on which its content
+    /// depends.
     pub(crate) fn input(&self, pieces: &[&[u8]]) -> Hash {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.origin.hash.as_bytes());
@@ -257,7 +258,7 @@ impl<'a> Savepoints<'a> {
         hasher.finalize()
     }
 
-    /// As [`input`](Savepoints::input), for long sequences of numbers.
+    /// Like [`input`](Savepoints::input), for long sequences of numbers.
     pub(crate) fn input_of(&self, first: &[u32], second: &[u32]) -> Hash {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.origin.hash.as_bytes());
@@ -283,8 +284,8 @@ impl<'a> Savepoints<'a> {
         !state.over && state.last.elapsed() >= worth
     }
 
-    /// Writes a savepoint of `bytes` bytes, which `write` passes to the sink. After an error, warns
-    /// once, and writes no more savepoints.
+    /// Writes a savepoint of `bytes` bytes, which `write` passes to the sink. If that fails, it
+    /// warns once, and no more savepoints are written.
     pub(crate) fn keep(
         &self,
         (what, part): (What, u32),
@@ -350,7 +351,7 @@ impl<'a> Savepoints<'a> {
         Ok(length)
     }
 
-    /// The content of a savepoint, as `read` decodes it. `None` if there is none with this origin
+    /// Reads a savepoint, whose content `read` decodes. `None` if there is none with this origin
     /// and input, or if it is damaged or cannot be read.
     pub(crate) fn read<T>(
         &self,
@@ -388,13 +389,13 @@ impl<'a> Savepoints<'a> {
         file::open(reader.map_err(Unfit::unread)?, place)
     }
 
-    /// Notes that the build takes over this stage.
+    /// Records that the build takes this stage from a savepoint.
     pub(crate) fn resumed(&self, what: String) {
         tracing::info!("resumed: {what}");
         self.state.lock().facts.resumed.push(what);
     }
 
-    /// After a failed build, warns about the savepoints that it leaves, if there are any.
+    /// After a failed build, warns that savepoints are left, if there are any.
     pub(crate) fn say_kept(&self, progress: &dyn Progress) {
         let facts = self.facts();
         let own = facts.bytes > 0 || !facts.resumed.is_empty();
@@ -407,11 +408,11 @@ impl<'a> Savepoints<'a> {
         }
     }
 
-    /// The use and the size of the savepoints so far.
+    /// The savepoints that were used and written so far.
     pub(crate) fn facts(&self) -> Facts {
         self.state.lock().facts.clone()
     }
 }
 
-/// Numbers that are hashed at a time.
+/// The number of numbers that are hashed together.
 const WORDS: usize = 16 << 10;

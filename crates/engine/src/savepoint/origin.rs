@@ -1,4 +1,4 @@
-//! The origin of a build, as one hash: its rows, its options and the program.
+//! The origin of a build, as one hash of its rows, its options and the program.
 
 use std::collections::HashMap;
 
@@ -9,32 +9,33 @@ use crate::build::BuildOptions;
 use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 
-/// The version of the build. A change raises it if the same rows and options then give other nodes,
-/// lists or codes, or other bytes of savepoints. The version of the program counts as well.
+/// The version of the build. It is raised if a change makes the same rows and options give other
+/// nodes, lists or codes, or other bytes of savepoints. The origin also includes the version of the
+/// program.
 const BUILD_VERSION: u32 = 2;
 
 /// The names of the program and of the rows in a description.
 const PROGRAM: &str = "the version of the program";
 const VECTORS: &str = "the vectors";
 
-/// Bytes of rows that are read at a time.
+/// The bytes of rows that are read with one read.
 const READ: usize = 1 << 20;
 
 /// The origin of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
-    /// The hash of the description. A savepoint is bound to it.
+    /// The hash of the description. A savepoint is used only for a build with this hash.
     pub(super) hash: Hash,
-    /// The description: a line each of name, tab and value. From it, the differences to another
-    /// build are reported.
+    /// The description: lines of name, tab and value. By it, the differences to another build are
+    /// reported.
     pub(super) told: String,
 }
 
 impl Origin {
-    /// The origin of a build of these rows and options.
+    /// Computes the origin of a build of these rows and options.
     ///
     /// # Errors
-    /// Rows that cannot be read; an interruption.
+    /// A row cannot be read, or the call is interrupted.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -50,7 +51,7 @@ impl Origin {
             (VECTORS, format!("{shape:?} {rows}")),
         ];
         lines.extend(options.named());
-        // Escaped, so that any value is one line.
+        // The value is escaped, so that it takes one line.
         let line = |(name, value): &(&str, String)| format!("{name}\t{}\n", value.escape_debug());
         let told: String = lines.iter().map(line).collect();
         let mut hasher = Hasher::new();
@@ -62,15 +63,15 @@ impl Origin {
         })
     }
 
-    /// The names, and if useful the values, that differ from the description `before`. Empty if
-    /// `before` has nothing to compare.
+    /// The names whose values differ from the description `before`, with the values if they are
+    /// useful. Empty if `before` has no lines to compare.
     pub(super) fn differences(&self, before: &str) -> Vec<String> {
         let was: HashMap<&str, &str> = lines(before).collect();
         let differs = |(name, is): (&str, &str)| {
             let was = was.get(name).filter(|was| **was != is)?;
             Some(match name {
                 PROGRAM | VECTORS => name.to_owned(),
-                // A list of many values, or a hash, would help no user.
+                // A list of many values, or a hash, would not help a user.
                 "preset" | "codebook" | "ids" => format!("the {name}"),
                 _ => format!("{name} ({is}, it was {was})"),
             })
@@ -84,7 +85,7 @@ fn lines(told: &str) -> impl Iterator<Item = (&str, &str)> {
     told.lines().filter_map(|line| line.split_once('\t'))
 }
 
-/// The hash of the rows, independent of the source that holds them.
+/// The hash of the rows. It does not depend on the kind of source that has the rows.
 fn hash_rows(source: &dyn VectorSource, progress: &dyn Progress) -> Result<Hash, Error> {
     let mut hasher = Hasher::new();
     let _stage = Stage::begin(progress, "hashing vectors", source.rows() as u64);

@@ -22,17 +22,17 @@ use crate::durable::{LogPosition, is_ours, log_number, replay};
 use crate::progress::Progress;
 use crate::stored::UNFINISHED_SNAPSHOT as UNFINISHED;
 
-/// The content of `SNAPSHOT.new`, for a user who looks into the directory.
+/// The content of `SNAPSHOT.new`, for a user who reads it.
 const NOTE: &[u8] =
     b"An unfinished snapshot of an index. Run `stratann snapshot` to this directory again, or remove the directory.\n";
 
-/// Bytes that are read and written at once.
+/// The bytes that are read and written with one call.
 const PIECE: u64 = 1 << 20;
 
-/// Refuses a directory with files that do not belong to an unfinished snapshot.
+/// Returns an error if a directory has files that do not belong to an unfinished snapshot.
 ///
 /// # Errors
-/// [`Error::Exists`]; the directory cannot be listed.
+/// [`Error::Exists`], or the directory cannot be listed.
 pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let entries = match path.read_dir() {
@@ -50,7 +50,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     for entry in entries {
         names.push(entry.map_err(failed)?.file_name());
     }
-    // The other files of an unfinished snapshot are checked by their names when they are removed.
+    // The names of the other files of an unfinished snapshot are checked when they are removed.
     let unfinished = names.iter().any(|name| name == UNFINISHED);
     match names.iter().find(|&name| name != LOCK_FILE) {
         Some(name) if !unfinished => Err(taken(path, name)),
@@ -58,8 +58,8 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Refuses a directory inside of the index: to replace, move or remove the index would do the same
-/// to the copy.
+/// Returns an error if a directory is inside the index. If the index were replaced, moved or
+/// removed, so would be the copy.
 ///
 /// # Errors
 /// A wrong argument ([`Error::Argument`]).
@@ -67,7 +67,7 @@ pub(super) fn check_outside(index: &Path, path: &Path) -> Result<(), Error> {
     let (Ok(index), Ok(whole)) = (index.canonicalize(), std::path::absolute(path)) else {
         return Ok(());
     };
-    // The deepest existing part of the path, without symbolic links.
+    // The deepest existing part of the path, with symbolic links resolved.
     let there = whole
         .ancestors()
         .find_map(|folder| folder.canonicalize().ok());
@@ -85,7 +85,7 @@ pub(super) fn check_outside(index: &Path, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The error of a directory that holds something else.
+/// The error for a directory that has other files.
 fn taken(path: &Path, name: &impl fmt::Debug) -> Error {
     Error::Exists {
         path: path.to_owned(),
@@ -95,14 +95,15 @@ fn taken(path: &Path, name: &impl fmt::Debug) -> Error {
     }
 }
 
-/// A copy of an index in progress. If it is dropped before it is finished, it removes its files.
+/// A copy of an index, while it is made. If it is dropped before it is finished, it removes its
+/// files.
 pub(super) struct Unfinished<'a> {
     volume: &'a dyn Volume,
     mark: Box<dyn VolumeFile>,
     written: Vec<String>,
     bytes: u64,
     shared: u64,
-    /// Whether the files stay: they are the index, or it is unknown whether they are.
+    /// Whether the drop keeps the files: they are an index, or it is unknown whether they are.
     stays: bool,
 }
 
@@ -111,7 +112,7 @@ impl<'a> Unfinished<'a> {
     /// unfinished snapshot.
     ///
     /// # Errors
-    /// The volume holds something else ([`Error::Exists`]), or an operation fails.
+    /// The volume has other files ([`Error::Exists`]), or an operation fails.
     pub(super) fn begin(volume: &'a dyn Volume) -> Result<Self, Error> {
         let names = volume.list()?;
         let left = names.iter().any(|name| name == UNFINISHED);
@@ -153,8 +154,8 @@ impl<'a> Unfinished<'a> {
     /// Removes the files that were written so far.
     ///
     /// # Errors
-    /// A file cannot be removed. Only files of the index may be in the directory when its MANIFEST
-    /// appears.
+    /// A file cannot be removed. The copy then fails, since only files of the index may be in the
+    /// directory when its MANIFEST appears.
     pub(super) fn clear(&mut self) -> Result<(), Error> {
         (self.bytes, self.shared) = (0, 0);
         while let Some(name) = self.written.last() {
@@ -171,10 +172,10 @@ impl<'a> Unfinished<'a> {
         Ok(self.volume.create(name)?)
     }
 
-    /// Copies files in their present state.
+    /// Copies files as they are now.
     ///
     /// # Errors
-    /// Reading or writing fails; an interruption.
+    /// A read or a write fails, or the call is interrupted.
     pub(super) fn files<'p>(
         &mut self,
         parts: impl Iterator<Item = &'p Part>,
@@ -186,7 +187,7 @@ impl<'a> Unfinished<'a> {
                 self.shared += file.len();
                 told(progress, file.len())?;
             } else {
-                // Pages that are added meanwhile are not named by the MANIFEST.
+                // Pages that are added later are not in the MANIFEST.
                 let length = part.reader.size()?;
                 copy(&*part.reader, &mut *file, (0, length), progress)?;
             }
@@ -199,7 +200,7 @@ impl<'a> Unfinished<'a> {
     /// Writes a file whose content is in memory.
     ///
     /// # Errors
-    /// Writing fails.
+    /// The write fails.
     pub(super) fn small(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
         let mut file = self.create(name)?;
         file.write_at(0, bytes)?;
@@ -216,31 +217,30 @@ impl<'a> Unfinished<'a> {
         let mut file = self.create(&log.name)?;
         file.write_at(0, &log.front)?;
         let first = log.front.len() as u64;
-        // A failed write may have been cut off since. None of its records was acknowledged.
+        // A failed write may have been cut off meanwhile. None of its records was acknowledged.
         let end = log.length.min(log.reader.size()?).max(first);
         copy(&*log.reader, &mut *file, (first, end), progress)?;
         Ok(file.sync()?)
     }
 
-    /// Cuts the last log behind its last complete record, since a writer may have been writing the
-    /// next one. Returns the number of records.
+    /// Cuts the last log off after its last complete record, since a writer may have been writing
+    /// the next one. Returns the number of records.
     ///
     /// # Errors
-    /// A log that is damaged in the copy. If the original is damaged too, the error names the
-    /// original.
+    /// A log of the copy is damaged. If the original is damaged too, the error names the original.
     pub(super) fn cut_logs(&mut self, of: &Source<'_>, logs: &[LogPart]) -> Result<u64, Error> {
         let manifest = of.manifest();
         let shape = LogShape::new(manifest.element, manifest.dimension as usize)?;
         let from = LogPosition::from(manifest.log_from);
         let mut ignore = |_, _: stratann_layout::LogRecord<'_>| Ok(());
         let replayed = replay(self.volume, shape, from, &mut ignore).map_err(|error| {
-            // The error should name a file that still exists afterwards.
+            // The error should name a file that will still exist.
             let original = replay(of.volume(), shape, from, &mut ignore);
             original.err().unwrap_or(error)
         })?;
         if let (Some(torn), Some(last)) = (&replayed.torn, logs.last()) {
             match torn.offset {
-                // Not even the header was complete.
+                // Even the header was incomplete.
                 0 => {
                     self.volume.remove(&last.name)?;
                     self.written.retain(|name| *name != last.name);
@@ -270,7 +270,7 @@ impl<'a> Unfinished<'a> {
             self.bytes += self.volume.len(name)?;
         }
         self.write_mark(manifest)?;
-        // All names are durable before the name that commits.
+        // All names must be durable before the name that commits the copy.
         self.volume.sync()?;
         self.stays = true;
         if let Err(error) = self.volume.rename(UNFINISHED, MANIFEST) {
@@ -297,7 +297,7 @@ impl Drop for Unfinished<'_> {
         if self.stays {
             return;
         }
-        // The mark is removed last. While other files are left, it says that they may be removed.
+        // `SNAPSHOT.new` is removed last. While it exists, the other files may be removed.
         if self.clear().is_ok() && self.volume.sync().is_ok() {
             let _ = self.volume.remove(UNFINISHED);
             let _ = self.volume.sync();
@@ -305,7 +305,7 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// Copies the bytes of a file between two offsets, to the same offsets of another file.
+/// Copies the bytes of a file between two offsets to the same offsets of another file.
 fn copy(
     from: &dyn VolumeReader,
     to: &mut dyn VolumeFile,

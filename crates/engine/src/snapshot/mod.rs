@@ -1,4 +1,4 @@
-//! A consistent copy of an index, taken during searches, inserts and merges.
+//! A consistent copy of an index, which can be taken during searches, inserts and merges.
 //!
 //! ```text
 //!   source      MANIFEST ─> all files that it names, opened       source.rs
@@ -9,31 +9,31 @@
 //!               SNAPSHOT.new ─renamed─> MANIFEST                     destination.rs
 //! ```
 //!
-//! **Which state.** An index must survive a crash at any time. So no process overwrites bytes that
-//! the MANIFEST needs, as long as the MANIFEST is unchanged. A copy of the files that it names,
-//! with the log up to its length at a later time, is the index at that later time. A [`LiveIndex`]
-//! chooses a time at which no call is half done. If another process changes the index, a call may
-//! be half done, as after a crash: then some of its rows are in the copy.
+//! **Which state is copied.** An index must survive a crash at any time. So as long as the MANIFEST
+//! is unchanged, no process overwrites bytes that the MANIFEST needs. A copy of the files that it
+//! names, with the log up to its length at a later time, is the index at that later time. A
+//! [`LiveIndex`] chooses a time at which no call is half done. If another process changes the
+//! index, a call may be half done, as after a crash: then some of its rows are in the copy.
 //!
 //! **Which files may change** during the copy:
 //!
 //! - Pages of lists, and of vectors in segments ([`FileKind::has_pages`]): direct inserts write to
-//!   them. After the next commit, this includes pages that only the checkpoint before names. These
-//!   files are copied first. If the MANIFEST then is another one, the snapshot starts over.
-//! - The log grows, and a merge removes it. It is opened before the MANIFEST is compared. Its marks
-//!   are read before its length, so the marks never promise more than the copy has.
-//! - All other files are written once, and removed by the checkpoint after. They are copied last.
-//!   They are open, so they can be read even after they are removed.
+//!   them. After the next commit, this includes pages that only the previous checkpoint names. So
+//!   these files are copied first. If the MANIFEST has changed by then, the snapshot starts over.
+//! - The log grows, and a merge removes it. So it is opened before the MANIFEST is compared. Its
+//!   marks are read before its length, so the marks never declare more durable than the copy has.
+//! - All other files are written once, and removed by a later checkpoint. They are copied last.
+//!   Since they are open, they can be read even after they are removed.
 //!
-//! If checkpoints of this process come too fast, its writer makes none until the pages are copied.
-//! Inserts continue meanwhile. The writer of another process cannot be asked, so the snapshot gives
-//! up after some attempts ([`Error::Restless`]).
+//! If checkpoints of this process are too frequent, its writer makes none until the pages are
+//! copied. Inserts continue meanwhile. A writer in another process cannot be stopped, so after some
+//! attempts the snapshot fails ([`Error::Restless`]).
 //!
 //! **No hard links.** Before pages are written to a file with a second name, the file is copied
-//! (`tier/src/own.rs`). A hard link would only postpone the copy, and a writer that has the file
+//! (`tier/src/own.rs`). So a hard link would only postpone the copy, and a writer that has the file
 //! open would still write to both. A damaged block would also be damaged in both indexes. If the
-//! file system can share blocks until one file is written to (a reflink: btrfs, XFS), files are
-//! shared. Otherwise they are copied.
+//! file system can share blocks until a file is written to (a reflink: btrfs, XFS), files share
+//! blocks. Otherwise they are copied.
 //!
 //! **Places.** If an index is read from copies ([`Places`](crate::Places)), its primary copy is
 //! complete, and the snapshot copies it. The snapshot has the same
@@ -67,35 +67,36 @@ const UNASKED: usize = 2;
 /// The result of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SnapshotReport {
-    /// The checkpoint's number.
+    /// The number of the checkpoint.
     pub checkpoint: u64,
-    /// Files of the copy, including its MANIFEST.
+    /// The number of files of the copy, including its MANIFEST.
     pub files: u64,
-    /// Bytes of these files.
+    /// The bytes of these files.
     pub bytes: u64,
     /// The bytes that share blocks with the original, if the file system supports this.
     pub shared_bytes: u64,
-    /// Changes in the log since the checkpoint. They are replayed when the copy is opened.
+    /// The number of changes in the log since the checkpoint. They are replayed when the copy is
+    /// opened.
     pub log_records: u64,
-    /// Attempts. More than one if checkpoints were committed during the copy.
+    /// The number of attempts. It is more than one if checkpoints were committed during the copy.
     pub tries: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
 }
 
-/// Copies the index at `path` to the directory `dest`, which does not exist yet or is empty. This
-/// and other processes may search and change the index meanwhile. The copy has all changes that
-/// were acknowledged before the call. If this process has the index open for changes, use
+/// Copies the index at `path` to the directory `dest`, which must be empty or not exist yet.
+/// Meanwhile this and other processes may search and change the index. The copy has all changes
+/// that were acknowledged before the call. If this process has the index open for changes, use
 /// [`LiveIndex::snapshot`].
 ///
-/// The copy is synced and appears as a whole. Until then, no index opens in `dest`. If the process
-/// is killed, it leaves a file `SNAPSHOT.new`. The next snapshot to `dest` removes the unfinished
+/// The copy is synced and appears as a whole: before that, no index opens in `dest`. If the process
+/// is killed, a file `SNAPSHOT.new` is left. The next snapshot to `dest` removes the unfinished
 /// files and starts over.
 ///
 /// # Errors
 /// - `dest` is not empty ([`Error::Exists`]), or inside of the index ([`Error::Argument`]).
 /// - Checkpoints were committed during every attempt ([`Error::Restless`]).
-/// - A full disk, or an interruption through `progress`.
+/// - The disk is full, or `progress` interrupts.
 /// - [`Error::Undurable`]: the copy is complete, but may be lost if the machine crashes.
 ///
 /// After any error but the last one, the copied files are removed.
@@ -105,7 +106,7 @@ pub fn snapshot(
     progress: &dyn Progress,
 ) -> Result<SnapshotReport, Error> {
     let source = stored::existing(path.as_ref())?;
-    // Checked before anything is created.
+    // The manifest is read before any file is created.
     stored::manifest(&source)?;
     into_folder(path.as_ref(), dest.as_ref(), |dest| {
         take(&source, dest, None, progress)
@@ -113,13 +114,13 @@ pub fn snapshot(
 }
 
 impl LiveIndex {
-    /// As [`snapshot`](crate::snapshot), of this index. The copy has all changes of calls that
+    /// Copies this index like [`snapshot`](crate::snapshot). The copy has all changes of calls that
     /// returned before this call began. Of each concurrent call, it has all changes or none.
-    /// Searches, changes and merges continue; checkpoints may wait for a while.
+    /// Searches, changes and merges continue; checkpoints may have to wait for the copy.
     ///
     /// # Errors
-    /// As for [`snapshot`](crate::snapshot); also if the log cannot be made durable, or the index
-    /// is no longer at its path.
+    /// As for [`snapshot`](crate::snapshot). The log cannot be made durable, or the index is no
+    /// longer at its path.
     pub fn snapshot(
         &self,
         dest: impl AsRef<Path>,
@@ -132,8 +133,8 @@ impl LiveIndex {
     }
 }
 
-/// Creates the directory for a copy of the index in `index`, if it does not exist. If the copy
-/// fails, removes the directory again.
+/// Creates the directory for a copy of the index at `index`, if it does not exist. If the copy
+/// fails, the directory is removed again.
 fn into_folder(
     index: &Path,
     path: &Path,
@@ -143,14 +144,15 @@ fn into_folder(
     check_vacant(path)?;
     check_outside(index, path)?;
     let directory = Directory::create(path)?;
-    // Folders that were created just now may lead elsewhere: 'new/../index/copy'.
+    // The path is checked again: folders that were just created may lead elsewhere
+    // ('new/../index/copy').
     let lock = check_outside(index, path).and_then(|()| Ok(directory.lock()?));
     let taken = lock.and_then(|lock| {
         let taken = fill(&directory);
         let empty = directory.list().is_ok_and(|names| names.is_empty());
         if taken.is_err() && empty {
-            // Removed before the unlock. A process that has opened the file to lock it then finds
-            // that it is no longer the lock of the directory.
+            // The lock file is removed before the unlock. If a process has opened the file to lock
+            // it, it then finds that the file is no longer the lock of the directory.
             let _ = directory.remove(LOCK_FILE);
         }
         drop(lock);
@@ -176,7 +178,7 @@ pub(crate) fn take(
 ) -> Result<SnapshotReport, Error> {
     let began = Instant::now();
     if let Some(live) = live {
-        // Changes whose sync has failed are only in memory until the next log has them.
+        // If the sync of changes has failed, they are only in memory until the next log is written.
         live.flush()?;
     }
     let mut copy = Unfinished::begin(dest)?;
@@ -202,12 +204,11 @@ pub(crate) fn take(
         let Some(logs) = logs? else {
             continue;
         };
-        // If the copy did not know of an unfinished insert, resuming it would insert its rows
-        // twice.
+        // If the copy did not record an unfinished insert, a resume would insert its rows twice.
         if !of.stands()? || of.inserts()? != inserts {
             continue;
         }
-        // The files that are still to be copied do not change any more.
+        // The files that are still to be copied no longer change.
         drop(held.take());
         copy.files(of.written_once(), progress)?;
         for log in &logs {

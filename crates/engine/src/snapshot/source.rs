@@ -1,4 +1,4 @@
-//! The source of a snapshot: the open files of one MANIFEST, and the logs behind it.
+//! The source of a snapshot: the open files of one MANIFEST, and the logs that follow it.
 
 use stratann_layout::inserts::{Unreadable, decode};
 use stratann_layout::log::FIRST_RECORD;
@@ -10,8 +10,8 @@ use stratann_tier::{TierError, Volume, VolumeReader};
 use crate::durable::{inserts, log_name, log_number};
 use crate::{Error, stored};
 
-/// How often the front of a log is read before it counts as damaged. A reading may fail while a
-/// writer writes the marks.
+/// The number of attempts to read the front of a log before it counts as damaged. A read may fail
+/// while a writer writes the marks.
 const TRIES: usize = 100;
 
 /// The index that one MANIFEST names.
@@ -30,7 +30,7 @@ pub(super) struct Part {
     has_pages: bool,
 }
 
-/// A log, as of one point in time.
+/// A log, as it was at one time.
 pub(super) struct LogPart {
     pub(super) name: String,
     pub(super) reader: Box<dyn VolumeReader>,
@@ -45,7 +45,7 @@ impl<'a> Source<'a> {
     /// meanwhile.
     ///
     /// # Errors
-    /// The index cannot be opened; a file is missing or cannot be opened.
+    /// The index cannot be opened, or a file is missing or cannot be opened.
     pub(super) fn open(volume: &'a dyn Volume) -> Result<Option<Self>, Error> {
         let manifest = stored::manifest(volume)?;
         let encoded = volume.read(MANIFEST)?;
@@ -69,7 +69,7 @@ impl<'a> Source<'a> {
                 }
                 Err(error) => return Err(error.into()),
             };
-            // A kind that this version does not know may have pages.
+            // A file of a kind that this version does not know may have pages.
             let has_pages = entry.kind().is_none_or(|(kind, _)| kind.has_pages());
             found.files.push(Part {
                 name: entry.name.clone(),
@@ -100,7 +100,7 @@ impl<'a> Source<'a> {
         self.volume
     }
 
-    /// The file of inserts that can be resumed, in its present state. `None` if there is none.
+    /// Reads the file of inserts that can be resumed. `None` if there is none.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -115,12 +115,12 @@ impl<'a> Source<'a> {
         self.files.iter().filter(|part| part.has_pages)
     }
 
-    /// The files that no process writes to any more.
+    /// The files that no process writes to again.
     pub(super) fn written_once(&self) -> impl Iterator<Item = &Part> {
         self.files.iter().filter(|part| !part.has_pages)
     }
 
-    /// The bytes to copy, without those that are added meanwhile.
+    /// The bytes to copy, without bytes that are added meanwhile.
     pub(super) fn bytes(&self) -> Result<u64, Error> {
         let mut bytes = 0u64;
         for part in &self.files {
@@ -129,8 +129,8 @@ impl<'a> Source<'a> {
         Ok(bytes)
     }
 
-    /// The logs from the first one that the MANIFEST needs, in their present state. `None` if one
-    /// of them was removed meanwhile, by a merge or by a writer that found it empty.
+    /// Opens the logs, beginning with the first one that the MANIFEST needs. `None` if one of them
+    /// was removed meanwhile, by a merge or by a writer that found it empty.
     ///
     /// # Errors
     /// A log cannot be read.
@@ -157,13 +157,13 @@ impl<'a> Source<'a> {
         let place = stored::name_of(self.volume, &name);
         let reader = self.volume.open_reader(&name)?;
         let mut tries = 1;
-        // Marks are read before the length. So the file is at least as long as they say.
+        // Marks are read before the length. So the file is at least as long as the marks declare.
         let front = loop {
             let mut front = vec![0; reader.size()?.min(FIRST_RECORD) as usize];
             reader.read_at(0, &mut front)?;
             let torn = match LogHeader::decode(&front, number, &place) {
                 Ok(header) => header.marked && read_marks(&front, number).is_none(),
-                // The log is being made. If it is damaged, the replay reports that.
+                // The log is being created. If it is damaged, the replay reports that.
                 Err(_) => false,
             };
             if !torn || tries == TRIES {

@@ -1,4 +1,4 @@
-//! Attributes of vectors in a merge, by the rows of the next checkpoint.
+//! The attributes of the vectors of a merge, by row of the next checkpoint.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,10 +12,10 @@ use crate::filter::Schema;
 use crate::index::Index;
 use crate::stores::columns::{RowBytes, Windows};
 
-/// Attributes of vectors on storage, then of new ones.
+/// The attributes of the vectors on storage, followed by the attributes of the vectors in memory.
 pub(super) struct MergedRows<'a> {
     index: &'a Index,
-    /// The node of each row that is on storage.
+    /// The node of each row that was on storage before the merge.
     node_of: Vec<u32>,
     new: &'a [Option<RowBytes>],
     windows: Mutex<Windows>,
@@ -28,7 +28,7 @@ impl fmt::Debug for MergedRows<'_> {
 }
 
 impl<'a> MergedRows<'a> {
-    /// The attributes of a merge; `None` if no vector has any.
+    /// Collects the attributes for a merge; `None` if no vector has any.
     pub(super) fn of(index: &'a Index, rows: &'a Rows) -> Option<Self> {
         if index.columns().is_empty() && rows.attributes.iter().all(Option::is_none) {
             return None;

@@ -19,21 +19,21 @@ use crate::stores::{ClusterStores, GraphStores, NodePages, PageView, Record, Vec
 /// About how many bytes of pages are read at once.
 const PIECE: usize = 1 << 20;
 
-/// Takes a node: its number, external id and vector.
+/// Receives a node: its number, external id and vector.
 pub(crate) type EachVector<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
-/// Takes a node: its number and its neighbours.
+/// Receives a node: its number and its neighbours.
 pub(crate) type EachList<'a> = dyn FnMut(u32, &[u32]) -> Result<(), Error> + 'a;
-/// Takes a page of vectors: the number of its segment, the segment, the page's number and its
+/// Receives a page of vectors: the number of its segment, the segment, the page's number and its
 /// content.
 pub(crate) type EachVectorPage<'a> =
     dyn FnMut(usize, &Segment, u64, &VectorPage<'_>) -> Result<(), Error> + 'a;
-/// Takes a page: its number and its bytes.
+/// Receives a page: its number and its bytes.
 type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// Calls `each` with every node: in order, or page after page if nodes have moved.
+/// Calls `each` with every node: in the order of nodes, or page after page if nodes have moved.
 ///
 /// # Errors
-/// A page that cannot be read or is damaged, an error of `each`, or an interruption.
+/// A page cannot be read or is damaged, `each` fails, or the call is interrupted.
 pub(crate) fn each_vector(
     index: &Index,
     progress: &dyn Progress,
@@ -78,8 +78,8 @@ pub(crate) fn each_vector(
     Ok(())
 }
 
-/// Calls `each` with every vector of clusters: by cluster, or in the order of their numbers if each
-/// is stored once by itself.
+/// Calls `each` with every vector of a cluster index: cluster by cluster, or in the order of nodes
+/// if each vector is stored once, in a file of vectors.
 fn each_member(
     index: &Index,
     clusters: &ClusterStores,
@@ -97,14 +97,14 @@ fn each_member(
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        // Each vector once: in its own cluster.
+        // A vector may be in several clusters. It is passed once, in its own cluster.
         reader.each_own(cluster, each)?;
     }
     Ok(())
 }
 
-/// Calls `each` with every page of vectors, in the order of nodes, if vectors are stored apart;
-/// otherwise does nothing.
+/// Calls `each` with every page of vectors, in the order of nodes, if vectors are stored apart from
+/// lists. Otherwise it does nothing.
 ///
 /// # Errors
 /// As [`each_vector`].
@@ -153,7 +153,7 @@ pub(crate) fn each_vector_page(
     Ok(())
 }
 
-/// The error for a page with a record of a node that the index does not have.
+/// The error for a page that has a record of a node beyond the number of nodes.
 #[cold]
 fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
     Error::Damaged {
@@ -162,7 +162,7 @@ fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
     }
 }
 
-/// Fills `out` with pages of vectors of a segment, from memory if they are there.
+/// Fills `out` with pages of a segment of vectors. Pages that are in memory are not read.
 pub(crate) fn vector_pages(index: &Index, place: Extent, out: &mut [u8]) -> Result<(), Error> {
     let Some(segments) = &index.graph().segments else {
         return Ok(());
@@ -176,7 +176,7 @@ pub(crate) fn vector_pages(index: &Index, place: Extent, out: &mut [u8]) -> Resu
     Ok(index.volume().read_at(&segment.name, offset, out)?)
 }
 
-/// Calls `each` with every node and its neighbours, in the same order.
+/// Calls `each` with every node and its neighbours, in the order of [`each_vector`].
 ///
 /// # Errors
 /// As [`each_vector`].
@@ -200,14 +200,14 @@ pub(crate) fn each_list(
     Ok(())
 }
 
-/// Whether an insert failed after it gave a node its number: its vector waits elsewhere. No insert
-/// runs meanwhile.
+/// Whether an insert failed after it had given a node its number. The vector then waits in memory.
+/// No insert may run during the call.
 pub(crate) fn is_given_up(graph: &GraphStores, node: u32) -> bool {
     let placement = graph.placement.get();
     placement.is_some_and(|placement| placement.page_of(node) == NOWHERE)
 }
 
-/// Nodes that are on no page yet.
+/// The nodes that are on no page yet.
 fn pending(graph: &GraphStores) -> Vec<Arc<NewRecord>> {
     let placement = graph.placement.get();
     let records = placement.map_or_else(Vec::new, |placement| placement.pending.all().1);
@@ -238,7 +238,7 @@ fn lists_of<N: NodePages>(
     })
 }
 
-/// The vectors of a layout that stores them beside lists.
+/// Passes the vectors of a layout that stores them beside lists.
 fn from_records<N: NodePages>(
     index: &Index,
     pages: &N,
@@ -251,7 +251,7 @@ fn from_records<N: NodePages>(
     })
 }
 
-/// Takes a record: its page, its node and its content.
+/// Receives a record: its page, its node and its content.
 type EachRecord<'a> = dyn FnMut(u64, u32, &Record<'_>) -> Result<(), Error> + 'a;
 
 /// Calls `each` with the record of every node that is on a page.
@@ -290,7 +290,7 @@ fn each_record<N: NodePages>(
         return each_page(index, &stored(file.pages), progress, &mut records_of);
     };
     let in_use = placement.pages_in_use();
-    // The last pages may not be written yet.
+    // The last pages may exist in memory alone.
     let there = index.volume().len(name)?.saturating_sub(BLOCK as u64);
     let there = (there / page_bytes as u64).min(in_use.len() as u64);
     each_page(index, &stored(there), progress, &mut |page, bytes| {
@@ -321,12 +321,12 @@ struct PagesOf<'a> {
     name: &'a str,
     pages: u64,
     page_bytes: usize,
-    /// How many pages the records that start on a page take, with that page.
+    /// The number of pages that the records starting on a page take, including that page.
     extent: &'a dyn Fn(u64) -> u64,
 }
 
-/// Reads the pages of a file in order. Each is passed with the pages onto which its last record
-/// continues.
+/// Reads the pages of a file in order. `each` also gets the pages onto which the last record of a
+/// page continues.
 fn each_page(
     index: &Index,
     file: &PagesOf<'_>,

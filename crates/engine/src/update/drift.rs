@@ -1,4 +1,4 @@
-//! Detects drift: whether vectors inserted directly are unlike those that the codes were trained
+//! Detects drift: directly inserted vectors that are unlike the vectors that the codes were trained
 //! on.
 //!
 //! ```text
@@ -9,11 +9,11 @@
 //!   drifted  inserted nodes that are off 4 times more than 95 % of the others
 //! ```
 //!
-//! Some vectors are far from all centroids, or much nearer to each other than centroids are. Their
-//! codes say little or nothing. Inserts and searches go by codes, so such vectors are found badly,
-//! without any error. A merge trains a codebook on all live vectors
-//! ([`outgrown`](super::outgrown)). Vectors of a kind that the last build or merge had are no
-//! drift, however inaccurate their codes are: that merge has seen them.
+//! A vector may be far from all centroids. Vectors may also be much nearer to each other than the
+//! centroids are. The codes of such vectors say little or nothing. Inserts and searches rank by
+//! codes, so searches often miss such vectors, without any error. A merge trains a codebook on all
+//! live vectors ([`outgrown`](super::outgrown)). Vectors that resemble the last build or merge are
+//! no drift, however inaccurate their codes are, since that codebook was trained on such vectors.
 //!
 //! ```text
 //!   is a merge due?  ─┐                                      ┌─> searches look further
@@ -22,15 +22,15 @@
 //!                        examines a sample                          process that opens it
 //! ```
 //!
-//! **Which processes know it.** A checkpoint records the share found by the last look, so each
-//! process that opens the index knows it. A look at the first search instead would cost each
-//! process the reads of a sample, even a command with one query. A small budget has no memory for a
-//! sample. Vectors inserted since the checkpoint are in the log. A reader has them in memory,
-//! compares them exactly, and misses none.
+//! **Which processes know the drift.** A checkpoint records the drifted share of the last sample.
+//! So each process that opens the index knows it. If the first search took a sample instead, each
+//! process would read one, even a command with one query. A process with a small budget has no
+//! memory for a sample. Vectors inserted since the checkpoint are in the log. A reader has them in
+//! memory, compares them exactly, and misses none.
 //!
-//! A checkpoint records no share if no code is off, so that earlier versions can use such an index.
-//! If an earlier version took the inserts, or a small budget prevented the look, searches learn of
-//! the drift from [`Index::health`] alone.
+//! A checkpoint records no share if no code is inaccurate, so that earlier versions can use such an
+//! index. An earlier version may have taken the inserts, or a small budget may have prevented the
+//! sample. Then a search learns of the drift only after a call of [`Index::health`].
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -51,39 +51,40 @@ use crate::room::Queued;
 use crate::search::{Admission, Exactness, Nodes};
 use crate::stats::Stats;
 
-/// The most nodes of a sample, half of them inserted since. As few as fit into so many bytes, but
-/// no fewer than the least.
+/// The most nodes of a sample. Half of them were inserted since the last build or merge. The
+/// vectors of a sample take at most `SAMPLE_BYTES`, but it has at least `LEAST_SAMPLE` nodes.
 const SAMPLE: usize = 512;
 const SAMPLE_BYTES: usize = 1 << 20;
 const LEAST_SAMPLE: usize = 128;
-/// Memory for each node of a sample beside its vector, which is stored twice: its code, errors,
-/// distances.
+/// Memory for each node of a sample, apart from its vector, which is in memory twice: its code,
+/// errors and distances.
 const BESIDE_VECTOR: u64 = 256;
-/// With a smaller budget, an index that is open for changes keeps all memory for inserts and does
-/// not look. A process that opens it to read looks then.
+/// Under a smaller budget, an index that is open for changes keeps all memory for inserts and takes
+/// no sample. A process that opens the index to read takes one then.
 const LEAST_BUDGET: u64 = 16 << 20;
-/// The fewest nodes of each half that allow a conclusion.
+/// The fewest nodes of each half of a sample that allow a conclusion.
 const LEAST: usize = 32;
-/// A vector has drifted if its code's error ratio exceeds that ratio of this share of the older
-/// vectors by this factor: `TIMES`, and the share `BESIDE`.
+/// An inserted vector has drifted if the error ratio of its code is over `TIMES` times a limit. The
+/// share `BESIDE` of the older vectors have error ratios below that limit.
 const TIMES: f64 = 4.0;
 const BESIDE: f64 = 0.95;
-/// The share of the inserted nodes from which on it is no chance.
+/// If a smaller share of the inserted nodes has drifted, it is taken for chance.
 const CHANCE: f64 = 0.1;
-/// The fewest inserted vectors that are examined.
+/// The fewest inserted vectors for which a sample is worth its reads.
 const WORTH_A_LOOK: u64 = 256;
-/// Vectors inserted since the last look before another one, as a share of those inserted by then.
+/// The number of inserts after which another sample is taken, as a share of the inserts by the last
+/// sample.
 const AGAIN: f64 = 0.25;
 
-/// The result of a look at a sample of an index.
+/// The result of examining a sample of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct IndexHealth {
     /// The share of all vectors that were inserted since the last build or merge and whose codes
     /// are far less accurate than other codes. A merge trains new ones. `None` if no sample was
     /// examined, or few vectors were inserted.
     pub drifted: Option<f64>,
-    /// Why no sample was examined, although enough vectors were inserted. `None` if one was
-    /// examined, or few were inserted.
+    /// Why no sample was examined although enough vectors were inserted. `None` if a sample was
+    /// examined, or if few vectors were inserted.
     #[serde(skip)]
     pub not_looked_at: Option<&'static str>,
 }
@@ -97,8 +98,8 @@ impl IndexHealth {
     }
 }
 
-/// Nodes of a sample of an index, with a memory reservation for them and for reading them. `None`
-/// if the memory budget cannot hold the smallest useful sample.
+/// The number of nodes of a sample, with a memory reservation to read and compare them. `None` if
+/// the memory budget cannot fit the smallest useful sample.
 fn room(index: &Index) -> Option<(usize, Queued)> {
     let each = 8 * index.dim() as u64 + BESIDE_VECTOR;
     let most = (SAMPLE_BYTES / (4 * index.dim())).clamp(LEAST_SAMPLE, SAMPLE);
@@ -109,8 +110,8 @@ fn room(index: &Index) -> Option<(usize, Queued)> {
     })
 }
 
-/// The share of the inserted nodes that drifted; `None` if too few of them exist, or too few
-/// others.
+/// The share of the inserted nodes that drifted. `None` if too few inserted or too few older nodes
+/// are live.
 fn look(
     index: &Index,
     (sample, queued): (usize, Queued),
@@ -156,7 +157,7 @@ fn look(
     drop(came);
     let apart = crowds::apart(&before, dim, 1);
     let errors = codebook.squared_errors(&before, 1);
-    // Equal vectors need not be told apart.
+    // If equal vectors are in the sample, no code needs to distinguish them.
     let off = |(error, apart): (&f64, &f32)| match *apart > 0.0 {
         true => error / f64::from(*apart),
         false => 0.0,
@@ -173,16 +174,16 @@ fn look(
 }
 
 impl Index {
-    /// Examines a sample of the vectors for drift. Up to 512 vectors are read, if 256 or more were
-    /// inserted directly since the last build or merge. If the build was given a codebook, that
-    /// stays in any case, and no sample is examined.
+    /// Examines a sample of the vectors for drift. It reads up to 512 vectors if 256 or more were
+    /// inserted directly since the last build or merge. If the build was given a codebook, no
+    /// sample is examined, since a merge would not train another.
     ///
-    /// A sample takes up to 2 MiB, or 1 KiB for each dimension if that is more, of the part of a
-    /// memory budget for queries in flight. With a smaller budget the sample has 128 vectors, or
-    /// there is none. Searches of this index use the result from then on.
+    /// A sample takes memory from the part of the budget for queries in flight: up to 2 MiB, or 1
+    /// KiB for each dimension if that is more. Under a smaller budget the sample has 128 vectors,
+    /// or none is taken. Searches of this index use the result from then on.
     ///
     /// # Errors
-    /// A read that failed or a page that is damaged.
+    /// A read fails or a page is damaged.
     pub fn health(&self, progress: &dyn Progress) -> Result<IndexHealth, Error> {
         let deleted = self.overlay().map(|overlay| (overlay, overlay.now()));
         let admission = deleted.map_or_else(Admission::default, |(overlay, moment)| {
@@ -221,16 +222,16 @@ impl Index {
         })
     }
 
-    /// The first node inserted since the last build or merge, if so many are known to have drifted
-    /// that a merge is due. `live` is the number of live vectors.
+    /// The first node inserted since the last build or merge, if enough of these nodes have drifted
+    /// for a merge to be due. `live` is the number of live vectors.
     pub(crate) fn drifted_from(&self, live: u64) -> Option<u32> {
         let drifted = self.drift().last().of_all(self, live);
         let first = self.manifest().vectors.try_into().ok();
         first.filter(|_| drifted >= MergeWhen::default().drifted)
     }
 
-    /// The [`stats`](Index::stats), with the [`health`](Index::health) from a sample; `trouble`
-    /// also mentions drift. The second value is the outcome of the look.
+    /// The [`stats`](Index::stats), with the [`health`](Index::health) from a sample. Their
+    /// `trouble` also mentions drift. The second value is the result of examining the sample.
     pub fn stats_and_health(&self, progress: &dyn Progress) -> (Stats, Result<IndexHealth, Error>) {
         let (mut stats, looked) = (self.stats(), self.health(progress));
         if let Ok(health) = &looked {
@@ -245,17 +246,17 @@ impl Index {
     }
 }
 
-/// The result of the last look at the vectors inserted since the last build or merge.
+/// The result of the last sample of the vectors inserted since the last build or merge.
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
-    /// Held during a look. Searches never wait for it, since a look may wait for their memory and
-    /// their threads.
+    /// Locked while a sample is examined. Searches never wait for this lock, since the examination
+    /// may wait for the memory and threads of searches.
     looking: Mutex<()>,
     looked: Mutex<Looked>,
 }
 
-/// How many vectors had been inserted, 0 if there was no look, and how many of a thousand of them
-/// had drifted.
+/// How many vectors had been inserted by the last sample, and how many in a thousand of them had
+/// drifted. `came` is 0 if there was no sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looked {
     came: u64,
@@ -273,7 +274,7 @@ impl Drift {
         }
     }
 
-    /// The facts to record in a checkpoint: none if no code is off.
+    /// The facts to record in a checkpoint: `None` if no code is inaccurate.
     pub(super) fn facts(&self) -> Option<DriftFacts> {
         let Looked { came, thousandths } = self.last();
         (thousandths > 0).then_some(DriftFacts { came, thousandths })
@@ -283,7 +284,7 @@ impl Drift {
         *self.looked.lock()
     }
 
-    /// Stores the result of a look after so many inserts.
+    /// Stores the result of a sample that was taken after `came` inserts.
     fn note(&self, came: u64, drifted: f64) {
         let thousandths = (1_000.0 * drifted).round().clamp(0.0, 1_000.0) as u32;
         *self.looked.lock() = Looked { came, thousandths };
@@ -292,8 +293,8 @@ impl Drift {
 
 impl LiveIndex {
     /// The drifted vectors as a share of all, if at least `least` vectors were inserted, or 256 if
-    /// that is less. Examines a sample whenever a quarter more were inserted than at the last look,
-    /// but not under a memory budget below 16 MiB.
+    /// `least` is more. Examines a new sample if a quarter more vectors were inserted than by the
+    /// last one, unless the memory budget is below 16 MiB.
     pub(super) fn drift(&self, least: u64) -> Option<f64> {
         self.at_a_moment(|index, seen| {
             let came = came(index);
@@ -303,7 +304,7 @@ impl LiveIndex {
             {
                 return None;
             }
-            // With less, inserts need the rest of the budget.
+            // Under a smaller budget, inserts need the memory.
             let budget = index.memory().budget.unwrap_or(u64::MAX);
             let room = room(index).filter(|_| budget >= LEAST_BUDGET)?;
             let drift = index.drift();
@@ -311,7 +312,7 @@ impl LiveIndex {
             let looked = drift.last();
             if looked.came == 0 || came as f64 > (1.0 + AGAIN) * looked.came as f64 {
                 let found = look(index, room, seen.admission(), &Silent).unwrap_or_else(|error| {
-                    // Searches meet the same error. The earlier result remains valid.
+                    // Searches meet the same read error. The earlier result remains valid.
                     tracing::warn!(index = %self.path().display(), "its codes could not be measured: {error}");
                     Some(looked.share())
                 });
@@ -322,15 +323,15 @@ impl LiveIndex {
         })
     }
 
-    /// Looks if enough vectors were inserted since the last look. A search thread does not look,
-    /// since that thread may have to read the sample.
+    /// Examines a sample if enough vectors were inserted since the last one. On a search thread it
+    /// does nothing, since that thread may be needed to read the sample.
     pub(super) fn look_if_many_came(&self) {
         if !is_worker() {
             self.drift(WORTH_A_LOOK);
         }
     }
 
-    /// The result of the last look, if there was one since the last merge.
+    /// The result of the last sample, if one was taken since the last merge.
     pub(super) fn seen_health(&self) -> IndexHealth {
         self.at_a_moment(|index, seen| {
             let looked = index.drift().last();
@@ -344,24 +345,24 @@ impl LiveIndex {
 }
 
 impl Looked {
-    /// The share of the vectors inserted by then.
+    /// The drifted share of the vectors inserted by the time of the sample.
     fn share(self) -> f64 {
         f64::from(self.thousandths) / 1_000.0
     }
 
-    /// The share of all `live` vectors, assuming that vectors inserted since the look are like
-    /// those before.
+    /// The drifted share of all `live` vectors, assuming that vectors inserted since the sample
+    /// drift like those before.
     fn of_all(self, index: &Index, live: u64) -> f64 {
         (self.share() * came(index) as f64 / live.max(1) as f64).min(1.0)
     }
 }
 
-/// Whether a merge would train its codes again.
+/// Whether a merge would train new codes: the codebook was not given to the build.
 fn has_own_codebook(index: &Index) -> bool {
     index.manifest().writer_features & GIVEN_CODEBOOK == 0
 }
 
-/// Nodes inserted since the last build or merge.
+/// The number of nodes inserted since the last build or merge.
 fn came(index: &Index) -> u64 {
     (index.nodes() as u64).saturating_sub(index.manifest().vectors)
 }

@@ -1,37 +1,42 @@
-//! Decides when a merge is due: by OdinANN §3.4.2, and by FreshDiskANN's share for vectors that
-//! wait in memory.
+//! Decides when a merge is due, by the rules of OdinANN §3.4.2. Vectors that wait in memory are
+//! limited to FreshDiskANN's share.
 //!
-//! - *Deleted*: vectors on storage that no search returns; 10 % of them, of a few 20 %.
-//! - *Reads*: the reads of a search, by its list size; 1.1 times the reads with nothing deleted, or
-//!   the least known.
-//! - *Logged*: vectors that wait in memory, and rows in memory and in the log, counted as vectors
-//!   of equal size; 6 % of the vectors on storage (OdinANN §4.1, of DiskANN).
-//! - *Grown*: vectors, if the last build or merge had few; 4 times as many as it had.
-//! - *Drifted*: vectors unlike those the codes were trained on (drift.rs); 1 % of all.
-//! - *Garbage*: bytes of clusters that were rewritten since, or pages of a graph that a build would
-//!   not take. The limit is 40 % of the files of clusters or of the pages, and 55 % of the pages of
-//!   a graph that is not small.
-//! - *Scattered*: reads of a single cluster of a grouped index; 1.3 times the reads after the
-//!   build.
+//! - *Deleted*: the share of vectors on storage that are deleted or replaced. The limit is 10 %, or
+//!   20 % if fewer than `least` are.
+//! - *Reads*: the reads of a search, by its list size. The limit is 1.1 times the reads with
+//!   nothing deleted, or 1.1 times the fewest known reads.
+//! - *Logged*: vectors that wait in memory, and rows of attributes in memory and in the log,
+//!   counted as vectors of equal size. The limit is 6 % of the vectors on storage (OdinANN §4.1, of
+//!   DiskANN).
+//! - *Grown*: the number of vectors, if the last build or merge had few. The limit is 4 times as
+//!   many as it had.
+//! - *Drifted*: vectors unlike those that the codes were trained on (drift.rs). The limit is 1 % of
+//!   all.
+//! - *Garbage*: bytes of clusters that were rewritten since, or pages of a graph beyond those that
+//!   a build would take. The limit is 40 % of the files of clusters or of the pages. For a large
+//!   graph it is 55 % of the pages.
+//! - *Scattered*: reads for a single cluster of a grouped index. The limit is 1.3 times the reads
+//!   after the build.
 //!
-//! Garbage in clusters concerns replicated ones. If each vector is stored once, every copy is live,
-//! and the data rewritten beside it is small. Grouped clusters lose their groups one by one
-//! instead, until each member is read separately.
+//! The rule *Garbage* concerns clusters with replicated vectors. If each vector is stored once, all
+//! vectors are live, and the rewritten lists of members are small. Grouped clusters instead lose
+//! their groups one by one, until each member is read separately.
 //!
-//! A graph of fewer than 10,000 vectors gets all of its pages rewritten between two checkpoints, by
-//! a few hundred inserts. It then takes two to four times the pages of a build, and many of them
-//! hold no node or a few. It is merged after a share of its vectors was inserted: 32 of 1,000, 90
-//! of 3,000, a tenth of 10,000. A process that closes an index merges it if it takes 2.2 times the
-//! pages, however few were inserted. Larger graphs have checkpoints more often
-//! ([`checkpoint`](super::direct)), and their free pages are used again. They are merged if they
-//! take that many pages all the same, after a tenth was inserted.
+//! In a graph of fewer than 10,000 vectors, a few hundred inserts between two checkpoints rewrite
+//! all pages. The graph then takes two to four times the pages of a build, and many pages contain
+//! few nodes or none. A small graph is merged after a share of its vectors was inserted: 32 of
+//! 1,000, 90 of 3,000, a tenth of 10,000. A process that closes a small index merges it if it takes
+//! 2.2 times the pages of a build, however few vectors were inserted. Larger graphs have
+//! checkpoints more often ([`checkpoint`](super::direct)), and their free pages are reused. If such
+//! a graph takes 2.2 times the pages nevertheless, it is merged after a tenth of its vectors was
+//! inserted.
 //!
-//! Waiting vectors are no reason for a merge if clusters take them in place by themselves.
+//! If clusters take vectors in place by themselves, waiting vectors are no reason for a merge.
 //!
-//! An index may be built of a handful of vectors and take others straight into its graph. Then no
-//! vector waits, but its codes do not tell vectors apart, so a merge trains them again. Each such
-//! merge costs as much as a build of the present vectors, and all together a third more than the
-//! last one. They end when as many rows were merged as a codebook is trained on.
+//! An index may be built of a handful of vectors and take more straight into its graph. Then no
+//! vector waits, but the codes do not distinguish vectors, so a merge trains them again. Each such
+//! merge costs as much as a build of the present vectors. All of them together cost a third more
+//! than the last one. They end when a merge had as many rows as a codebook is trained on.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -48,34 +53,36 @@ use crate::progress::Progress;
 use crate::search::SearchResults;
 use crate::{Error, SearchOptions};
 
-/// Limits beyond which a merge is due. An infinite limit is never reached.
+/// Limits at which a merge is due. An infinite limit is never reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MergeWhen {
     /// Share of the vectors on storage that were deleted or replaced.
     pub deleted: f64,
-    /// Reads of a query, as a multiple of the reads with nothing deleted.
+    /// Reads of a query, as a multiple of its reads with nothing deleted.
     pub reads: f64,
     /// Vectors that wait in memory, as a share of the vectors on storage. Rows that were set
     /// without a vector count as vectors of the same size.
     pub logged: f64,
-    /// Bytes of clusters that were rewritten elsewhere, as a share of the files of clusters. In a
-    /// graph of fewer vectors than ten times `least`: pages beyond the number that a build takes.
-    /// In a larger graph, the limit for pages is 0.55, or this value if it is higher.
+    /// Bytes of clusters that were since rewritten, as a share of the files of clusters. In a graph
+    /// of fewer vectors than ten times `least`: pages beyond the number that a build takes, as a
+    /// share of all pages. In a larger graph, the limit for pages is 0.55, or this value if it is
+    /// higher.
     pub garbage: f64,
-    /// Reads of a single cluster in a grouped index, as a multiple of the reads after the build. A
-    /// cluster that took vectors can no longer be read at once. A search reads several clusters
-    /// with vectors in common, so a factor of 1.3 for one cluster is less for a search.
+    /// Reads for a single cluster in a grouped index, as a multiple of the reads after the build. A
+    /// cluster that took vectors can no longer be read with one read. A search reads several
+    /// clusters, which have vectors in common. So a factor of 1.3 for one cluster is a lower factor
+    /// for a search.
     pub scattered: f64,
-    /// Vectors, as a multiple of the vectors of the last build or merge. It applies if there were
-    /// fewer than a codebook is trained on, and there are enough now.
+    /// Vectors, as a multiple of the vectors of the last build or merge. The limit applies if the
+    /// last build or merge had fewer vectors than a codebook is trained on.
     pub grown: f64,
     /// Vectors inserted since the last build or merge that are unlike those the codes were trained
-    /// on, as a share of all. Searches find such vectors badly.
+    /// on, as a share of all vectors. Searches often miss such vectors.
     pub drifted: f64,
-    /// The fewest vectors that are worth a merge. Lower limits apply in three cases, unless this
-    /// value is lower still. They are 256 drifted vectors, and 64 deleted vectors if these are
-    /// twice the share that is due. For an index that has grown by the given factor, the limit is
-    /// 32 vectors, since a search examines so few in any case.
+    /// The fewest vectors that are worth a merge. If this value is higher, three other minimums
+    /// apply instead of it. 256 inserted vectors are enough to examine drift. 64 deleted vectors
+    /// are enough if their share is twice `deleted`. 32 inserted vectors are enough for an index
+    /// that has grown by the factor `grown`, since a search examines about 32 vectors in any case.
     pub least: u64,
 }
 
@@ -99,16 +106,16 @@ impl Default for MergeWhen {
 pub enum Due {
     /// This share of the vectors on storage was deleted or replaced.
     Deleted(f64),
-    /// Searches read this many times as much as with nothing deleted.
+    /// Searches make this many times the reads that they made with nothing deleted.
     Reads(f64),
     /// This many vectors wait in memory, as a share of those on storage; rows are counted as
     /// vectors of the same size.
     Logged(f64),
-    /// This share of the files of clusters belongs to clusters rewritten since. In a graph: this
-    /// share of the pages exceeds the number that a build takes.
+    /// This share of the files of clusters belongs to clusters that were since rewritten. In a
+    /// graph: this share of the pages exceeds the number that a build takes.
     Garbage(f64),
-    /// A cluster takes this many times the reads after the build, since vectors of groups are
-    /// stored apart now.
+    /// Reading a cluster takes this many times the reads after the build, since vectors of groups
+    /// are now stored apart.
     Scattered(f64),
     /// The index has this many times the vectors for which its codes and its measurements were
     /// made.
@@ -159,22 +166,22 @@ impl fmt::Display for Due {
     }
 }
 
-/// Queries over which a mean is taken.
+/// The number of queries over which a mean is taken.
 const QUERIES: u64 = 256;
 /// The weight of a new value in the running mean.
 const FOLLOW: f64 = 0.3;
-/// Deleted vectors that are worth a merge of a small index.
+/// The number of deleted vectors that is worth a merge of a small index.
 const FEW: u64 = 64;
-/// A graph is small below this many times the vectors that are worth a merge.
+/// A graph of fewer vectors than this many times `least` is small.
 const SMALL: u64 = 10;
-/// One in so many vectors of a graph must have been inserted before its pages are worth a merge.
+/// One in so many vectors of a graph must be newly inserted before its pages are worth a merge.
 const CAME: u64 = 10;
-/// The fewest inserted vectors, however small the graph is.
+/// The fewest inserted vectors that are worth a merge, however small the graph is.
 const LEAST_CAME: u64 = 32;
-/// The share of pages that a build would not take with which a merge is due, for a graph that is
-/// not small: it takes 2.2 times the pages of a build.
+/// The limit of garbage for a large graph, as a share of its pages. The graph then takes 2.2 times
+/// the pages of a build.
 const LARGE_GARBAGE: f64 = 0.55;
-/// Share of deleted vectors up to which the index counts as having none deleted.
+/// The share of deleted vectors up to which an index counts as one with nothing deleted.
 const NOTHING: f64 = 0.01;
 
 /// The reads of searches with one list size.
@@ -182,8 +189,8 @@ const NOTHING: f64 = 0.01;
 struct Mean {
     queries: u64,
     reads: u64,
-    /// Reads of a query with nothing deleted, or with the smallest share seen, and now; 0 if
-    /// unknown.
+    /// The mean reads of a query: `first` with nothing deleted, or with the smallest deleted share
+    /// seen, and `now`. A value is 0 if it is unknown.
     first: f64,
     now: f64,
     /// The share of deleted vectors when `first` was measured.
@@ -194,11 +201,12 @@ struct Mean {
 #[derive(Debug, Default)]
 pub(super) struct Reads(Mutex<HashMap<usize, Mean>>);
 
-/// List sizes that are followed.
+/// The number of list sizes for which reads are recorded.
 const SIZES: usize = 8;
 
 impl Reads {
-    /// Adds the reads of a batch of queries, with the share of vectors deleted at that time.
+    /// Adds the reads of a batch of queries. `deleted` is the share of deleted vectors at that
+    /// time.
     pub(super) fn add(&self, options: &SearchOptions, results: &SearchResults, deleted: f64) {
         let mut means = self.0.lock();
         let list = options.probes.unwrap_or(options.list);
@@ -213,7 +221,8 @@ impl Reads {
         }
         let now = mean.reads as f64 / mean.queries as f64;
         (mean.queries, mean.reads) = (0, 0);
-        // An index opened with more deleted vectors never has as few again before a merge.
+        // The first measurement counts whatever share is deleted, since the share falls only with a
+        // merge.
         if mean.first == 0.0 || deleted <= mean.least.max(NOTHING) {
             (mean.first, mean.least) = (now, deleted);
         }
@@ -223,7 +232,7 @@ impl Reads {
         };
     }
 
-    /// The present reads as a multiple of the reads with nothing deleted, the maximum over the list
+    /// The present reads as a multiple of the reads with nothing deleted: the maximum over the list
     /// sizes.
     fn growth(&self) -> f64 {
         let means = self.0.lock();
@@ -238,11 +247,12 @@ impl Reads {
 }
 
 impl LiveIndex {
-    /// Why a merge is due, if one is.
+    /// Returns why a merge is due, if one is.
     pub fn due(&self, when: &MergeWhen) -> Option<Due> {
         let (stored, deleted, logged) = self.extents();
         let share = |part: u64| part as f64 / stored.max(1) as f64;
-        // A small index is merged quickly. Otherwise searches would read several times its size.
+        // A merge of a small index is quick. Without it, searches would read several times the
+        // index's size.
         let most = match deleted >= when.least {
             true => when.deleted,
             false => 2.0 * when.deleted,
@@ -269,13 +279,13 @@ impl LiveIndex {
         let small = SMALL * when.least.max(1);
         let (least, most) = match self.index().has_clusters() {
             true => (when.least, when.garbage),
-            // A tenth of the largest small graph, and a smaller share of smaller ones: merging them
-            // costs little.
+            // The limit is a tenth of the largest small graph. For smaller graphs the share is
+            // smaller, since their merge costs little.
             false if stored < small => (
                 (stored * stored / (CAME * small)).max(when.least.min(LEAST_CAME)),
                 when.garbage,
             ),
-            // The next inserts use those pages.
+            // The next inserts use the free pages of a large graph.
             false => (stored / CAME, when.garbage.max(LARGE_GARBAGE)),
         };
         if came >= least && garbage >= most {
@@ -291,8 +301,9 @@ impl LiveIndex {
         (deleted >= when.least && growth >= when.reads).then_some(Due::Reads(growth))
     }
 
-    /// Why a merge is due in an index that is about to be closed, if one is. A small graph with 2.2
-    /// times the pages of a build would otherwise stay so until more vectors are inserted.
+    /// Returns why a merge is due in an index that is about to be closed, if one is. A small graph
+    /// with 2.2 times the pages of a build would otherwise keep them until vectors are inserted
+    /// again.
     fn due_at_rest(&self, when: &MergeWhen) -> Option<Due> {
         let (stored, ..) = self.extents();
         let small = !self.index().has_clusters() && stored < SMALL * when.least.max(1);
@@ -303,16 +314,16 @@ impl LiveIndex {
         })
     }
 
-    /// Merges in the background whenever that is due, until the returned value or the index is
-    /// dropped. A merge in progress is then interrupted, and changes nothing.
+    /// Merges in the background whenever a merge is due, until the returned value or the index is
+    /// dropped. The drop interrupts a merge in progress, which then changes nothing.
     ///
     /// # Errors
-    /// No thread could be started.
+    /// The thread cannot be started.
     pub fn merge_when_due(self: &Arc<Self>, when: MergeWhen) -> Result<Merger, Error> {
         self.merge_when_due_and(when, |_| true)
     }
 
-    /// Merges in the background while `may` allows it: `may` is called before each merge.
+    /// Merges in the background. `may` is called before each merge and can refuse it.
     ///
     /// # Errors
     /// As for [`merge_when_due`](Self::merge_when_due).
@@ -337,9 +348,9 @@ impl LiveIndex {
     }
 }
 
-/// How often the thread checks whether a merge is due.
+/// The interval at which the thread checks whether a merge is due.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often a caller that waits for the last merge checks whether it is done.
+/// The interval at which a caller that waits for the last merge checks whether it is done.
 const WAIT: Duration = Duration::from_millis(5);
 
 fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> bool, stop: &Stop) {
@@ -369,7 +380,7 @@ fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> 
             && may(&index)
             && let Err(error) = index.compact(stop)
         {
-            // Usually a full disk. Nothing is lost, and there may be space later.
+            // The usual cause is a full disk. No data is lost, and a later merge may find space.
             if !matches!(error, Error::Interrupted) {
                 index.health().trouble(Concern::Merge, &error);
             }
@@ -384,8 +395,8 @@ fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> 
     }
 }
 
-/// Merges in the background until it is dropped, in the process that began it. A forked process has
-/// no such thread.
+/// The background thread that merges until this value is dropped. It exists only in the process
+/// that started it: a forked process has no such thread.
 #[derive(Debug)]
 pub struct Merger {
     stop: Arc<Stop>,
@@ -394,9 +405,9 @@ pub struct Merger {
 }
 
 impl Merger {
-    /// Ends the background merges once a merge in progress is done and a due one is made;
-    /// `progress` can interrupt that. Otherwise a process that opens an index, changes it and
-    /// closes it would interrupt each merge that becomes due.
+    /// Waits for a merge in progress, makes a merge that is due, and ends the thread. `progress`
+    /// can interrupt both. Without this call, a process that opens an index, changes it and closes
+    /// it would interrupt each merge that becomes due.
     pub fn finish(self, progress: &dyn Progress) {
         if !self.home.is_here() {
             return;
@@ -414,7 +425,7 @@ impl Drop for Merger {
     fn drop(&mut self) {
         if !self.home.is_here() {
             std::mem::forget(self.thread.take());
-            return; // That thread lives in another process.
+            return; // That thread runs in another process.
         }
         *self.stop.told.lock() = Told::Stop;
         self.stop.changed.notify_all();
@@ -433,7 +444,7 @@ impl Drop for Merger {
 enum Told {
     #[default]
     GoOn,
-    /// End after a merge that is due.
+    /// End after a merge, if one is due.
     Finish,
     /// End immediately.
     Stop,
@@ -492,11 +503,12 @@ mod tests {
         };
         assert_eq!(growth(&[(10, 0.0)]), 1.0);
         assert_eq!(growth(&[(10, 0.05)]), 1.0);
-        // The mean follows new values by three tenths at a time.
+        // The mean moves towards each new value by three tenths of the difference.
         assert!((growth(&[(10, 0.05), (20, 0.08)]) - 1.3).abs() < 1e-9);
-        // With fewer deleted vectors than before, the reads are known more exactly.
+        // If fewer vectors are deleted than before, the reads with nothing deleted are known more
+        // exactly.
         assert_eq!(growth(&[(20, 0.05), (10, 0.04)]), 1.7);
-        // Shares close to 0 count as nothing deleted each time.
+        // Shares below `NOTHING` all count as nothing deleted.
         assert!((growth(&[(10, 0.002), (20, 0.009)]) - 0.65).abs() < 1e-9);
     }
 }

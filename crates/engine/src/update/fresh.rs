@@ -1,5 +1,5 @@
-//! The graph of fresh vectors, in memory and exact. It grows while it is searched (the "temporary
-//! index" of FreshDiskANN).
+//! The graph of fresh vectors: in memory and with exact distances. It grows while it is searched
+//! (the "temporary index" of FreshDiskANN).
 //!
 //! ```text
 //!   segments (128 slots each, allocated as needed, never moved, never freed before the graph)
@@ -12,20 +12,20 @@
 //!   rows      attributes and payloads of the vectors of some slots
 //! ```
 //!
-//! **Insert.** The vector takes a slot and searches for itself from the entry (the first vector of
-//! all). It prunes the nodes of the search to its neighbours, and asks them to link back, as a node
-//! does in the build (`graph/vamana.rs`). Only then does it become live. **Delete** is lazy: the
-//! slot stays in the graph, where searches pass through it, and is never an answer. The memory of
-//! deleted vectors is freed with the whole graph, after a merge of its vectors.
+//! **Insert.** The vector takes a slot and searches for itself from the entry (the first inserted
+//! vector). The insert prunes the visited nodes to the neighbours of the vector, and adds the
+//! vector to their lists, as the build does (`graph/vamana.rs`). Then the vector becomes live.
+//! **Delete** is lazy: the slot stays in the graph. Searches pass through it and never return it.
+//! The memory of deleted vectors is freed with the whole graph, after a merge.
 //!
-//! **View of a search.** Every insert or delete begins an *epoch*, and a slot has the epochs in
-//! which it was `born` and `died`. A search answers with the vectors that were live in the epoch of
-//! its start, whatever happens meanwhile. Of an id that is being replaced, it finds the old vector
-//! or the new one, never both and never neither.
+//! **View of a search.** Every insert or delete begins an *epoch*. A slot records the epochs in
+//! which its vector was `born` and `died`. A search returns only vectors that were live in the
+//! epoch of its start, whatever other threads change meanwhile. While an id is replaced, a search
+//! finds either its old vector or its new one: never both, and never none.
 //!
-//! **Locks.** A search locks nothing but the table of segments, for a moment. No insert holds a
-//! lock while it searches. An adjacency list is read between two reads of its version, and again if
-//! it was written meanwhile. So a search always sees a list that some insert wrote, and writes
+//! **Locks.** A search locks only the table of segments, briefly. No insert holds a lock while it
+//! searches. A reader reads the version of an adjacency list before and after the list. If the
+//! version changed, it reads the list again. So a search sees only complete lists, and writes
 //! nothing that other threads read.
 
 use std::collections::HashMap;
@@ -50,22 +50,22 @@ mod segments;
 #[cfg(test)]
 mod tests;
 
-/// With at most so many live vectors a search scans all of them: as fast as walking the graph, and
-/// exact.
+/// With at most so many live vectors, a search scans all of them. A scan is then as fast as a walk
+/// of the graph, and exact.
 const SCAN: usize = 256;
 
-/// Slots of a list, as a multiple of R. More slots mean fewer prunes but longer lists (as in
-/// `graph/vamana.rs`).
+/// The capacity of a list, as a multiple of R. A larger capacity means fewer prunes but longer
+/// lists (as in `graph/vamana.rs`).
 const SLACK: f64 = 1.3;
 
-/// The largest factor by which a candidate list is lengthened for deleted vectors in it.
+/// The largest factor by which a candidate list is lengthened because deleted vectors occupy it.
 const LONGEST: usize = 4;
 
-/// The factor by which a list grows if the search met too few live vectors. At `LONGEST * WIDEN`
-/// times its length, or more, all vectors are scanned instead.
+/// The factor by which the candidate list grows if a search met too few live vectors. If that is
+/// not enough at `LONGEST * WIDEN` times the list size, all vectors are scanned instead.
 const WIDEN: usize = 4;
 
-/// The slot number for no node.
+/// The slot number that means no slot.
 const NONE: u32 = u32::MAX;
 
 /// The parameters of the graph.
@@ -73,9 +73,9 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct FreshParameters {
     /// R: the most neighbours of a pruned list.
     pub(crate) degree: usize,
-    /// L: length of the candidate list while a vector searches for its neighbours.
+    /// L: the length of the candidate list while a vector searches for its neighbours.
     pub(crate) build_list: usize,
-    /// Margin of the prune on squared distances, at least 1.
+    /// The margin of the prune, on squared distances; at least 1.
     pub(crate) alpha: f32,
 }
 
@@ -89,16 +89,16 @@ impl Default for FreshParameters {
     }
 }
 
-/// The moment of a search, for one graph.
+/// The read timestamp of a search, for one graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FreshMoment {
     epoch: u64,
-    /// The number of vectors that are live at the moment.
+    /// The number of vectors that are live at this moment.
     live: usize,
 }
 
 impl FreshMoment {
-    /// Whether a vector may be an answer: the predicate of a search for one graph (see
+    /// Whether a node's vector may be a result: the predicate of a search, for one graph (see
     /// [`Admission`](crate::search::Admission)).
     #[inline]
     fn admits(&self, node: &Node) -> bool {
@@ -111,11 +111,11 @@ impl FreshMoment {
 pub(crate) struct FreshScratch {
     frontier: Frontier,
     visited: Visited,
-    /// Neighbours of the current candidate, or the slots of a scan.
+    /// The neighbours of the current candidate, or the slots of a scan.
     slots: Vec<u32>,
-    /// Keys of the expanded candidates.
+    /// The keys of the expanded candidates.
     expanded: Vec<u64>,
-    /// Answers.
+    /// The results.
     found: Vec<(f32, u64)>,
 }
 
@@ -130,7 +130,7 @@ impl FreshScratch {
     }
 
     /// Walks the graph from `entry`, nearest candidate first, until the `list` nearest nodes are
-    /// all expanded. They are left in `frontier`, and all expanded nodes in `expanded`.
+    /// all expanded. Afterwards `frontier` has these nodes, and `expanded` has all expanded nodes.
     fn walk(
         &mut self,
         view: &mut View<'_>,
@@ -150,8 +150,8 @@ impl FreshScratch {
             view.neighbours(node_of(next), &mut self.slots);
             let visited = &mut self.visited;
             self.slots.retain(|&slot| visited.insert(slot));
-            // All vectors are prefetched at once, since the processor would not look far enough
-            // ahead past distances.
+            // All vectors are prefetched at once. The processor's own look-ahead does not reach
+            // past the computation of a distance.
             let touched = self.slots.iter().fold(0, |touched, &slot| {
                 touched ^ view.point(slot).vector.first().copied().unwrap_or(0)
             });
@@ -168,11 +168,11 @@ impl FreshScratch {
 struct InsertScratch {
     search: FreshScratch,
     pruner: Pruner,
-    /// Neighbours of the new vector.
+    /// The chosen neighbours of the new vector.
     chosen: Vec<u32>,
 }
 
-/// Fresh vectors. Any number of threads may search and change them at once.
+/// The graph of fresh vectors. Any number of threads may search and change it at once.
 #[derive(Debug)]
 pub(crate) struct FreshGraph {
     kernel: Kernel,
@@ -187,13 +187,13 @@ pub(crate) struct FreshGraph {
     /// The live slot of each id. `epoch`, `live`, `born` and `died` change only under its write
     /// lock.
     ids: RwLock<HashMap<u64, u32>>,
-    /// Slots that are dead, in the order of their deaths, since searches of earlier epochs still
-    /// answer with them. Changes only under the write lock of `ids`.
+    /// The dead slots in the order of their deaths, since searches of earlier epochs still return
+    /// their vectors. It changes only under the write lock of `ids`.
     died: RwLock<Vec<u32>>,
     /// Attributes and payloads by slot, for vectors that have any.
     rows: RwLock<HashMap<u32, RowBytes>>,
-    /// Bytes of all rows in memory. Rows of dead vectors count, and rows that another row replaced
-    /// do not.
+    /// Bytes of all rows in memory: also the rows of dead vectors, but not rows that another row
+    /// has replaced.
     row_bytes: AtomicUsize,
     epoch: AtomicU64,
     live: AtomicUsize,
@@ -202,7 +202,7 @@ pub(crate) struct FreshGraph {
 }
 
 impl FreshGraph {
-    /// A graph without vectors, for vectors of `dim` elements.
+    /// Creates a graph without vectors, for vectors of `dim` elements.
     ///
     /// # Panics
     /// If `dim` is 0.
@@ -217,7 +217,7 @@ impl FreshGraph {
             build_list: parameters.build_list.max(1),
             alpha: parameters.alpha.max(1.0),
         };
-        // One slot more than a prune leaves, so that a new vector can always be linked to.
+        // A list has one slot more than a prune leaves, so that a new vector can always be added.
         let width = (parameters.degree as f64 * SLACK).ceil() as usize;
         Self {
             kernel: Kernel::new(metric, element, dim),
@@ -236,11 +236,12 @@ impl FreshGraph {
         }
     }
 
-    /// Adds a vector and returns its slot. A live id is replaced: searches find its old vector
-    /// until the new one can be found. If two threads insert one id, the later one wins.
+    /// Adds a vector and returns its slot. If the id is live, its vector is replaced: searches find
+    /// the old vector until the new one can be found. If two threads insert one id, the later
+    /// insert wins.
     ///
     /// # Panics
-    /// If the vector has another length than the graph's rows, which is a programming error.
+    /// If the vector's length is not that of the graph's rows, which is a programming error.
     pub(crate) fn insert(&self, id: u64, vector: &[u8], row: Option<RowBytes>) -> u32 {
         assert_eq!(
             vector.len(),
@@ -250,7 +251,7 @@ impl FreshGraph {
         let slot = self.take_slot();
         let mut view = View::new(self);
         let square = match self.kernel.metric().reduction() {
-            // The distance is the negated product.
+            // The kernel's distance is the negated product.
             Reduction::Lifted => -self.kernel.distance(vector, vector),
             Reduction::None | Reduction::Normalised => 0.0,
         };
@@ -266,7 +267,7 @@ impl FreshGraph {
             .entry
             .compare_exchange(NONE, slot, Ordering::AcqRel, Ordering::Acquire);
         if let Err(entry) = entry {
-            // The lock is held briefly. There are as many buffers as threads that insert at once.
+            // The lock is held briefly. There are as many buffers as there are concurrent inserts.
             let mut scratch = self.idle.lock().pop().unwrap_or_default();
             self.link(&mut view, slot, entry, &mut scratch);
             self.idle.lock().push(scratch);
@@ -299,7 +300,8 @@ impl FreshGraph {
         }
     }
 
-    /// Gives the live vector of an id a row, in place of its row. `false` if the id is not live.
+    /// Gives the live vector of an id a row, which replaces its present one. `false` if the id is
+    /// not live.
     pub(crate) fn set_row(&self, id: u64, row: RowBytes) -> bool {
         let ids = self.ids.read();
         let Some(&slot) = ids.get(&id) else {
@@ -309,7 +311,7 @@ impl FreshGraph {
         true
     }
 
-    /// The attributes and payload of the vector of a slot.
+    /// The attributes and payload of the vector in a slot.
     pub(crate) fn row_of(&self, slot: u32) -> Option<RowBytes> {
         self.rows.read().get(&slot).cloned()
     }
@@ -331,27 +333,28 @@ impl FreshGraph {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// The number of used slots: live, deleted, and of inserts that are running.
+    /// The number of used slots: of live vectors, of deleted ones, and of running inserts.
     pub(crate) fn slots(&self) -> usize {
         self.next.load(Ordering::Relaxed) as usize
     }
 
-    /// Bytes of the graph, as exactly as the allocator lets them be known. Buffers of inserts are
-    /// not counted, since they depend on the number of threads only.
+    /// Bytes of the graph, as exactly as the allocator reveals them. Buffers of inserts are not
+    /// counted, since their size depends on the number of threads only.
     pub(crate) fn memory_bytes(&self) -> usize {
         /// The overhead of an allocation.
         const ALLOCATION: usize = 16;
         let segment = SEGMENT * (size_of::<Node>() + (self.width + 2) * size_of::<u32>());
         let row = self.kernel.row_bytes() + ALLOCATION;
-        // A hash table keeps a byte beside each entry and at least an eighth free.
+        // A hash table has one extra byte for each entry, and at least an eighth of it is free.
         let entry = (size_of::<(u64, u32)>() + 1) * 8 / 7;
-        // One lock after the other, since inserts lock the segments while they hold the ids.
+        // The locks are taken one after the other, since an insert locks the segments while it
+        // holds the lock of the ids.
         let segments = self.segments.read().len();
         let ids = self.ids.read().capacity();
         let died = self.died.read().capacity() * size_of::<u32>();
         let rows = {
             let rows = self.rows.read();
-            // The bytes of a row are stored behind two counts.
+            // The allocation of a row has two reference counts before its bytes.
             rows.capacity() * (size_of::<(u32, RowBytes)>() + 1) * 8 / 7
                 + rows.len() * (ALLOCATION + 2 * size_of::<usize>())
         };
@@ -359,22 +362,22 @@ impl FreshGraph {
         segments * segment + self.slots() * row + ids * entry + died + rows + row_bytes
     }
 
-    /// Bytes that a budget counts: the charges of the vectors and rows when they were inserted. The
-    /// same are charged for the log when the index is opened again
+    /// Bytes charged to a memory budget: the sum of the charges at the inserts of the vectors and
+    /// rows. If the index is opened again, the log is charged the same bytes
     /// ([`logged_bytes`](super::logged::logged_bytes)).
     pub(crate) fn charged_bytes(&self) -> u64 {
         let first = if self.slots() > 0 { FIRST_FRESH } else { 0 };
         first + self.slots() as u64 * vector_charge(self.kernel.row_bytes()) + self.charged_rows()
     }
 
-    /// Bytes of the rows, with the overhead of each.
+    /// Bytes of the rows, with the allocation overhead of each row.
     pub(crate) fn charged_rows(&self) -> u64 {
         let rows = self.rows.read().len() as u64;
         rows * BESIDE_ROW + self.row_bytes.load(Ordering::Relaxed) as u64
     }
 
-    /// Calls `f` with the id, the vector and the row of all vectors that were live at the start of
-    /// the call, in the order of insertion.
+    /// Calls `f` with the id, vector and row of each vector that was live at the start of the call,
+    /// in the order of insertion.
     pub(crate) fn for_each(&self, f: impl FnMut(u64, &[u8], Option<RowBytes>)) {
         self.for_each_in(self.epoch(), f);
     }
@@ -386,14 +389,14 @@ impl FreshGraph {
         ids
     }
 
-    /// The vector of a live id, and its row.
+    /// The vector of a live id, with its row.
     pub(crate) fn vector(&self, id: u64) -> Option<(Box<[u8]>, Option<RowBytes>)> {
         let slot = self.ids.read().get(&id).copied()?;
         let vector = View::new(self).point(slot).vector.clone();
         Some((vector, self.row_of(slot)))
     }
 
-    /// The vector that an id had at a moment.
+    /// The vector that an id had at a moment, if any.
     pub(crate) fn vector_at(&self, id: u64, moment: FreshMoment) -> Option<Box<[u8]>> {
         let slot = self.slot_at(id, moment)?;
         Some(View::new(self).point(slot).vector.clone())
@@ -420,21 +423,21 @@ impl FreshGraph {
         slot
     }
 
-    /// The live ids from `least` on, in any order.
+    /// The live ids that are at least `least`, in any order.
     pub(crate) fn ids_from(&self, least: u64) -> Vec<u64> {
         let ids = self.ids.read();
         ids.keys().copied().filter(|&id| id >= least).collect()
     }
 
-    /// The current epoch. The vectors that are live in it can be read later.
+    /// The current epoch. The vectors that are live in it can be read later, too.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The current moment. A search by it answers with the vectors that are live now, whenever it
-    /// runs.
+    /// The current moment. A search that is given it returns vectors that are live now, however
+    /// late the search runs.
     pub(crate) fn now(&self) -> FreshMoment {
-        // Both change only under the write lock.
+        // `epoch` and `live` change only under the write lock.
         let _ids = self.ids.read();
         FreshMoment {
             epoch: self.epoch(),
@@ -442,7 +445,7 @@ impl FreshGraph {
         }
     }
 
-    /// As [`for_each`](FreshGraph::for_each), for all vectors that were live at a moment.
+    /// Like [`for_each`](FreshGraph::for_each), for the vectors that were live at a moment.
     pub(crate) fn for_each_at(
         &self,
         moment: FreshMoment,
@@ -451,24 +454,26 @@ impl FreshGraph {
         self.for_each_in(moment.epoch, f);
     }
 
-    /// As [`for_each`](FreshGraph::for_each), for all vectors that were live in an epoch that has
-    /// begun.
+    /// Like [`for_each`](FreshGraph::for_each), for the vectors that were live in an epoch. The
+    /// epoch must have begun.
     pub(crate) fn for_each_in(&self, epoch: u64, mut f: impl FnMut(u64, &[u8], Option<RowBytes>)) {
         self.each_slot_in(epoch, |slot, id, vector| f(id, vector, self.row_of(slot)));
     }
 
-    /// Calls `f` with slot, id and vector of all vectors that were live at a moment.
+    /// Calls `f` with the slot, id and vector of each vector that was live at a moment.
     pub(crate) fn each_slot_at(&self, moment: FreshMoment, f: impl FnMut(u32, u64, &[u8])) {
         self.each_slot_in(moment.epoch, f);
     }
 
     fn each_slot_in(&self, epoch: u64, mut f: impl FnMut(u32, u64, &[u8])) {
-        // Read after the epoch, so that all vectors that are live in it have their slots.
+        // The number of slots is read after the epoch, so that it covers all vectors that are live
+        // in the epoch.
         let slots = self.next.load(Ordering::Acquire);
         let mut view = View::new(self);
         for slot in 0..slots {
             view.cover(slot);
-            // A slot may be used before its segment exists. No slot after it can be live.
+            // A slot may be taken before its segment exists. Then neither that slot nor a later one
+            // is live.
             if (slot >> SEGMENT_BITS) as usize >= view.segments.len() {
                 return;
             }
@@ -480,11 +485,12 @@ impl FreshGraph {
     }
 
     /// Offers the ids and distances of the `k` nearest vectors that were live at a moment, nearest
-    /// first, ties by lower id. It offers fewer only if fewer were live. `list` is the length of
-    /// the candidate list. A longer list finds more of the true nearest.
+    /// first. Equal distances are ordered by id. Fewer than `k` are offered only if fewer were
+    /// live. `list` is the length of the candidate list: a longer one finds more of the true
+    /// nearest.
     ///
     /// # Panics
-    /// If the query has another length than the graph's rows, which is a programming error.
+    /// If the query's length is not that of the graph's rows, which is a programming error.
     pub(crate) fn search(
         &self,
         query: &[u8],
@@ -512,7 +518,7 @@ impl FreshGraph {
     /// The slots of vectors that were live at a moment and match a filter.
     ///
     /// # Errors
-    /// A row does not decode.
+    /// A row cannot be decoded.
     pub(crate) fn matching(&self, moment: FreshMoment, filter: &Checked) -> Result<NodeSet, Error> {
         let without = filter.matches(&Row::default());
         let slots = self.next.load(Ordering::Acquire);
@@ -534,7 +540,7 @@ impl FreshGraph {
         Ok(found)
     }
 
-    /// As [`search`](FreshGraph::search), but it compares exactly the given slots.
+    /// Like [`search`](FreshGraph::search), but compares the given slots only, and all of them.
     ///
     /// # Panics
     /// As for [`search`](FreshGraph::search).
@@ -562,8 +568,8 @@ impl FreshGraph {
         scratch.offer(k, offer);
     }
 
-    /// Leaves the live vectors near the query in `found`. `false` if it met fewer than there should
-    /// be.
+    /// Puts the live vectors near the query into `found`. Returns `false` if these are fewer than
+    /// `k` although `k` vectors are live.
     fn walk(
         &self,
         query: &[u8],
@@ -578,7 +584,7 @@ impl FreshGraph {
             return false;
         }
         let mut view = View::new(self);
-        // Deleted vectors take places in the list that was meant for answers.
+        // Deleted vectors take up places in the candidate list, so the list is lengthened.
         let slots = self.slots();
         let mut length = (list * slots / live).clamp(list, list * LONGEST).min(slots);
         loop {
@@ -602,11 +608,11 @@ impl FreshGraph {
         }
     }
 
-    /// Leaves all vectors that were live at a moment in `found`.
+    /// Puts all vectors that were live at a moment into `found`.
     fn scan(&self, query: &[u8], moment: FreshMoment, scratch: &mut FreshScratch) {
         scratch.slots.clear();
-        // Distances are computed after the lock. A vector that dies meanwhile was live at the start
-        // of the search.
+        // Distances are computed after the lock is released. A vector that dies meanwhile was live
+        // at the start of the search.
         {
             let ids = self.ids.read();
             scratch.slots.extend(ids.values());
@@ -626,7 +632,7 @@ impl FreshGraph {
         }));
     }
 
-    /// Takes the next slot, and makes a segment for it if there is none.
+    /// Takes the next slot, and creates its segment if necessary.
     fn take_slot(&self) -> u32 {
         let slot = self.next.fetch_add(1, Ordering::AcqRel);
         assert!(slot < NONE, "a graph of fresh vectors has {NONE} slots");
@@ -635,7 +641,8 @@ impl FreshGraph {
             if ((slot >> SEGMENT_BITS) as usize) < present {
                 return slot;
             }
-            // Made outside the lock, perhaps in vain, since searches wait for the lock.
+            // The segment is created outside the lock, for which searches wait. If another thread
+            // creates it first, this one is discarded.
             let segment = Arc::new(Segment::new(self.width));
             let mut segments = self.segments.write();
             if segments.len() == present {
@@ -644,7 +651,7 @@ impl FreshGraph {
         }
     }
 
-    /// The distances between vectors, for the build.
+    /// The distances between vectors that the pruning of neighbours uses.
     fn space(&self) -> Space<'_> {
         Space {
             kernel: &self.kernel,
@@ -652,7 +659,7 @@ impl FreshGraph {
         }
     }
 
-    /// Finds the neighbours of a new vector and links both ways.
+    /// Finds the neighbours of a new vector. Links the vector to them, and them to the vector.
     fn link(&self, view: &mut View<'_>, slot: u32, entry: u32, scratch: &mut InsertScratch) {
         let InsertScratch {
             search,
@@ -660,7 +667,7 @@ impl FreshGraph {
             chosen,
         } = scratch;
         let space = self.space();
-        // Held apart from the view, which may have to be renewed during the search.
+        // A copy separate from the view, since the search may have to renew the view.
         let segments = view.segments.clone();
         let own = &segments[(slot >> SEGMENT_BITS) as usize];
         let at = slot as usize % SEGMENT;
@@ -673,7 +680,8 @@ impl FreshGraph {
         pruner.pool.clear();
         pruner.pool.extend_from_slice(&search.expanded);
         if space.product {
-            // If the vector were a query, its answers would be elsewhere.
+            // Under the inner product, the nearest vectors by product are not near in direction. So
+            // a second search finds candidates by product.
             search.walk(view, entry, self.parameters.build_list, |other| {
                 self.kernel.distance(&point.vector, &other.vector)
             });
@@ -685,24 +693,27 @@ impl FreshGraph {
         pruner.prune(view, space, point, &self.parameters);
         chosen.clear();
         chosen.extend_from_slice(&pruner.chosen);
-        // Long vectors would be asked to link by all others. They link back only to near ones.
+        // Under the inner product, all vectors would choose the long vectors, which would be asked
+        // to link back to all. Only the diverse neighbours, which are near, are asked.
         let asked = match space.product {
             true => pruner.diverse,
             false => chosen.len(),
         };
-        // Written before others link back, since they then add to it.
+        // The list is written before others link back, since they may add to it afterwards.
         own.replace(at, chosen, &own.nodes[at].lock.lock());
         let mut linked = false;
         for (place, &neighbour) in chosen[..asked].iter().enumerate() {
-            // The nearest come first. So the last resort is the farthest neighbour, which other
-            // nodes are least likely to need.
+            // The nearest neighbours come first. So the farthest one is asked last. It must link
+            // back if no other did, since other nodes are least likely to need the link that it
+            // drops.
             let must = !linked && place + 1 == asked;
             linked |= self.link_back(view, space, neighbour, slot, must, search, pruner);
         }
     }
 
-    /// Adds `slot` to the list of `node`, which is pruned if it is full. Returns whether the list
-    /// then has `slot`. If it `must`, the list keeps it, so that there is a way to every vector.
+    /// Adds `slot` to the list of `node`, and prunes the list if it is full. Returns whether the
+    /// list then has `slot`. With `must` the list always keeps it, so that a path leads to every
+    /// vector.
     #[expect(clippy::too_many_arguments, reason = "the scratch, in its parts")]
     fn link_back(
         &self,
@@ -746,7 +757,7 @@ impl FreshGraph {
         let mut ids = self.ids.write();
         let epoch = self.epoch.load(Ordering::Relaxed) + 1;
         if let Some(old) = ids.insert(id, slot) {
-            // If another thread has inserted it meanwhile, it may lie beyond this view.
+            // Another thread may have inserted the id meanwhile, in a slot beyond this view.
             View::new(self)
                 .node(old)
                 .died

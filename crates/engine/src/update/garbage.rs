@@ -7,17 +7,17 @@
 //!                      kept   maybe  gone   kept   anew   anew, with the new vectors behind it
 //! ```
 //!
-//! Vectors are append-only: a deleted vector leaves garbage in its segment, and a segment with
-//! little garbage stays unchanged. Segments with much garbage are picked, the highest share first,
-//! and their live vectors are written to new segments. The last segment is the mutable one: it is
-//! always rewritten, so that later vectors fill it.
+//! Vectors are append-only: a deleted vector leaves garbage in its segment. A segment with little
+//! garbage stays unchanged. Of the segments with much garbage, those with the highest share are
+//! picked first, and their live vectors are written to new segments. The last segment is mutable:
+//! it is always rewritten, so that later vectors fill it.
 
-/// The share of garbage from which on a segment is worth a rewrite. Below it, each freed byte costs
-/// more than four written bytes. The remaining garbage makes vectors take at most a quarter more on
-/// storage.
+/// The share of garbage at which a rewrite of a segment is worth its cost. Below it, each freed
+/// byte costs more than four written bytes. Garbage below this share makes vectors take at most a
+/// quarter more on storage.
 const WORTH: f64 = 0.2;
 
-/// The facts about a segment that a merge needs.
+/// The facts about a segment by which a merge decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     /// Records in its file.
@@ -43,20 +43,20 @@ pub(super) enum Fate {
     Dropped,
 }
 
-/// Decides the fate of each segment. Full segments have `capacity` records, and `new` vectors are
-/// appended.
+/// Decides the fate of each segment. Full segments have `capacity` records. The merge appends `new`
+/// vectors.
 ///
-/// Garbage collection is throttled: the picked segments have no more live vectors than the merge
-/// writes anyway. So it writes at most twice as much. But if any segment is worth a rewrite, one is
-/// picked, or garbage might stay forever.
+/// Garbage collection is throttled: the picked segments have at most as many live vectors as the
+/// merge writes in any case. So garbage collection at most doubles the writes. But if any segment
+/// is worth a rewrite, one is picked: otherwise its garbage might stay forever.
 pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let last = segments.len().saturating_sub(1);
     let mut fates: Vec<Fate> = (0..)
         .zip(segments)
         .map(|(n, held)| match held.live {
             0 => Fate::Dropped,
-            // A segment of another size could not be found by a division, nor told from a damaged
-            // one.
+            // Only in full segments can a vector be located by division. If a segment has another
+            // size, it may also be damaged.
             _ if n == last || held.records != capacity => Fate::Rewritten,
             _ => Fate::Kept,
         })
@@ -69,7 +69,7 @@ pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let anyway: u64 = of(&fates, Fate::Rewritten).into_iter().map(live).sum();
     let mut left = anyway + new;
     let mut candidates = of(&fates, Fate::Kept);
-    // Of equal ones the first, which is the oldest.
+    // Of segments with equal shares, the first is rewritten, which is the oldest.
     candidates.sort_by(|&a, &b| segments[b].garbage().total_cmp(&segments[a].garbage()));
     let worth = candidates
         .iter()
@@ -81,7 +81,8 @@ pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
         left = left.saturating_sub(live(n));
         fates[n] = Fate::Rewritten;
     }
-    // The last segment takes later vectors, and pages are never added to a file that was kept.
+    // Later vectors are appended to the last segment, which must be new: no pages are added to a
+    // file that was kept.
     if new == 0
         && of(&fates, Fate::Rewritten).is_empty()
         && let Some(&n) = candidates.first()
@@ -96,7 +97,7 @@ mod tests {
     use super::Fate::{Dropped, Kept, Rewritten};
     use super::*;
 
-    /// Full segments of 100 records with so many live ones, and a last one.
+    /// Full segments of 100 records with the given numbers of live records, and a last segment.
     fn full(live: &[u32], last: u32) -> Vec<Held> {
         let held = |&live| Held { records: 100, live };
         let last = Held {
@@ -113,7 +114,7 @@ mod tests {
     #[test]
     fn segments_with_little_garbage_are_kept_and_the_last_one_is_not() {
         assert_eq!(of(&[100, 99, 81], 60, 1000), [Kept, Kept, Kept, Rewritten]);
-        // A garbage share of a fifth is enough.
+        // A fifth of garbage is worth a rewrite.
         assert_eq!(
             of(&[100, 80, 81], 60, 1000),
             [Kept, Rewritten, Kept, Rewritten]
@@ -124,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_has_most_garbage_is_picked_first_and_not_more_than_is_written_anyway() {
-        // 60 of the last segment and 20 new ones.
+        // The merge writes 60 vectors of the last segment and 20 new ones.
         assert_eq!(
             of(&[70, 30, 50], 60, 20),
             [Kept, Rewritten, Rewritten, Rewritten]
@@ -138,9 +139,9 @@ mod tests {
             of(&[70, 30, 50], 60, 89),
             [Kept, Rewritten, Rewritten, Rewritten]
         );
-        // Of equal segments, the first.
+        // Of equal segments, the first is rewritten.
         assert_eq!(of(&[50, 50, 50], 50, 0), [Rewritten, Kept, Kept, Rewritten]);
-        // At least one segment.
+        // At least one segment is rewritten.
         assert_eq!(of(&[100, 79], 1, 0), [Kept, Rewritten, Rewritten]);
         assert_eq!(of(&[78, 79], 1, 0), [Rewritten, Kept, Rewritten]);
     }
@@ -154,7 +155,8 @@ mod tests {
 
     #[test]
     fn there_is_always_one_that_is_written() {
-        // Nothing is new and the last segment is gone: the one with most garbage, or the first.
+        // No vector is new, and the last segment is dropped. So the segment with most garbage is
+        // rewritten, or the first.
         assert_eq!(of(&[100, 90, 95], 0, 0), [Kept, Rewritten, Kept, Dropped]);
         assert_eq!(of(&[100, 100], 0, 0), [Rewritten, Kept, Dropped]);
         assert_eq!(of(&[100, 100], 0, 1), [Kept, Kept, Dropped]);

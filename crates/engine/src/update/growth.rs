@@ -1,16 +1,17 @@
-//! Handles indexes that outgrew the few vectors of their last build or merge, and with them their
-//! codes or their clusters.
+//! Handles indexes that have outgrown the few vectors of their last build or merge. Their codes or
+//! clusters, which were made for those few, do not suit the present vectors.
 //!
-//! When a merge is due, the index has at least 4 times the vectors of its last build or merge. Then
-//! searches do more, depending on both numbers:
+//! An index has outgrown them if it has at least 4 times as many vectors, at which a merge is due.
+//! Its searches do more, depending on the present number of vectors:
 //!
 //! - *Fewer than 1,000 vectors*: if the last build or merge had fewer than 1,000, searches scan all
 //!   vectors.
-//! - *1,000 to 9,999*: if it had fewer than 128, searches of graphs scan all vectors. If it had 128
-//!   to 999, walks rank all vectors on the pages they read, in layouts whose pages have vectors.
-//! - *10,000 and more*: if it had fewer than 1,000, walks rank all vectors on the pages they read.
-//!   If it had fewer than 128, `trouble` reports the index as well.
-//! - If it had 1,000 or more, searches do nothing more.
+//! - *1,000 to 9,999*: if the last build or merge had fewer than 128, searches of graphs scan all
+//!   vectors. If it had 128 to 999, walks rank all vectors on the pages that they read, in layouts
+//!   whose pages have vectors.
+//! - *10,000 and more*: if the last build or merge had fewer than 1,000, walks rank all vectors on
+//!   the pages that they read. If it had fewer than 128, `trouble` also reports the index.
+//! - If the last build or merge had 1,000 or more, searches do nothing more.
 
 use stratann_layout::manifest::GIVEN_CODEBOOK;
 
@@ -19,29 +20,30 @@ use super::rebalance;
 use crate::codebook::training_rows;
 use crate::index::Index;
 
-/// Vectors from which on a merge for new codes is worth it. Fewer are about as many as the shortest
-/// lists hold, and are found whatever their codes say.
+/// The fewest vectors for which a merge that trains new codes is worth it. The shortest candidate
+/// lists have room for about as many vectors, which are then found whatever their codes say.
 const WORTH_CODES: u64 = 32;
 
-/// In an index that outgrew its codes, a search with fewer vectors than this examines each of them.
-/// That reads about as many pages as a walk, or a few times as many.
+/// In an index that has outgrown its codes, a search examines every vector if they are fewer than
+/// this. A scan of so few reads as many pages as a walk, or a few times as many.
 pub(super) const FEW: u64 = 1_000;
 
-/// With fewer vectors in a build or merge, codes hardly tell vectors apart.
+/// If a build or merge had fewer vectors, its codes hardly distinguish vectors.
 const LEAST_TRAINED: u64 = 128;
 
-/// With such codes, a search with fewer vectors than this examines each of them. Beyond that, a
-/// walk reads a tenth of the pages of a scan, or less, and misses most of the nearest. Of 1,000
-/// texts inserted into an empty index, a list of 100 found 11 % of the ten nearest.
+/// If codes hardly distinguish vectors, a search examines every vector if they are fewer than this.
+/// With more vectors, a walk reads at most a tenth of the pages of a scan, but misses most of the
+/// nearest. Of 1,000 texts inserted into an empty index, a list of 100 found 11 % of the ten
+/// nearest.
 const SCANNED: u64 = 10_000;
 
 /// Which vectors a search examines, beyond those chosen by codes or heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LooksAt {
-    /// Those that codes or heads lead to.
+    /// Those that codes or heads lead to, and no others.
     Chosen,
-    /// Also every vector on a page that a walk reads, in layouts with vectors beside lists: codes
-    /// rule none of them out.
+    /// Also every vector on a page that a walk reads, in layouts with vectors beside lists. Codes
+    /// exclude none of these vectors.
     WholePages,
     /// Every vector of the index.
     All,
@@ -54,7 +56,8 @@ pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
     if !outgrown || built >= FEW {
         return LooksAt::Chosen;
     }
-    // Heads lead to the clusters of all inserted vectors.
+    // In a cluster index, heads lead to the clusters of all inserted vectors, whatever the codes
+    // say.
     let tells_nothing = built < LEAST_TRAINED && !index.has_clusters();
     match live < if tells_nothing { SCANNED } else { FEW } {
         true => LooksAt::All,
@@ -62,16 +65,16 @@ pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
     }
 }
 
-/// The present number of vectors as a multiple of the last build's or merge's. `live` is the number
-/// of live vectors. It is given if the last build or merge had fewer vectors than a codebook is
-/// trained on; in a cluster index, fewer than one rebalance takes. The codebook must be the index's
-/// own. At least `least` vectors must have been inserted since, or somewhat more than a search
-/// examines in any case.
+/// The present number of vectors as a multiple of the number at the last build or merge. `live` is
+/// the number of live vectors. The result is `None` in three cases. The last build or merge had as
+/// many vectors as a codebook is trained on (in a cluster index, as one rebalance takes). The
+/// codebook was given to the build. Fewer than `least` vectors were inserted since, and fewer than
+/// 32.
 pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
     let manifest = index.manifest();
     let built = manifest.built_vectors();
     let came = live.saturating_sub(built);
-    // Clusters of a build are better than clusters that come of splits alone.
+    // A merge makes better clusters than splits alone do.
     let enough = match index.has_clusters() {
         false => training_rows(index.dim()) as u64,
         true => rebalance::due_after(0),
@@ -82,16 +85,16 @@ pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
     counts.then(|| live as f64 / built.max(1) as f64)
 }
 
-/// Why some vectors of an index are found badly, if they are since it grew to many times the last
-/// build or merge.
+/// Why searches miss some vectors of an index, if the index has outgrown its codes by far.
 pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
     let times = growth(index, live, 1)?;
-    // Vectors that wait in memory have a graph of their own, which uses no codes.
+    // Vectors that wait in memory have a graph of their own, which uses no codes. So they do not
+    // count.
     let linked = live.min(index.nodes() as u64) >= SCANNED && !index.has_clusters();
     (linked && index.manifest().built_vectors() < LEAST_TRAINED).then_some(Due::Grown(times))
 }
 
-/// The message about an index in which some vectors are found badly.
+/// The message about an index in which searches miss some vectors.
 pub(crate) fn found_badly(due: Due) -> String {
     match due {
         Due::Drifted(_) => format!("{due}, until a merge (compact the index)"),

@@ -1,12 +1,12 @@
 //! The failures of an index that is open for changes: the first and the last of each kind, and how
 //! often they occurred.
 //!
-//! Most failures lose nothing and are tried again: a checkpoint without space, a vector that waits
-//! in memory. Some end all changes through a handle. After a failed sync of pages, the content of
-//! the disk is unknown, and a later successful sync does not change that. If the manifest in the
-//! directory is not the one that this handle builds on, the directory belongs to another writer. In
-//! both cases searches continue and nothing more is written. A process that opens the index again
-//! starts from the checkpoint and the log.
+//! After most failures, nothing is lost and the operation is tried again: a checkpoint without
+//! space, a vector that waits in memory. Two failures end all changes through a handle. If a sync
+//! of pages failed, the content of the disk is unknown, and a later successful sync does not change
+//! that. If the manifest in the directory is not the one that this handle builds on, the directory
+//! belongs to another writer. In both cases searches continue and nothing more is written. If a
+//! process opens the index again, it starts from the checkpoint and the log.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -17,20 +17,20 @@ use stratann_tier::{TierError, Volume};
 
 use crate::{Error, stored};
 
-/// The subject of a failure.
+/// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Concern {
-    /// A checkpoint that counts, of unknown durability.
+    /// A commit: the checkpoint is valid, but may not be durable.
     Commit,
-    /// Vectors that cannot be inserted into the graph on storage, and wait in memory.
+    /// An insert into the graph on storage: the vectors wait in memory.
     Vectors,
-    /// Changes that cannot be written to their pages, and wait in memory.
+    /// A write of changes to their pages: the changes wait in memory.
     Pages,
     /// A checkpoint that was due.
     Checkpoint,
     /// A merge that was due.
     Merge,
-    /// Files that are no longer needed and could not be removed.
+    /// A removal of files that are no longer needed.
     Rest,
 }
 
@@ -44,7 +44,7 @@ const CONCERNS: [Concern; 6] = [
 ];
 
 impl Concern {
-    /// Its meaning, for users.
+    /// The consequence of the failure, for users.
     fn says(self) -> &'static str {
         match self {
             Self::Commit => {
@@ -76,13 +76,13 @@ pub(crate) struct Health {
     path: PathBuf,
     /// The manifest that this handle builds on: the one it opened, or the last it committed.
     manifest: Mutex<Manifest>,
-    /// Why no more changes are accepted, if they are not.
+    /// Why no more changes are accepted; unset while they are.
     halted: OnceLock<String>,
     troubles: Mutex<[Option<Trouble>; CONCERNS.len()]>,
 }
 
 impl Health {
-    /// The state of an index in a directory with this manifest.
+    /// Creates the state for an index in the directory `path` with this manifest.
     pub(crate) fn new(path: &Path, manifest: Manifest) -> Self {
         Self {
             path: path.to_owned(),
@@ -92,11 +92,11 @@ impl Health {
         }
     }
 
-    /// Ends changes through this handle.
+    /// Refuses all further changes through this handle.
     pub(crate) fn halt(&self, reason: impl Into<String>) {
         let reason = reason.into();
         tracing::error!(index = %self.path.display(), "no more changes: {reason}");
-        // The first reason counts.
+        // If several reasons come up, the first one counts.
         self.halted.get_or_init(|| reason);
     }
 
@@ -107,18 +107,19 @@ impl Health {
         ));
     }
 
-    /// Called if the directory is not the one that this handle changes.
+    /// Called if the directory is no longer the one that this handle changes.
     pub(crate) fn replaced(&self, what: &str) {
         self.halt(format!(
             "{what}, so that its path no longer has the index that was opened here; nothing more is written there"
         ));
     }
 
-    /// Reads the manifest in the directory, on which a checkpoint builds. It must be the one that
-    /// this handle knows.
+    /// Reads the manifest in the directory, on which the next checkpoint builds. It must be the
+    /// manifest that this handle knows.
     ///
     /// # Errors
-    /// It is another one, or gone: then no more changes are accepted. Or it cannot be read.
+    /// The manifest is another one or missing, and no more changes are accepted from then on. Or it
+    /// cannot be read.
     pub(crate) fn standing(&self, volume: &dyn Volume) -> Result<Manifest, Error> {
         self.check()?;
         let held = volume.check_held().map_err(Error::from);
@@ -143,7 +144,7 @@ impl Health {
         Ok(found)
     }
 
-    /// Notes a committed checkpoint, on which the next one builds.
+    /// Records a committed checkpoint, on which the next one builds.
     pub(crate) fn committed(&self, manifest: Manifest) {
         *self.manifest.lock() = manifest;
     }
@@ -153,7 +154,7 @@ impl Health {
         self.halted.get().is_some()
     }
 
-    /// Refuses a change if no more changes are accepted.
+    /// Returns an error if no more changes are accepted.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.halted.get() {
             None => Ok(()),
@@ -164,7 +165,7 @@ impl Health {
         }
     }
 
-    /// Records a failure that the present call does not return.
+    /// Records a failure that the current call does not return.
     pub(crate) fn trouble(&self, concern: Concern, error: &dyn std::fmt::Display) {
         let (error, says) = (error.to_string(), concern.says());
         let mut troubles = self.troubles.lock();
@@ -177,7 +178,8 @@ impl Health {
             times: 0,
         });
         known.times += 1;
-        // Logs each new failure, and repeated ones ever more rarely.
+        // A new failure is logged at once. A repeated one is logged each time that its count
+        // doubles.
         if known.last != error || known.times.is_power_of_two() {
             tracing::warn!(index = %self.path.display(), times = known.times, "{says}: {error}");
         }
@@ -193,7 +195,7 @@ impl Health {
         self.trouble(concern, error);
     }
 
-    /// Clears a failure that is over.
+    /// Clears a failure that no longer exists.
     pub(crate) fn recovered(&self, concern: Concern) {
         let mut troubles = self.troubles.lock();
         if let Some(trouble) = troubles.get_mut(concern as usize).and_then(Option::take) {

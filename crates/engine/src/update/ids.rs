@@ -1,9 +1,9 @@
 //! The external ids of a checkpoint.
 //!
 //! Ids are usually row numbers. Then they run from 0 to the number of vectors in the manifest, and
-//! no table is needed. Otherwise the checkpoint has a file of ids ([`IdTable`]). A checkpoint of an
-//! earlier version has none. Then a table is made when the index is opened for changes, which reads
-//! every vector, and it is removed when the index is closed.
+//! no table is needed. Otherwise the checkpoint has a file of ids ([`IdTable`]), unless an earlier
+//! version wrote it. If such a checkpoint is opened for changes, every vector is read to make a
+//! table, which is removed when the index is closed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,22 +25,22 @@ use crate::{Error, ErrorKind};
 pub(crate) struct CarriedIds {
     /// Live inserted ids, as ascending ranges: the first, and how many.
     pub(crate) ids: Vec<(u64, u64)>,
-    /// Deleted ids, each with a bound: its records on lower nodes are dead.
+    /// Deleted ids, each with a bound: its records in nodes below the bound are dead.
     pub(crate) deleted: Vec<(u64, u32)>,
-    /// Dead records.
+    /// The number of dead records.
     pub(crate) dead: usize,
-    /// 1 more than the largest id that there has ever been.
+    /// 1 more than the largest id that the index has ever had.
     pub(crate) next_id: u64,
 }
 
 impl CarriedIds {
-    /// Bytes that a budget counts for the dead records.
+    /// Bytes that a memory budget is charged for the dead records.
     pub(crate) fn charge(&self) -> u64 {
         self.dead as u64 * TOMBSTONE
     }
 
-    /// The ids of a checkpoint that is a build: none. If it was built of no rows, its placeholder
-    /// is dead.
+    /// The ids of a checkpoint that a build wrote: no inserted or deleted ones. If it was built of
+    /// no rows, its placeholder is dead.
     pub(crate) fn of_build(manifest: &Manifest) -> Self {
         match manifest.has_placeholder() {
             false => Self::default(),
@@ -68,17 +68,18 @@ impl CarriedIds {
 /// The ids of a checkpoint's build.
 #[derive(Clone)]
 pub(crate) enum StoredIds {
-    /// 0 up to this number, each once.
+    /// The ids from 0 to this number, each once.
     Rows(u64),
-    /// None: it was built of no rows. 1 more than the largest id that there has ever been.
+    /// No ids: the index was built of no rows. The number is 1 more than the largest id that the
+    /// index has ever had.
     None(u64),
-    /// The ids of a table; and 1 more than the largest id that there has ever been.
+    /// The ids of a table. The number is 1 more than the largest id that the index has ever had.
     Table(Arc<IdTable>, u64),
 }
 
 impl StoredIds {
-    /// The ids of an index, as its checkpoint records them; `None` if an earlier version wrote it
-    /// without them.
+    /// Reads the ids of an index from its checkpoint. `None` if an earlier version wrote the
+    /// checkpoint without them.
     pub(crate) fn of(index: &Index) -> Result<Option<Self>, Error> {
         let manifest = index.manifest();
         if manifest.has_placeholder() {
@@ -91,8 +92,9 @@ impl StoredIds {
         Ok(table.map(|table| Self::table(table, manifest)))
     }
 
-    /// The ids of an index, from its checkpoint. If that has none, or its file of ids is damaged or
-    /// missing, they are collected from the records. The next merge writes a complete file.
+    /// Reads the ids of an index from its checkpoint. If the checkpoint has no ids, or if its file
+    /// of ids is damaged or missing, they are collected from the records. The next merge writes a
+    /// complete file.
     pub(crate) fn of_any(index: &Index) -> Result<Self, Error> {
         match Self::of(index) {
             Ok(Some(ids)) => Ok(ids),
@@ -108,15 +110,16 @@ impl StoredIds {
         }
     }
 
-    /// Collects the ids of an index whose checkpoint has none, sorted in a megabyte of memory. The
-    /// index is locked, and no checkpoint of it is being written.
+    /// Collects the ids of an index whose checkpoint has none, and sorts them in a megabyte of
+    /// memory. The index is locked, and no checkpoint of it is being written.
     pub(crate) fn collected(index: &Index) -> Result<Self, Error> {
         let (volume, manifest) = (&**index.volume(), index.manifest());
-        // When dropped, it removes its files; the table has its file open by then.
+        // When the checkpoint is dropped, it removes its files. The table has opened its file by
+        // then.
         let checkpoint = Checkpoint::begin(volume, true)?;
         let mut sorter = IdSorter::new(volume, &checkpoint, LEAST_MEMORY);
-        // If clusters were rewritten, deleted vectors may be in no cluster any more. Then the
-        // deleted ids without a vector belong to the nodes without a vector, in any assignment,
+        // If clusters were rewritten, deleted vectors may be in no cluster any more. Then deleted
+        // ids without a vector are assigned to the nodes without a vector. Any assignment will do,
         // since all of them are dead.
         let mut missing = match index.clusters() {
             Some(clusters) if clusters.amended().is_some() => Some(Bits::new(manifest.vectors)),
@@ -155,7 +158,7 @@ impl StoredIds {
         Self::Table(Arc::new(table), next)
     }
 
-    /// The table, if there is one.
+    /// The table of ids, if there is one.
     pub(crate) fn as_table(&self) -> Option<Arc<IdTable>> {
         match self {
             Self::Rows(_) | Self::None(_) => None,
@@ -163,14 +166,14 @@ impl StoredIds {
         }
     }
 
-    /// 1 more than the largest id.
+    /// 1 more than the largest id that the index has ever had.
     pub(crate) fn next_id(&self) -> u64 {
         match self {
             Self::Rows(next) | Self::None(next) | Self::Table(_, next) => *next,
         }
     }
 
-    /// Up to `count` ids of the build from `id` on, ascending.
+    /// Up to `count` ids of the build that are at least `id`, ascending.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -193,7 +196,7 @@ impl StoredIds {
         Ok(ids)
     }
 
-    /// Whether the checkpoint's build has an id.
+    /// Whether the build of the checkpoint has an id.
     pub(crate) fn contains(&self, id: u64) -> Result<bool, Error> {
         match self {
             Self::Rows(rows) => Ok(id < *rows),

@@ -12,18 +12,19 @@
 //!              drain:   later changes ─> new graph             if inserts are direct
 //! ```
 //!
-//! By layout and preset, new vectors go into the graph on storage at once, or wait in memory. There
-//! they wait for a merge, or in a cluster index for a rebalance of the clusters that they join.
-//! Every so many inserts a checkpoint is made, except with merges.
+//! By layout and preset, new vectors go straight into the graph on storage, or wait in memory.
+//! Waiting vectors go to storage with a merge, or in a cluster index with a rebalance of the
+//! clusters that they join. Unless vectors wait for merges, a checkpoint is made after a number of
+//! inserts.
 //!
-//! **Guarantees.** A call that returned is durable as [`Durability`] says, and a search that begins
-//! after it sees its changes. After a crash, every acknowledged change is recovered from the
-//! checkpoint in the manifest, and from the logs from the one in the manifest on. Changes that were
-//! logged but not yet acknowledged may be recovered as well.
+//! **Guarantees.** The changes of a call that returned are durable as [`Durability`] says, and
+//! visible to every search that begins afterwards. After a crash, every acknowledged change is
+//! recovered from the checkpoint in the manifest and from the logs, beginning with the log that the
+//! manifest names. Changes that were logged but not yet acknowledged may be recovered as well.
 //!
 //! **Processes.** One process has the index open for changes (it holds the lock file). Any number
 //! of its threads insert, delete and search. Other processes open the index for reading. They see
-//! the changes that were logged by then, and open it again to see more.
+//! the changes that were logged before they opened it, and must open it again to see later ones.
 
 mod attributes;
 mod bulk;
@@ -74,9 +75,9 @@ use crate::{Error, RecallWatch, SearchOptions, SearchResults, Stats, Update, bou
 pub struct WriteOptions {
     /// The durability at which a call that changes the index returns.
     pub durability: Durability,
-    /// OS threads that insert the rows of one call.
+    /// The number of OS threads that insert the rows of one call.
     pub threads: usize,
-    /// The way in which new vectors are inserted; `None` takes the preset's. If the layout does not
+    /// How new vectors are inserted; `None` means as the preset says. If the layout does not
     /// support it, vectors wait for a merge.
     pub update: Option<Update>,
     /// The options of direct inserts.
@@ -94,19 +95,19 @@ impl Default for WriteOptions {
     }
 }
 
-/// How long a wait for a merge lasts before `progress` is asked whether to go on.
+/// The interval at which a call that waits for a merge asks `progress` whether to continue waiting.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 
-/// The codebook after a merge.
+/// How a merge decided about the codebook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CodebookFate {
-    /// Unchanged: it serves the vectors as well as one that is trained on them would, or there is
+    /// Unchanged. A codebook trained on the present vectors would be no better, or the index has
     /// none.
     #[default]
     Kept,
-    /// A new codebook, trained on the current vectors, since the index had outgrown the previous
-    /// one.
+    /// Replaced by a new codebook, trained on the present vectors, since the index had outgrown the
+    /// previous one.
     Trained,
     /// Unchanged, although the index has outgrown it. It was given to the build
     /// ([`BuildOptions::codebook`](crate::BuildOptions::codebook)), and other indexes may share it.
@@ -118,16 +119,16 @@ pub enum CodebookFate {
 pub struct CompactReport {
     /// Vectors in the new checkpoint.
     pub vectors: u64,
-    /// Vectors that came from the log.
+    /// Vectors that were inserted from the log.
     pub merged: u64,
     /// Vectors that had been inserted directly into the graph on storage since the last merge.
     pub direct: u64,
     /// Vectors of the last checkpoint that were deleted or replaced.
     pub removed: u64,
-    /// Segments of vectors whose files are unchanged, with their garbage (DecoupleVS §3.5). 0 if
-    /// vectors are stored beside their lists, or if their order decides their place.
+    /// Segments whose files a merge left unchanged, with their garbage (DecoupleVS §3.5). 0 if
+    /// vectors are stored beside their lists, or if vectors are stored in locality order.
     pub segments_kept: u64,
-    /// Segments whose vectors were rewritten: the last one, and those with much garbage.
+    /// Segments whose vectors were rewritten: the last segment, and segments with much garbage.
     pub segments_rewritten: u64,
     /// Vectors in the rewritten segments.
     pub vectors_rewritten: u64,
@@ -150,27 +151,27 @@ pub struct CompactReport {
     pub seconds: f64,
 }
 
-/// The state that a search starts from. A checkpoint replaces it as a whole.
+/// The state that a search starts from. A checkpoint replaces the whole state.
 struct State {
     index: Arc<Index>,
     overlay: Overlay,
     ids: StoredIds,
-    /// The graph on storage for direct inserts, if the index takes them.
+    /// The writer of the graph on storage, if the index takes direct inserts.
     direct: Option<Arc<Direct>>,
-    /// During a merge: merged ids that were deleted or replaced since it began.
+    /// During a merge: the ids in the merge that were deleted or replaced since it began.
     since: Option<Arc<Tombstones>>,
-    /// During a merge: rows of attributes that merged vectors were given since it began.
+    /// During a merge: the rows of attributes that merged vectors have received since it began.
     rows_since: Arc<Mutex<HashMap<u64, RowBytes>>>,
 }
 
-/// A checkpoint and the changes since, at one moment. Later changes do not affect it.
+/// A checkpoint and the changes since, at one read timestamp. Later changes do not affect it.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     pub(crate) index: Arc<Index>,
     pub(crate) overlay: Overlay,
     pub(crate) moment: Moment,
-    /// The nodes of the build by id, if the checkpoint has no such table and one was made from the
-    /// records.
+    /// The nodes of the build by id, if the checkpoint has no such table and the table was made
+    /// from the records.
     pub(crate) collected: Option<Arc<IdTable>>,
 }
 
@@ -192,30 +193,30 @@ enum Before {
     /// No caller has asked for it.
     #[default]
     Unwanted,
-    /// No merge has been made since a caller asked for it, or it was given up.
+    /// A caller has asked for it, but no merge was made since, or it was given up.
     NotYet,
-    /// The state at the merge, with the changes during the merge.
+    /// The state that the merge replaced, with the changes made during the merge.
     Kept(Arc<State>),
 }
 
 /// Whether an id is in the build and in the index.
 #[derive(Clone, Copy)]
 struct Known {
-    /// The build of the checkpoint has it.
+    /// The build of the checkpoint has the id.
     built: bool,
-    /// It is in the index.
+    /// The id is in the index now.
     live: bool,
 }
 
 impl State {
     /// The graph that takes new vectors.
     fn fresh(&self) -> &Arc<FreshGraph> {
-        // There is always one, and the last one takes new vectors.
+        // There is always at least one. The last one takes new vectors.
         &self.overlay.fresh[self.overlay.fresh.len() - 1]
     }
 
-    /// Looks up an id. Called once before a change is logged, so that nothing can
-    /// fail afterwards.
+    /// Looks up an id. It is called once, before a change is logged, so that no step after the log
+    /// can fail.
     fn known(&self, id: u64) -> Result<Known, Error> {
         let built = self.ids.contains(id)?;
         let live = self.is_new(id) || built && !self.overlay.deleted.contains_built(id);
@@ -232,15 +233,15 @@ impl State {
         self.overlay.inserted.read().contains(id)
     }
 
-    /// Makes an id no answer. `built` is [`Known::built`] of it.
+    /// Hides the vector of an id from searches. `built` is its [`Known::built`].
     fn remove(&self, id: u64, built: bool) {
         if !self.fresh().delete(id) {
             self.remove_older(id, built);
         }
     }
 
-    /// Makes a vector an answer in place of any vector with its id. At every moment a search finds
-    /// exactly one of them.
+    /// Makes a vector visible in place of any vector with its id. At every moment a search finds
+    /// exactly one of the two.
     fn replace(&self, id: u64, vector: &[u8], row: Option<RowBytes>, built: bool) {
         let newest = self.fresh().contains(id);
         self.fresh().insert(id, vector, row);
@@ -249,7 +250,7 @@ impl State {
         }
     }
 
-    /// Makes the vectors of an id no answers, except in the graph that takes new vectors.
+    /// Hides the vectors of an id from searches, except in the graph that takes new vectors.
     fn remove_older(&self, id: u64, built: bool) {
         let merging = self.overlay.fresh.len() > 1;
         let frozen = merging && self.overlay.fresh[0].delete(id);
@@ -270,50 +271,50 @@ impl State {
 pub struct LiveIndex {
     path: PathBuf,
     volume: Arc<dyn Volume>,
-    /// The directory with the whole index, even if `volume` reads copies elsewhere.
+    /// The directory of the whole index, even if `volume` reads copies elsewhere.
     storage: Arc<dyn Volume>,
     open: OpenOptions,
     options: WriteOptions,
     state: RwLock<Arc<State>>,
     log: Log,
     next_id: AtomicU64,
-    /// The number of vectors by acknowledged changes. Sums over storage and memory would count a
-    /// vector twice while it moves.
+    /// The number of vectors after all acknowledged changes. It is counted separately, since sums
+    /// over storage and memory would count a vector twice while it is moved.
     live: AtomicUsize,
-    /// Ids that calls are changing. Two calls never change the same id at once.
+    /// The ids that calls are changing. Two calls never change the same id at the same time.
     reserved: Reserved,
-    /// Inserts that can be resumed if they are cut off, as in `INSERTS`.
+    /// The inserts that can be resumed if they are interrupted, as in the file `INSERTS`.
     begun: Mutex<Vec<BegunInsert>>,
-    /// Held for reading by calls that change the index, and for writing when a merge begins and
-    /// commits.
+    /// Calls that change the index hold this lock for reading. A merge holds it for writing when it
+    /// begins and when it commits.
     gate: RwLock<()>,
-    /// Held by a merge or a checkpoint, so that there is one at a time.
+    /// Locked during a merge or a checkpoint, so that only one runs at a time.
     merging: Mutex<()>,
-    /// The checkpoint before the last merge, for callers that asked to keep it.
+    /// The checkpoint before the last merge, if a caller asked to keep it.
     before: Mutex<Before>,
     /// The reads of searches since the last merge.
     reads: Arc<Reads>,
-    /// The last measurement of the reads of probes.
+    /// The last measurement of the reads that probes make.
     scattered: Scattered,
-    /// Whether opening was interrupted while vectors of the log went into the graph on storage.
-    /// Then closing does not insert them either.
+    /// Whether opening was interrupted while vectors of the log were inserted into the graph on
+    /// storage. If so, closing does not insert them either.
     hurries: AtomicBool,
-    /// The number of calls that let rows wait and merge them themselves.
+    /// The number of running calls that let rows wait and then merge them.
     filling: AtomicUsize,
-    /// Submitted searches that have not ended.
+    /// The submitted searches that have not ended.
     submitted: Arc<Submitted>,
-    /// The sequence number up to which the last checkpoint has the changes of the log.
+    /// The sequence number of the log up to which the last checkpoint has the changes.
     checkpointed: AtomicU64,
-    /// Bytes that the changes logged since that checkpoint are charged when the index is opened
-    /// again.
+    /// The charge for the changes logged since that checkpoint, in bytes. It is the memory that
+    /// they take when the index is opened again.
     charged: AtomicU64,
     /// After a failed rebalance, the number of waiting vectors at which it is tried again.
     rebalance_after: AtomicU64,
     /// The number of merges since the index was opened.
     merges: AtomicU64,
-    /// How often another checkpoint took the place of one since the index was opened.
+    /// How many checkpoints have replaced another one since the index was opened.
     pub(super) replaced: Arc<AtomicU64>,
-    /// Failures, and whether the index still takes changes.
+    /// The failures, and whether the index still takes changes.
     health: Arc<Health>,
     /// The measurements of recall in the background, one for each watch.
     measurers: Mutex<Vec<Measurer>>,
@@ -333,33 +334,34 @@ impl std::fmt::Debug for LiveIndex {
 }
 
 impl Drop for LiveIndex {
-    /// Removes a log without records, and makes a checkpoint of direct inserts, which then need not
-    /// be replayed. In a forked process it does nothing, since the index belongs to the parent. Its
-    /// locks may be held by threads that this process does not have.
+    /// Removes a log without records. Makes a checkpoint of direct inserts, which then need not be
+    /// replayed. In a forked process it does nothing, since the index belongs to the parent: its
+    /// locks may be held by threads that exist only there.
     fn drop(&mut self) {
         if !self.home.is_here() {
             return;
         }
-        // They read files that other processes may change after the close.
+        // The measurements read files that other processes may change after the close.
         self.measurers.get_mut().clear();
         self.close();
-        // Until now no other process could change the files that they read.
+        // Until the lock is released, no other process changes the files that submitted searches
+        // read.
         self.submitted.wait();
     }
 }
 
 impl LiveIndex {
-    /// Leaves the index in order for the next opening.
+    /// Prepares the files for the next opening.
     fn close(&self) {
-        // Changes with a promised interval are synced now, while the log can still be rotated if
-        // the sync fails.
+        // Changes that are synced at intervals are synced now. If the sync fails, the log can still
+        // be rotated.
         if matches!(self.options.durability, Durability::Every(_))
             && !self.log.is_broken()
             && let Err(error) = self.log.flush()
         {
             tracing::warn!(index = %self.path.display(), "the log was not synced: {error}");
         }
-        // Changes whose sync failed are in memory alone, until the next log has them.
+        // If the sync of changes failed, they are in memory alone until the next log is written.
         if self.log.is_broken()
             && let Err(error) = self.log.rotate()
         {
@@ -368,8 +370,8 @@ impl LiveIndex {
         if self.health.is_halted() {
             return;
         }
-        // The program's code pages of inserts are no longer needed. Those of the checkpoint would
-        // add to them.
+        // The code pages of inserts are no longer needed. Without this call, the code pages of the
+        // checkpoint would add to them.
         if self.index().memory().budget.is_some() {
             release_code_pages();
         }
@@ -381,7 +383,7 @@ impl LiveIndex {
             .and_then(|()| self.checkpoint())
             .and_then(|_| self.leave_nothing());
         if let Err(error) = left {
-            // Nothing is lost, since the log has the changes.
+            // No change is lost, since the log has all of them.
             self.health.trouble(Concern::Checkpoint, &error);
         }
         if let Some(unused) = self.log.unused()
@@ -395,7 +397,7 @@ impl LiveIndex {
     /// Opens the index in a directory for changes, and takes its lock.
     ///
     /// # Errors
-    /// As [`Index::open`]; an index that another process changes; a damaged log.
+    /// As for [`Index::open`]; another process has the index open for changes; the log is damaged.
     pub fn open(
         path: impl AsRef<Path>,
         open: &OpenOptions,
@@ -404,7 +406,7 @@ impl LiveIndex {
         Self::open_lent(path.as_ref(), open, options, None, &Silent)
     }
 
-    /// As [`open`](Self::open), in place of an index that leases memory from a shared budget.
+    /// Like [`open`](Self::open), in place of an index that leases memory from a shared budget.
     fn open_lent(
         path: &Path,
         open: &OpenOptions,
@@ -414,9 +416,11 @@ impl LiveIndex {
     ) -> Result<Self, Error> {
         let home: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
         let path = &*stored::home(path)?;
-        // Checked before the lock, which creates a file: a folder without an index stays unchanged.
+        // The manifest is read before the lock is taken, which creates a file. So a folder without
+        // an index stays unchanged.
         stored::manifest(&*home)?;
-        // Locked before copies are made, so that no other process changes the files meanwhile.
+        // The lock is taken before copies are made, so that no other process changes the files
+        // meanwhile.
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
         let index = Arc::new(Index::open_for_changes(volume, path, open, lent, progress)?);
@@ -436,7 +440,8 @@ impl LiveIndex {
         open: &OpenOptions,
         options: &WriteOptions,
     ) -> Result<Self, Error> {
-        // Checked before the lock, which creates a file: a folder without an index stays unchanged.
+        // The manifest is read before the lock is taken, which creates a file. So a folder without
+        // an index stays unchanged.
         stored::manifest(&*volume)?;
         let lock = volume.lock()?;
         let index = Arc::new(Index::open_for_changes(
@@ -449,42 +454,44 @@ impl LiveIndex {
         Self::start(lock, volume, index, options, &Silent)
     }
 
-    /// Opens an index for changes that is open for reading. It reuses the tables of `index`. Under
-    /// a memory budget it replaces `index`.
+    /// Opens an index for changes that is already open for reading. The tables of `index` are
+    /// shared. Under a memory budget they are not: the opened index replaces `index`.
     ///
-    /// An index of a [`Catalog`](crate::Catalog) gets a part of the catalog's budget. This is at
-    /// least the need of a few changes at a time, and half of the memory that is free beyond that,
-    /// as far as an index of its size can use it. If more vectors wait in memory, or a merge has
-    /// made a larger index, the catalog gives more, as long as it has more. It closes other indexes
-    /// for that.
+    /// An index of a [`Catalog`](crate::Catalog) leases a part of the catalog's budget. The lease
+    /// covers at least a few changes at a time, and half of the memory that is free beyond that, up
+    /// to the memory that an index of its size can use. If more vectors wait in memory, or a merge
+    /// has made the index larger, the catalog leases it more, and closes other indexes if
+    /// necessary.
     ///
-    /// The index counts towards the budget until it is dropped. `index` counts as long as a caller
-    /// holds it, so drop it. If there is no memory, the call waits until other indexes are dropped
-    /// ([`CatalogOptions::patience`](crate::CatalogOptions::patience)). A merge takes up to 64 MiB
-    /// more while it runs, as with any budget.
+    /// The opened index counts towards the budget until it is dropped. Drop `index` too: it counts
+    /// as long as any caller holds it. If memory is short, the call waits until other indexes are
+    /// dropped ([`CatalogOptions::patience`](crate::CatalogOptions::patience)). As with any budget,
+    /// a merge takes up to 64 MiB more while it runs.
     ///
     /// # Errors
-    /// As [`LiveIndex::open`]. [`Error::Memory`] if the catalog's budget is too small for the
-    /// index, [`Error::Crowded`] if it is too small beside the indexes that callers hold.
+    /// As for [`LiveIndex::open`]. [`Error::Memory`] if the catalog's budget is too small for the
+    /// index. [`Error::Crowded`] if the budget is too small for it and the indexes that callers
+    /// hold.
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         Self::over_observed(index, options, &Silent)
     }
 
-    /// As [`over`](LiveIndex::over). `progress` may interrupt the wait for memory of a catalog (it
-    /// is asked every few milliseconds). It may also interrupt before each batch of vectors of the
-    /// log that goes into the graph on storage. Then the other vectors wait in memory, and the
-    /// index is open.
+    /// Like [`over`](LiveIndex::over), with `progress`, which is asked every few milliseconds and
+    /// may interrupt the wait for memory of a catalog. It may also interrupt before each batch of
+    /// logged vectors that is inserted into the graph on storage. Then the call succeeds, and the
+    /// remaining vectors wait in memory.
     ///
     /// # Errors
-    /// As for [`over`](LiveIndex::over). [`Error::Interrupted`] if nothing was opened.
+    /// As for [`over`](LiveIndex::over). [`Error::Interrupted`] if the wait for memory was
+    /// interrupted: no index was opened.
     pub fn over_observed(
         index: &Arc<Index>,
         options: &WriteOptions,
         progress: &dyn Progress,
     ) -> Result<Self, Error> {
         if !index.options().places.is_empty() {
-            // Copies for searches are not written to, and other processes may share them. The index
-            // at the path is opened, and it must be the one that is open.
+            // Copies for searches are not written to, and other processes may share them. So the
+            // primary copy at the path is opened. It must be the index that is open.
             index.volume().check_path(index.path())?;
             return Self::open_lent(
                 index.path(),
@@ -496,12 +503,12 @@ impl LiveIndex {
         }
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
-        // If vectors were inserted through the old index and no checkpoint has them, they are
+        // Vectors may have been inserted through `index` after the last checkpoint. They are
         // replayed from the log.
         let nodes = manifest
             .placement
             .map_or(manifest.vectors, |facts| facts.nodes);
-        // If it was opened for searches alone, pages fill the memory that inserts need.
+        // If `index` was opened for searches only, cached pages fill the memory that inserts need.
         let memory = index.memory();
         let has_room = memory.budget.is_none() || memory.for_changes;
         if has_room && manifest == *index.manifest() && index.nodes() as u64 == nodes {
@@ -515,7 +522,7 @@ impl LiveIndex {
         Self::start(lock, volume, index, options, progress)
     }
 
-    /// Opens the files behind `index`, which are in `storage`. The lock is held.
+    /// Opens the files of `index`, which are in `storage`. The caller holds the lock.
     fn start(
         lock: LockGuard,
         storage: Arc<dyn Volume>,
@@ -559,7 +566,7 @@ impl LiveIndex {
         let replayed = overlay.fresh[0].slots() > 0
             || overlay.deleted.len() > index.carried().dead
             || index.columns().has_new();
-        // Replayed changes are in no checkpoint yet.
+        // Replayed changes are not in a checkpoint yet.
         let checkpointed = match replayed {
             true => index.manifest().log_from.sequence,
             false => log.next_sequence(),
@@ -613,13 +620,13 @@ impl LiveIndex {
         self.state.read().clone()
     }
 
-    /// The current index on storage, for tests that read it beside changes.
+    /// The current index on storage, for tests that read it while it changes.
     #[cfg(test)]
     pub(crate) fn on_storage(&self) -> Arc<Index> {
         self.state().index.clone()
     }
 
-    /// The state that searches start from, for tests that examine all of it.
+    /// The state that searches start from, for tests that examine its parts.
     #[cfg(test)]
     pub(super) fn parts(&self) -> (Arc<Index>, Overlay) {
         let state = self.state();
@@ -635,10 +642,11 @@ impl LiveIndex {
     }
 
     /// Whether this is still the index in its directory. False if the directory was moved, removed
-    /// or replaced, or if this handle takes no more changes. Then open the index again.
+    /// or replaced, or if this handle takes no more changes. If false, open the index again.
     ///
     /// # Errors
-    /// The directory cannot be read. This process was forked from the one that opened the index.
+    /// The directory cannot be read, or this process was forked from the process that opened the
+    /// index.
     pub fn is_current(&self) -> Result<bool, Error> {
         let checked = self.volume.check_held();
         match checked.and_then(|()| self.volume.check_path(&self.path)) {
@@ -648,7 +656,7 @@ impl LiveIndex {
         }
     }
 
-    /// Whether all vectors were deleted.
+    /// Whether the index has no live vector.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -663,7 +671,7 @@ impl LiveIndex {
         &self.path
     }
 
-    /// Facts and sizes of the index. The numbers of vectors and of deleted ones are current.
+    /// Facts and sizes of the index. The numbers of live and deleted vectors are current.
     pub fn stats(&self) -> Stats {
         let state = self.state();
         let mut stats = state.index.stats();
@@ -675,7 +683,7 @@ impl LiveIndex {
         stats.health = self.seen_health();
         let drifted = stats.health.drifted;
         let drifted = drifted.filter(|&share| share >= MergeWhen::default().drifted);
-        // If a search scans all vectors, it misses none.
+        // If a search scans all vectors, drift makes it miss none.
         let live = self.len() as u64;
         let drifted = drifted.filter(|_| looks_at(&state.index, live) != LooksAt::All);
         let badly = drifted.map(Due::Drifted);
@@ -688,7 +696,7 @@ impl LiveIndex {
         stats
     }
 
-    /// The sample of queries for live recall.
+    /// The setting that samples queries to measure recall, if given.
     pub(crate) fn watch_recall(&self) -> Option<&RecallWatch> {
         self.open.watch_recall.as_ref()
     }
@@ -715,11 +723,11 @@ impl LiveIndex {
         Ok(found?.first().is_some_and(Option::is_some))
     }
 
-    /// Searches a batch of queries. It sees every change whose call returned before this call
-    /// began.
+    /// Searches a batch of queries. The search sees every change whose call returned before this
+    /// call began.
     ///
     /// # Errors
-    /// As [`Index::search`].
+    /// As for [`Index::search`].
     pub fn search(
         &self,
         queries: &dyn VectorSource,
@@ -728,11 +736,11 @@ impl LiveIndex {
         self.search_observed(queries, options, &Silent)
     }
 
-    /// As [`search`](LiveIndex::search). `progress` is called for each finished query, and may
-    /// interrupt the batch.
+    /// Like [`search`](LiveIndex::search), with `progress`, which is called for each finished query
+    /// and may interrupt the batch.
     ///
     /// # Errors
-    /// As [`Index::search_observed`].
+    /// As for [`Index::search_observed`].
     pub fn search_observed(
         &self,
         queries: &dyn VectorSource,
@@ -744,7 +752,8 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// The same, without a sample for live recall.
+    /// Like [`search_observed`](LiveIndex::search_observed), but its queries are not sampled to
+    /// measure recall.
     pub(crate) fn search_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -764,7 +773,7 @@ impl LiveIndex {
         Ok(results)
     }
 
-    /// Runs a search at the current moment.
+    /// Runs a search with the current state at the current moment.
     pub(super) fn at_a_moment<T>(&self, search: impl FnOnce(&Index, Seen<'_>) -> T) -> T {
         let (state, moment) = self.at_one_moment();
         let seen = Seen {
@@ -774,15 +783,15 @@ impl LiveIndex {
         search(&state.index, seen)
     }
 
-    /// The state that a search starts from, and the moment of the search.
+    /// The state that a search starts from, and its read timestamp.
     fn at_one_moment(&self) -> (Arc<State>, Moment) {
-        // State and moment are taken together under the lock. Later, vectors may move from one
-        // graph to another, even to a graph of an index that this search does not know.
+        // State and moment are read under one lock. Later, vectors may be moved to another graph,
+        // even to the graph of an index that this search does not know.
         let state = self.state.read();
         (state.clone(), state.overlay.now())
     }
 
-    /// The current state.
+    /// The current state, as a snapshot.
     pub(crate) fn at_present(&self) -> Snapshot {
         Snapshot::of(&self.state.read())
     }
@@ -793,23 +802,23 @@ impl LiveIndex {
         act(&self.at_present())
     }
 
-    /// The directory with the whole index, wherever its copies are.
+    /// The directory of the whole index, wherever its copies are.
     ///
     /// # Errors
-    /// The index is not at its path any more, or this process does not hold its lock.
+    /// The index is no longer at its path, or this process does not hold its lock.
     pub(crate) fn home_on_storage(&self) -> Result<Directory, Error> {
         self.volume.check_held()?;
         self.volume.check_path(&self.path)?;
         let directory = Directory::open(&self.path)?;
-        // The directory that was checked, even if another has taken its path since.
+        // The directory that was checked, even if another directory has its path by now.
         self.volume.check_path(&self.path)?;
         Ok(directory)
     }
 
-    /// Prevents checkpoints and merges until the returned guard is dropped. Changes go on.
+    /// Prevents checkpoints and merges until the returned guard is dropped. Changes continue.
     ///
     /// # Errors
-    /// An interruption through `progress` during the wait for a merge.
+    /// `progress` interrupts the wait for a running merge.
     pub(crate) fn without_checkpoints(
         &self,
         progress: &dyn Progress,
@@ -824,8 +833,8 @@ impl LiveIndex {
         }
     }
 
-    /// From now on, keeps the checkpoint before each merge, with its memory and storage. It serves
-    /// callers that still have unanswered requests about it.
+    /// From now on, keeps the checkpoint before each merge, with its memory and storage. Callers
+    /// need it while they have unanswered requests about it.
     pub(crate) fn keep_before(&self) {
         let mut before = self.before.lock();
         if let Before::Unwanted = *before {
@@ -833,7 +842,7 @@ impl LiveIndex {
         }
     }
 
-    /// Gives up the checkpoint before the last merge.
+    /// Drops the checkpoint before the last merge.
     pub(crate) fn forget_before(&self) {
         let kept = match &mut *self.before.lock() {
             before @ Before::Kept(_) => std::mem::replace(before, Before::NotYet),
@@ -842,11 +851,10 @@ impl LiveIndex {
         drop(kept);
     }
 
-    /// The checkpoint before the last merge, as the merge replaced it, if it is kept; and the
-    /// current state.
+    /// The state that the last merge replaced, if it is kept, and the current state.
     pub(crate) fn snapshots(&self) -> (Option<Snapshot>, Snapshot) {
-        // In this order: a merge first puts the replaced state into `before`, and then the new one
-        // into `state`. So if `now` is from a merge, `before` has its predecessor.
+        // The order matters: a merge first puts the replaced state into `before`, and then the new
+        // one into `state`. So if `now` is the result of a merge, `before` has its predecessor.
         let now = self.at_present();
         let before = match &*self.before.lock() {
             Before::Kept(state) => Some(Snapshot::of(state)),
@@ -855,18 +863,19 @@ impl LiveIndex {
         (before, now)
     }
 
-    /// Refuses the numbers that [`search`](LiveIndex::search) refuses, whatever the queries.
+    /// Returns the errors that [`search`](LiveIndex::search) returns for these options, whatever
+    /// the queries.
     ///
     /// # Errors
-    /// A number beyond its bound ([`bounds`](crate::bounds)).
+    /// A number is beyond its bound ([`bounds`](crate::bounds)).
     pub fn check_search(&self, options: &SearchOptions) -> Result<(), Error> {
         let state = self.state();
         let numbers = state.index.check_numbers(options, Some(&state.overlay));
         numbers.map(drop)
     }
 
-    /// Vectors on storage, the deleted ones among them, and the equivalent number of vectors for
-    /// the memory of waiting changes.
+    /// The number of vectors on storage, the number of deleted ones among them, and the number of
+    /// vectors that take as much memory as the waiting changes.
     pub(super) fn extents(&self) -> (u64, u64, u64) {
         let state = self.state();
         (
@@ -879,15 +888,15 @@ impl LiveIndex {
         )
     }
 
-    /// Whether waiting vectors join clusters in place by themselves.
+    /// Whether clusters take waiting vectors in place, without a merge.
     pub(super) fn takes_in_place(&self) -> bool {
-        // After a failed rebalance, a merge may succeed.
+        // After a failed rebalance, a merge may still succeed.
         self.rebalances(&self.state()) && self.rebalance_after.load(Ordering::Relaxed) == 0
     }
 
-    /// Vectors since the last build or merge, and the share of garbage. For clusters this is the
-    /// share of dead bytes in their files. For a graph with direct inserts it is the share of pages
-    /// that a build or merge would not need for as many vectors.
+    /// The number of vectors inserted since the last build or merge, and the share of garbage. For
+    /// clusters, garbage is the dead bytes in their files. For a graph with direct inserts, it is
+    /// the pages beyond the number that a build or merge would take for as many vectors.
     pub(super) fn garbage(&self) -> (u64, f64) {
         let state = self.state();
         let came = |nodes: u64| nodes.saturating_sub(state.index.manifest().vectors);
@@ -904,7 +913,7 @@ impl LiveIndex {
         }
     }
 
-    /// The last measurement of the reads of probes.
+    /// The last measurement of the reads that probes make.
     pub(super) fn scattered(&self) -> &Scattered {
         &self.scattered
     }
@@ -914,7 +923,7 @@ impl LiveIndex {
         &self.reads
     }
 
-    /// Failures, and whether the index still takes changes.
+    /// The failures, and whether the index still takes changes.
     pub(super) fn health(&self) -> &Health {
         &self.health
     }
@@ -925,7 +934,7 @@ impl LiveIndex {
     /// The log cannot be written.
     pub fn flush(&self) -> Result<(), Error> {
         match self.log.is_broken() {
-            // This writes all acknowledged changes into another file, and syncs them.
+            // The rotation writes all acknowledged changes into another log file, and syncs them.
             true => self.log.rotate().map(drop),
             false => self.log.flush(),
         }

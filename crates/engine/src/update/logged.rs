@@ -1,6 +1,6 @@
-//! Computes the memory that a log takes after a replay, before the replay. It uses the same charges
-//! by which a budget lets changes wait. So changes that were accepted under a budget fit under it
-//! when the index is opened again.
+//! Computes the memory that a log will take after a replay, before the replay. The charges are
+//! those by which a budget lets changes wait. So if changes were accepted under a budget, they fit
+//! under it when the index is opened again.
 
 use std::collections::HashMap;
 
@@ -12,24 +12,24 @@ use crate::Error;
 use crate::durable::{self, LogPosition};
 use crate::stores::columns::row_charge;
 
-/// Memory of a vector in the fresh graph beyond its bytes: its list, its place, and the allocator's
-/// share.
+/// Memory of a vector in the fresh graph, beyond its bytes: its list, its slot, and the overhead of
+/// the allocator.
 const BESIDE_FRESH: u64 = 300;
 
-/// Additional memory of the first vector: tables, and a segment of that graph, which is mostly
-/// free.
+/// Additional memory of the first vector: tables, and a segment of the fresh graph, whose slots are
+/// mostly unused.
 pub(crate) const FIRST_FRESH: u64 = 64 << 10;
 
-/// The charge of a waiting vector of so many bytes.
+/// The memory that a waiting vector of so many bytes is charged.
 pub(crate) fn vector_charge(bytes: usize) -> u64 {
     bytes as u64 + BESIDE_FRESH
 }
 
-/// The bytes charged for the log of an index. Each vector counts, even if it was replaced in the
-/// log, since only a merge frees its memory. If a vector was given several rows, the last counts.
-/// Dead ids on storage count as well.
+/// The bytes charged for the log of an index. Each vector counts, even if a later record replaces
+/// it, since only a merge frees its memory. If a vector has several rows, the last one counts. Dead
+/// ids on storage count as well.
 ///
-/// A damaged log counts up to the damage; the replay reports it.
+/// If a log is damaged, the records before the damage count. The replay reports the damage.
 ///
 /// # Errors
 /// The manifest has an invalid shape.
@@ -50,17 +50,17 @@ pub(crate) fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u
     Ok(charges.bytes + if charges.any { FIRST_FRESH } else { 0 })
 }
 
-/// Processes records as the replay does.
+/// Adds up the charges of records, as the replay will apply them.
 #[derive(Default)]
 struct Charges {
-    /// Charge of a vector.
+    /// The charge of a vector.
     vector: u64,
     bytes: u64,
-    /// Whether there was a vector.
+    /// Whether there was a record with a vector.
     any: bool,
-    /// The live vectors of the log, with the charge of each one's row.
+    /// The live vectors of the log, each with the charge of its row.
     fresh: HashMap<u64, u64>,
-    /// Charges of rows of vectors on storage.
+    /// The charges of the rows of vectors on storage.
     stored: HashMap<u64, u64>,
 }
 
@@ -68,7 +68,7 @@ impl Charges {
     fn take(&mut self, record: &LogRecord<'_>) {
         let id = record.id();
         if let LogRecord::Replace { .. } | LogRecord::Delete { .. } = record
-            // A vector that was in the log stays in memory, with its row.
+            // If the vector was in the log, it stays in memory, with its row.
             && self.fresh.remove(&id).is_none()
         {
             self.bytes -= self.stored.remove(&id).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Searches with filters: the matches are found once for a batch, and each query is searched among
-//! them.
+//! Searches with filters. The matches are found once for a batch of queries, and each query is
+//! searched among them.
 //!
 //! ```text
 //!   filter ──check──> columns' index parts ──> nodes on storage ──┐
@@ -24,10 +24,10 @@ pub(crate) struct Matches {
 }
 
 impl Matches {
-    /// The matches in an index and in the changes since its checkpoint.
+    /// Finds the matches in an index and in the changes since its checkpoint.
     ///
     /// # Errors
-    /// A filter that does not fit the columns; columns that cannot be read.
+    /// The filter does not fit the columns, or columns cannot be read.
     pub(crate) fn find(
         index: &Index,
         seen: Option<Seen<'_>>,
@@ -37,10 +37,10 @@ impl Matches {
         Self::of(index, seen, &filter)
     }
 
-    /// The same for a filter that fits the columns.
+    /// Like [`find`](Self::find), for a filter that was checked.
     ///
     /// # Errors
-    /// Columns that cannot be read.
+    /// Columns cannot be read.
     pub(crate) fn of(
         index: &Index,
         seen: Option<Seen<'_>>,
@@ -51,8 +51,8 @@ impl Matches {
         for (slots, (graph, moment)) in fresh.iter_mut().zip(seen.iter().flat_map(Seen::fresh)) {
             *slots = graph.matching(moment, filter)?;
         }
-        // Memory first, since vectors move from memory to storage. A vector that is met twice is
-        // one answer.
+        // Memory is examined first, since vectors are moved from memory to storage. If a vector is
+        // found in both, a search returns it once.
         let look = || columns.matching(filter, index.nodes() as u32);
         let (nodes, looked) = Looked::of(look);
         Ok(Self {
@@ -62,7 +62,7 @@ impl Matches {
         })
     }
 
-    /// Bytes of memory, approximately.
+    /// The bytes of memory that the matches take, approximately.
     pub(crate) fn memory_bytes(&self) -> usize {
         let fresh: usize = self.fresh.iter().map(NodeSet::memory_bytes).sum();
         self.nodes.memory_bytes() + fresh
@@ -78,14 +78,15 @@ impl Matches {
 }
 
 impl Index {
-    /// Searches a batch of queries among the vectors that match a filter. A query has k answers if
-    /// k vectors match. If fewer match, the other places are padded ([`SearchResults::ids`]).
+    /// Searches a batch of queries among the vectors that match a filter. If k vectors match, a
+    /// query has k results. If fewer match, the remaining places are padded
+    /// ([`SearchResults::ids`]).
     ///
-    /// The list adapts to the number of matches. The expected cost decides between a walk, which
-    /// also passes other vectors, and a comparison of all matches ([`Way`](crate::Way)).
+    /// The list size adapts to the number of matches. The expected cost decides between a walk,
+    /// which also passes other vectors, and a comparison with all matches ([`Way`](crate::Way)).
     ///
     /// # Errors
-    /// As [`search`](Index::search). [`Error::Filter`] for a filter that does not fit the
+    /// As for [`search`](Index::search). [`Error::Filter`] if the filter does not fit the
     /// [columns](Index::schema).
     ///
     /// ```no_run
@@ -108,8 +109,8 @@ impl Index {
         self.search_filtered_observed(queries, options, filter, &Silent)
     }
 
-    /// As [`search_filtered`](Index::search_filtered). `progress` is called for each finished
-    /// query, and may interrupt the batch.
+    /// Like [`search_filtered`](Index::search_filtered), with `progress`, which is called for each
+    /// finished query and may interrupt the batch.
     ///
     /// # Errors
     /// As for [`search_filtered`](Index::search_filtered), and [`Error::Interrupted`].
@@ -125,7 +126,8 @@ impl Index {
         Ok(found)
     }
 
-    /// The same, without a sample for live recall.
+    /// Like [`search_filtered_observed`](Index::search_filtered_observed), but its queries are not
+    /// sampled to measure recall.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -137,7 +139,8 @@ impl Index {
         self.search_checked(queries, options, &filter, progress)
     }
 
-    /// The same by a filter that fits the columns.
+    /// Like [`search_filtered_observed`](Index::search_filtered_observed), for a filter that was
+    /// checked.
     ///
     /// # Errors
     /// As for [`search_filtered_observed`](Index::search_filtered_observed).
@@ -159,8 +162,8 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// As [`Index::search_filtered`]. It sees every change whose call returned before this call
-    /// began.
+    /// Like [`Index::search_filtered`]. The search sees every change whose call returned before
+    /// this call began.
     ///
     /// # Errors
     /// As for [`Index::search_filtered`].
@@ -173,8 +176,8 @@ impl LiveIndex {
         self.search_filtered_observed(queries, options, filter, &Silent)
     }
 
-    /// As [`Index::search_filtered_observed`]. It sees every change whose call returned before this
-    /// call began.
+    /// Like [`Index::search_filtered_observed`]. The search sees every change whose call returned
+    /// before this call began.
     ///
     /// # Errors
     /// As for [`Index::search_filtered_observed`].
@@ -190,7 +193,8 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// The same, without a sample for live recall.
+    /// Like [`search_filtered_observed`](LiveIndex::search_filtered_observed), but its queries are
+    /// not sampled to measure recall.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,

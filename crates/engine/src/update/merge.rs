@@ -8,14 +8,14 @@
 //!            new vectors search for theirs; prune; write
 //! ```
 //!
-//! The graph is kept, and only new vectors search. The exceptions are more new vectors than old
-//! ones, and a memory cap that requires a build in parts. Rows are not held in memory beyond the
+//! The graph is kept, and only new vectors are searched for. There are two exceptions: more vectors
+//! are new than old, or a memory cap requires a build in parts. Rows in memory are limited by the
 //! build's own cap ([`survey`](super::survey)).
 //!
-//! The choices of the build stay. The codebook stays too, so that equal vectors keep equal codes,
-//! unless the rows have [outgrown](super::outgrown) it. Then a codebook is trained as in a build.
-//! If the old one was useless for the rows, the graph is rebuilt as well. A codebook that was given
-//! to the build stays in any case.
+//! The options of the build stay. The codebook stays too, so that equal vectors keep equal codes.
+//! But if the rows have [outgrown](super::outgrown) it, a codebook is trained as in a build. If the
+//! old one was useless for the rows, the graph is rebuilt as well. A codebook that was given to the
+//! build always stays.
 //!
 //! If vectors are stored apart from lists and in input order, segments with little garbage are kept
 //! unchanged ([`garbage`](super::garbage)). Then a merge writes the graph, the codes, the new
@@ -43,41 +43,42 @@ use crate::graph::{self, GraphError, Known};
 use crate::index::Index;
 use crate::progress::{Progress, Silent};
 
-/// The inputs of a merge beside the index.
+/// The inputs of a merge, besides the index.
 pub(super) struct Inputs<'a> {
-    /// Ids on storage that are left out, each with a bound: records on lower nodes are removed.
+    /// The ids on storage that are left out, each with a bound: records in nodes below it are
+    /// removed.
     pub(super) removed: &'a HashMap<u64, u32>,
     /// The epoch of `fresh` whose live vectors are merged.
     pub(super) epoch: u64,
-    /// New vectors.
+    /// The graph of the new vectors.
     pub(super) fresh: &'a FreshGraph,
-    /// Position from which the log is not merged.
+    /// The position in the log from which changes are not merged.
     pub(super) log_from: LogFrom,
-    /// The next id.
+    /// The next automatic id.
     pub(super) next_id: u64,
-    /// Dead records on storage.
+    /// The number of dead records on storage.
     pub(super) dead: u64,
     /// Live ids that were inserted since the build, as ascending ranges: the first id, and how
     /// many.
     pub(super) inserted: Vec<(u64, u64)>,
     pub(super) threads: usize,
-    /// The cap on memory, if there is one.
+    /// The cap on the memory of the process, if there is one.
     pub(super) memory: Option<u64>,
 }
 
-/// Memory that a merge may take beyond a search's budget.
+/// Memory that a merge may take in addition to a search's budget.
 pub(super) const BEYOND_SEARCH: u64 = 64 << 20;
 
-/// The memory cap of this process while it merges an index with this budget. It leaves out the
-/// process's other memory, such as an interpreter or other indexes, which the merge cannot reduce.
+/// The memory cap for a merge of an index with this budget. The process's other memory is left out,
+/// such as an interpreter or other indexes, since the merge cannot reduce it.
 fn cap(budget: u64) -> u64 {
     budget
         .max(graph::resident_bytes())
         .saturating_add(BEYOND_SEARCH)
 }
 
-/// Writes the next checkpoint and commits it, after `ready` accepted it. Returns the outcome of the
-/// commit; nothing fails after it.
+/// Writes the next checkpoint and commits it after `ready` has accepted it. Returns the outcome of
+/// the commit. No step after the commit fails.
 pub(super) fn merge(
     volume: &Arc<dyn Volume>,
     index: &Index,
@@ -95,7 +96,7 @@ pub(super) fn merge(
     };
     let (source, rows) = survey::survey(index, inputs, &options, scratch.path(), progress)?;
     if source.rows() == 0 {
-        // Its columns stay, without rows.
+        // The columns stay, even if they have no rows.
         let columns = MergedRows::of(index, &rows);
         let columns = columns.as_ref().map(|rows| rows as &dyn CarriedRows);
         let (built, committed) = empty(
@@ -128,7 +129,7 @@ pub(super) fn merge(
             code_bytes: None,
             ..options
         },
-        // A codebook for codes of as many bytes is trained.
+        // A codebook for codes of the same length is trained.
         None => options,
     };
     if given && outgrown != Outgrown::No {
@@ -140,7 +141,7 @@ pub(super) fn merge(
     let later = rows.row_of.iter().skip(index.manifest().vectors as usize);
     let direct = later.filter(|&&row| row != NOWHERE).count();
     let attributes = MergedRows::of(index, &rows);
-    // Clusters are computed again, and so are lists that were found through useless codes.
+    // Clusters are computed again. So are lists that inserts found by useless codes.
     let known = match index.has_clusters() || (outgrown == Outgrown::Graph && !given) {
         true => None,
         false => Some(KnownLists::of(index, &rows, progress)?),
@@ -192,13 +193,13 @@ pub(super) fn merge(
     Ok((report, committed))
 }
 
-/// Vectors that were left out; a placeholder does not count.
+/// The number of vectors that were left out. A placeholder does not count.
 fn removed(index: &Index, rows: &Rows) -> u64 {
     rows.removed.saturating_sub(index.placeholders() as u64)
 }
 
-/// Writes and commits the checkpoint of an index without any vector left. Its codebook stays, since
-/// it may serve later vectors as it served the old ones. The first merge with vectors checks that.
+/// Writes and commits the checkpoint of an index without live vectors. Its codebook stays, since it
+/// may suit later vectors as it suited the old ones. The first merge with vectors checks that.
 fn empty(
     (volume, index): (&Arc<dyn Volume>, &Index),
     inputs: &Inputs<'_>,
@@ -237,8 +238,8 @@ fn empty(
     )
 }
 
-/// The most neighbours of a removed node that replace it in others' lists (OdinANN §3.4.2: partial
-/// lists).
+/// The most neighbours of a removed node that replace it in the lists of other nodes (OdinANN
+/// §3.4.2: partial lists).
 const STAND_INS: usize = 8;
 
 /// The checkpoint's graph, reduced to the remaining rows.
@@ -273,12 +274,12 @@ impl<'a> KnownLists<'a> {
     }
 }
 
-/// The neighbours that replace a removed node, as rows: up to the limit, however many of the others
-/// were removed too.
+/// The neighbours that replace a removed node, as rows. There are up to `STAND_INS` of them,
+/// however many neighbours were removed too.
 fn stand_ins_of(list: &[u32], row_of: &[u32]) -> Vec<u32> {
     let kept = list.iter().map(|&link| row_of[link as usize]);
     let kept: Vec<u32> = kept.filter(|&row| row != NOWHERE).collect();
-    // Spread over the whole list, whatever its order.
+    // They are spread over the whole list, whatever its order.
     let step = kept.len().div_ceil(STAND_INS).max(1);
     kept.into_iter().step_by(step).collect()
 }
@@ -288,8 +289,8 @@ impl graph::Known for KnownLists<'_> {
         self.rows
     }
 
-    /// The second pass: each list without removed nodes, which are replaced by some of their
-    /// neighbours. The build prunes them.
+    /// The second pass: in each list, removed nodes are replaced by some of their neighbours. The
+    /// build prunes the list.
     fn each(&self, each: &mut dyn FnMut(u32, &[u32])) -> Result<(), GraphError> {
         let mut rows = Vec::new();
         each_list(self.index, &Silent, &mut |node, list| {
@@ -300,7 +301,8 @@ impl graph::Known for KnownLists<'_> {
             rows.clear();
             let kept = list.iter().map(|&link| self.row_of[link as usize]);
             rows.extend(kept.filter(|&row| row != NOWHERE));
-            // One replacement of each removed node in turn, so that each gets a share of the list.
+            // The removed nodes take turns to add a neighbour, so that each gets a share of the
+            // list.
             let gone = || list.iter().filter_map(|link| self.stand_ins.get(link));
             for place in 0..STAND_INS {
                 for stand_in in gone().filter_map(|stand_ins| stand_ins.get(place)) {

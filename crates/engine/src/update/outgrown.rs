@@ -6,13 +6,13 @@
 //!   all rows, if they are few  ─── a codebook is trained on all of them: which is nearer?
 //! ```
 //!
-//! A codebook of a handful of vectors does not tell later ones apart, and a codebook of other
+//! A codebook of a handful of vectors does not distinguish later ones, and a codebook of other
 //! vectors does so badly. Neither a count of rows nor the error after training shows this in all
-//! cases. Rows that neither codebook was trained on do, in indexes of any version. With few rows,
-//! the codebook fits all of them, which serves them all, so none need be held out.
+//! cases. The error on rows that neither codebook was trained on shows it, in indexes of any
+//! version. If the rows are few, the trial codebook fits all of them, so no rows are held out.
 //!
 //! The trial is small, so it loses to a codebook that was trained on more of the same rows. Then
-//! the codebook stays, and with it the codes of all remaining vectors.
+//! the present codebook stays, and so do the codes of all remaining vectors.
 
 use stratann_vector::{Reduction, Training, normalize, to_f32};
 
@@ -22,39 +22,39 @@ use crate::codebook::{self, Codebook, crowds};
 use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 
-/// The most rows that are examined; one in `HELD_OUT` of them is left out of the trial's training.
+/// The most rows that are examined. One row in `HELD_OUT` is held out of the training of the trial.
 const ROWS: usize = 10_240;
 const HELD_OUT: usize = 5;
-/// With so many rows or fewer, all are used for training, and none is held out.
+/// If there are no more rows than this, all are used for training, and none is held out.
 const FEW: usize = 4_096;
-/// Lloyd's iterations of a trial: few, since later ones gain little.
+/// The number of Lloyd's iterations of a trial: few, since later ones improve little.
 const ITERATIONS: usize = 6;
-/// Rows read between two checks for an interruption.
+/// The number of rows that are read between two checks for an interruption.
 const PIECE: usize = 256;
 
-/// If the trial's error is below this share of the present codebook's, training a new one is worth
-/// it.
+/// If the error of the trial codebook is below this share of the present codebook's error, a merge
+/// trains a new codebook.
 const WORTH: f64 = 0.95;
-/// If it is below this share, rebuilding the graph is worth it, since direct inserts searched by
-/// codes that said too little.
+/// If the error of the trial codebook is below this share, the merge also rebuilds the graph, since
+/// direct inserts searched by codes that were too inaccurate.
 const BLIND: f64 = 0.7;
 
-/// The decision of a merge about the previous checkpoint's codebook.
+/// The decision of a merge about the codebook of the previous checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outgrown {
-    /// It serves the rows as well as a new one would, or the rows are too few to tell.
+    /// It is as good for the rows as a new one would be, or the rows are too few to tell.
     No,
-    /// A new one, trained on the rows, serves them better.
+    /// A new codebook, trained on the rows, is better for them.
     Codes,
-    /// It is so inaccurate that the lists found by it are useless.
+    /// It is so inaccurate that the lists that inserts found by it are useless.
     Graph,
 }
 
-/// Checks whether rows have outgrown a codebook. The result follows from the rows, their order, the
-/// seed and the memory cap.
+/// Decides whether rows have outgrown a codebook. The same rows in the same order, with the same
+/// seed and memory cap, give the same decision.
 ///
 /// # Errors
-/// A row that cannot be read, or an interruption.
+/// A row cannot be read, or the call is interrupted.
 pub(super) fn outgrown(
     source: &dyn VectorSource,
     codebook: &Codebook,
@@ -88,7 +88,7 @@ pub(super) fn outgrown(
         true => 0,
         false => trained.len(),
     };
-    // If some rows are in dense clusters, their errors count more, as in training.
+    // As in training, the errors of rows in dense clusters count more.
     trained.append(&mut held_out);
     let mut weights = crowds::weights(&trained, dim, options.threads);
     let weights = weights

@@ -1,8 +1,8 @@
 //! Changes since the checkpoint, as a search sees them: vectors in memory only, and ids of the
-//! checkpoint that are deleted or replaced.
+//! checkpoint that were deleted or replaced.
 //!
-//! A search fixes one [`Moment`] before its first look. Otherwise it could miss both vectors of a
-//! replaced id: look for the new one before it is there, and for the old one after it is gone.
+//! A search fixes one [`Moment`] before its first look-up. Otherwise it could miss both vectors of
+//! a replaced id, by looking for the new vector too early and for the old one too late.
 //!
 //! ```text
 //!   upsert             new vector can be found ──> old one is dead from moment 8 on
@@ -22,27 +22,27 @@ use super::ranges::IdRanges;
 use crate::Error;
 use crate::search::Admission;
 
-/// Changes on top of an index on storage. Clones share them.
+/// Changes since an index's checkpoint. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Overlay {
-    /// Graphs of vectors that are not on storage yet. During a merge there are two.
+    /// The graphs of vectors that are not on storage yet. During a merge there are two.
     pub(crate) fresh: Vec<Arc<FreshGraph>>,
-    /// Ids on storage that were deleted, or replaced by a vector in one of these graphs.
+    /// The ids on storage that were deleted, or replaced by a vector in one of these graphs.
     pub(crate) deleted: Arc<Tombstones>,
-    /// Ids of live vectors that were inserted directly since the build.
+    /// The ids of live vectors that were inserted directly since the build.
     pub(crate) inserted: Arc<RwLock<IdRanges>>,
 }
 
-/// The state that a search sees, fixed at its start.
+/// The read timestamp of a search, fixed at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
-    /// The number of tombstones.
+    /// The number of dead records at that time.
     dead: u32,
-    /// The moment of each graph, in their order.
+    /// The read timestamp of each graph, in the order of the graphs.
     fresh: [FreshMoment; 2],
 }
 
-/// Changes at a moment.
+/// The changes that a search at one moment sees.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'a> {
     pub(crate) overlay: &'a Overlay,
@@ -50,7 +50,7 @@ pub(crate) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// The predicate for answers of the index on storage.
+    /// The predicate for results from the index on storage.
     pub(crate) fn admission(&self) -> Admission<'a> {
         Admission::but(self.dead())
     }
@@ -71,7 +71,7 @@ impl<'a> Seen<'a> {
 }
 
 impl Overlay {
-    /// No change at all.
+    /// The view of an index without changes.
     pub(crate) fn none() -> Self {
         Self {
             fresh: Vec::new(),
@@ -80,7 +80,7 @@ impl Overlay {
         }
     }
 
-    /// The overlay of a checkpoint without later records in the log.
+    /// The overlay of a checkpoint whose log has no later records.
     pub(crate) fn carried(carried: &CarriedIds) -> Self {
         Self {
             fresh: Vec::new(),
@@ -89,11 +89,11 @@ impl Overlay {
         }
     }
 
-    /// The current moment. Of an id that is being replaced, a search at this moment sees the old
-    /// vector, the new one, or both.
+    /// The current moment. While an id is replaced, a search at this moment sees the old vector,
+    /// the new one, or both.
     pub(crate) fn now(&self) -> Moment {
-        // The reverse of the order of changes, which add before they remove: first the place of old
-        // vectors, then the place of new ones.
+        // The order is the reverse of that of a change, which first adds a vector and then removes
+        // one. So the moment of the tombstones is read first, and then the moments of the graphs.
         let dead = self.deleted.moment();
         let mut fresh = [FreshMoment::default(); 2];
         for (moment, graph) in fresh.iter_mut().zip(&self.fresh) {
@@ -102,7 +102,7 @@ impl Overlay {
         Moment { dead, fresh }
     }
 
-    /// Vectors in the log that the checkpoint does not have.
+    /// The number of vectors in the log that the checkpoint does not have.
     pub(crate) fn logged(&self) -> u64 {
         self.fresh.iter().map(|graph| graph.len() as u64).sum()
     }
@@ -113,15 +113,15 @@ impl Overlay {
         fresh.sum::<u64>() + self.deleted.memory_bytes()
     }
 
-    /// Bytes that a budget counts: at least the bytes in memory, and at least the charges of its
-    /// vectors when they were inserted.
+    /// Bytes charged to a memory budget: at least the bytes in memory, and at least the sum of the
+    /// charges of its vectors at their inserts.
     pub(crate) fn charged_bytes(&self) -> u64 {
         let fresh = self.fresh.iter();
         let charged = fresh.map(|graph| graph.charged_bytes().max(graph.memory_bytes() as u64));
         charged.sum::<u64>() + self.deleted.charged_bytes()
     }
 
-    /// The part of these bytes for rows.
+    /// The part of these bytes that is charged for rows.
     pub(crate) fn charged_rows(&self) -> u64 {
         self.fresh.iter().map(|graph| graph.charged_rows()).sum()
     }
@@ -131,60 +131,60 @@ impl Overlay {
         self.deleted.len() == 0 && self.fresh.iter().all(|graph| graph.slots() == 0)
     }
 
-    /// The number of vectors that a search can find, for `stored` nodes on storage.
+    /// The number of vectors that a search can find, if `stored` nodes are on storage.
     pub(crate) fn live(&self, stored: usize) -> usize {
         (stored + self.logged() as usize).saturating_sub(self.deleted.len())
     }
 }
 
-/// Bytes of a dead id: sixteen, a byte of control, in a table that is two thirds full.
+/// Bytes of a dead id: sixteen, and a control byte, in a hash table that is two thirds full.
 const STONE: u64 = 26;
-/// Bytes that a budget counts for a dead id. They include sixteen in the list that a checkpoint
-/// keeps, and those for its node once searches have met it.
+/// Bytes that a memory budget is charged for a dead id. They include sixteen for the list that a
+/// checkpoint stores, and the entry for its node after searches have met the node.
 pub(super) const TOMBSTONE: u64 = STONE + 16 + 20;
 
-/// Parts of the set, each with a lock. Every ranked vector is looked up, on all threads.
+/// The number of parts of the set, each with a lock. All threads look up every ranked vector.
 const SHARDS: usize = 64;
 
-/// The most replacements of one id during a search after which the search still finds the vector
+/// If an id was replaced no more often than this during a search, the search still finds the vector
 /// that was live at its start.
 const OVERTAKEN: usize = 16;
 
-/// The records of an id on nodes below the bound are dead.
+/// Marks the records of an id in nodes below the bound as dead.
 #[derive(Clone, Copy, Debug)]
 struct Stone {
     bound: u32,
-    /// The moment from which it holds: the number of dead records, with this one.
+    /// The moment from which they are dead: the number of dead records, including this one.
     since: u32,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     stones: HashMap<u64, Stone>,
-    /// Earlier bounds, oldest first, of ids that were replaced more than once. The last bound does
-    /// not say which records were dead before.
+    /// The earlier bounds of ids that were replaced more than once, oldest first. From the last
+    /// bound alone it is unknown which records were dead before.
     earlier: HashMap<u64, Vec<Stone>>,
 }
 
-/// Ids with dead records, each with the node below which its records are dead. If new vectors are
-/// inserted directly into the graph, a later record of the id may be live. The set is looked up far
-/// more often than changed, and is usually empty.
+/// Ids with dead records, each with a bound: its records in nodes below the bound are dead. If
+/// vectors are inserted directly into the graph, a later record of the id may be live. The set is
+/// looked up far more often than changed, and is usually empty.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
-    /// The number of dead records. It only grows, so that it can serve as the moment.
+    /// The number of dead records. It only grows, so it also serves as the moment.
     dead: AtomicUsize,
     shards: [RwLock<Shard>; SHARDS],
-    /// Nodes whose records were met and are dead, by their last bits, with the moment of the death.
-    /// A search learns that a node is deleted when it reads the node's id, which is stored with the
-    /// vector. Later searches know it as soon as they meet the node. A table of all deleted nodes
-    /// would need a table from id to node, with memory for each vector. This one takes some bytes
-    /// for each deleted vector.
+    /// Dead nodes that searches have met, by the last bits of their numbers, with the moment of
+    /// their death. A search learns that a node is deleted when it reads the node's id, which is
+    /// stored with the vector. Later searches know it as soon as they reach the node. A table of
+    /// all deleted nodes would need a table from ids to nodes, with memory for each vector. This
+    /// table takes some bytes for each deleted vector.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
-    /// The moment up to which all dead nodes with rows were met.
+    /// The moment up to which all dead nodes with rows have been met.
     rows_met: Mutex<Option<u32>>,
 }
 
-/// The dead records at a moment.
+/// The records that are dead at a moment.
 #[derive(Clone, Copy)]
 pub(crate) struct Dead<'a> {
     tombstones: &'a Tombstones,
@@ -202,7 +202,7 @@ impl Dead<'_> {
         self.tombstones.len()
     }
 
-    /// Whether the record of an id on a node is dead. Dead nodes are remembered.
+    /// Whether the record of an id in a node is dead. If so, the node is remembered.
     #[inline]
     pub(crate) fn meets(&self, id: u64, node: u32) -> bool {
         if self.is_empty() {
@@ -236,15 +236,15 @@ impl Dead<'_> {
         u64::from(self.at)
     }
 
-    /// The most ids that [`meet_rows`](Dead::meet_rows) would look up.
+    /// The most ids that [`meet_rows`](Dead::meet_rows) looks up.
     pub(crate) fn rows_to_meet(&self) -> u64 {
         let met = self.tombstones.rows_met.lock().unwrap_or_default();
         u64::from(self.at.saturating_sub(met))
     }
 
     /// Meets all dead nodes that have rows. `look` receives the ids that died since the last call,
-    /// ascending, and a function. It calls the function with all of their nodes that have rows, and
-    /// possibly with others.
+    /// ascending, and a function. It must call the function with all nodes of these ids that have
+    /// rows, and may call it with other nodes.
     ///
     /// # Errors
     /// The errors of `look`.
@@ -252,7 +252,7 @@ impl Dead<'_> {
         &self,
         look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // Other callers wait here, and then have nothing left to do.
+        // Concurrent callers wait here, and then have nothing left to do.
         let mut met = self.tombstones.rows_met.lock();
         let is_new = |since: u32| since <= self.at && met.is_none_or(|met| since > met);
         let mut ids = Vec::new();
@@ -272,7 +272,7 @@ impl Dead<'_> {
         Ok(())
     }
 
-    /// The nodes that were met so far and are dead at the moment.
+    /// The nodes that were met so far, and are dead at the moment.
     pub(crate) fn met(&self) -> RoaringBitmap {
         let mut nodes = RoaringBitmap::new();
         for shard in &self.tombstones.met {
@@ -283,7 +283,7 @@ impl Dead<'_> {
         nodes
     }
 
-    /// Whether a node is known to have a dead record, which stays dead.
+    /// Whether a node is known to have a dead record. A dead record stays dead.
     #[inline]
     pub(crate) fn knows(&self, node: u32) -> bool {
         !self.is_empty()
@@ -294,7 +294,7 @@ impl Dead<'_> {
     }
 }
 
-/// Above every node: all records of the id are dead.
+/// A bound above every node: all records of the id are dead.
 pub(crate) const ALL_NODES: u32 = u32::MAX;
 
 impl Default for Tombstones {
@@ -310,32 +310,32 @@ impl Default for Tombstones {
 
 impl Tombstones {
     fn shard(&self, id: u64) -> &RwLock<Shard> {
-        // Ids are usually row numbers, so neighbours go to different shards.
+        // Ids are usually row numbers, so consecutive ids go to different shards.
         &self.shards[(id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize % SHARDS]
     }
 
-    /// Adds an id, all of whose records are dead. False if it is in the set already.
+    /// Adds an id whose records are all dead. `false` if the set has it already.
     pub(crate) fn insert(&self, id: u64) -> bool {
         self.insert_below(id, ALL_NODES)
     }
 
-    /// Adds an id, whose live record is on a node below `bound`. False if the set has it with this
-    /// bound or a higher one.
+    /// Adds an id whose live record is in a node below `bound`. `false` if the set has the id with
+    /// this bound or a higher one.
     pub(crate) fn insert_below(&self, id: u64, bound: u32) -> bool {
         let mut shard = self.shard(id).write();
         let before = shard.stones.get(&id).copied();
         if before.is_some_and(|before| before.bound >= bound) {
             return false;
         }
-        // Searches that start after the delete returned see it, by the release of the lock.
+        // The lock is released afterwards, so searches that start after the delete returned see it.
         let dead = self.dead.fetch_add(1, Ordering::Release) + 1;
         let since = u32::try_from(dead).unwrap_or(u32::MAX);
         shard.stones.insert(id, Stone { bound, since });
         if let Some(before) = before {
             let earlier = shard.earlier.entry(id).or_default();
             if earlier.len() == OVERTAKEN {
-                // The next bound takes the moment of the oldest. So an early search may miss the
-                // vector of its start, but never finds one that was dead by then.
+                // The next bound takes over the moment of the oldest. So an early search may miss
+                // the vector of its start, but never finds a vector that was dead at its start.
                 let oldest = earlier.remove(0);
                 earlier[0].since = oldest.since;
             }
@@ -344,15 +344,16 @@ impl Tombstones {
         true
     }
 
-    /// Marks the record on a node as dead from the start, since its insert was given up. Another
-    /// node may have its id.
+    /// Marks the record in a node as dead from the start, because its insert was given up. The same
+    /// id may have a record in another node.
     pub(crate) fn mark_dead(&self, node: u32) {
         self.dead.fetch_add(1, Ordering::Release);
         let since = 0;
         self.met[node as usize % SHARDS].write().insert(node, since);
     }
 
-    /// The set from a list by [`all`](Tombstones::all), with the number of dead records.
+    /// Restores the set from the list that [`all`](Tombstones::all) returned and the number of dead
+    /// records.
     pub(crate) fn restore(all: &[(u64, u32)], dead: usize) -> Self {
         let tombstones = Self::default();
         for &(id, bound) in all {
@@ -368,7 +369,7 @@ impl Tombstones {
         u32::try_from(self.len()).unwrap_or(u32::MAX)
     }
 
-    /// The dead records at the time of each question, not at a fixed moment.
+    /// The records that are dead at the time of each look-up, not at a fixed moment.
     pub(crate) fn as_it_comes(&self) -> Dead<'_> {
         Dead {
             tombstones: self,
@@ -376,13 +377,13 @@ impl Tombstones {
         }
     }
 
-    /// Whether the record of an id on a node is dead.
+    /// Whether the record of an id in a node is dead.
     #[inline]
     pub(crate) fn contains(&self, id: u64, node: u32) -> bool {
         self.len() > 0 && self.since(id, node, u32::MAX).is_some()
     }
 
-    /// The moment at which the record of an id on a node died. `None` if it is live at the moment
+    /// The moment at which the record of an id in a node died. `None` if it is live at the moment
     /// `at`.
     fn since(&self, id: u64, node: u32, at: u32) -> Option<u32> {
         let shard = self.shard(id).read();
@@ -400,8 +401,8 @@ impl Tombstones {
             .min()
     }
 
-    /// Whether all records of an id below some bound are dead, among them the one of the
-    /// checkpoint's build.
+    /// Whether the records of an id below some bound are dead. Then its record in the checkpoint's
+    /// build is dead.
     pub(crate) fn contains_built(&self, id: u64) -> bool {
         self.contains(id, 0)
     }
@@ -412,7 +413,7 @@ impl Tombstones {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// All ids, each with the node below which its records are dead.
+    /// All ids, each with its bound: its records in nodes below the bound are dead.
     pub(crate) fn all(&self) -> HashMap<u64, u32> {
         let shards = self.shards.iter();
         shards
@@ -429,14 +430,14 @@ impl Tombstones {
 
     /// Bytes of the set, approximately.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // Eight for each met node, and a list for each id that was replaced more than once.
+        // Eight bytes for each met node, and a list for each id that was replaced more than once.
         let met: usize = self.met.iter().map(|shard| shard.read().capacity()).sum();
         let shards = self.shards.iter();
         let lists: usize = shards.map(|shard| shard.read().earlier.capacity()).sum();
         self.len() as u64 * STONE + met as u64 * 10 + lists as u64 * 50
     }
 
-    /// Bytes that a budget counts, at least the bytes of the set.
+    /// Bytes charged to a memory budget: at least the bytes of the set.
     fn charged_bytes(&self) -> u64 {
         self.memory_bytes().max(self.len() as u64 * TOMBSTONE)
     }
@@ -464,7 +465,7 @@ mod tests {
         set.insert_below(7, 4);
         assert!(!now().knows(3) && !now().meets(7, 4) && now().meets(7, 3));
         assert!(now().knows(3) && !now().knows(4) && !now().knows(0));
-        // A record whose insert was given up.
+        // The insert of this record was given up.
         set.mark_dead(9);
         assert!(now().knows(9) && !now().knows(8) && set.len() == 2);
     }
@@ -482,7 +483,7 @@ mod tests {
         }
         let before = set.moment();
         assert!(at(1).meets(5, 3) && !at(1).meets(7, 3) && at(2).meets(7, 3));
-        // A search that began earlier does not know the nodes of a later search.
+        // A search that began earlier does not use the nodes that a later search met.
         assert!(at(2).knows(3) && at(1).knows(3) && !at(0).knows(3));
         for bound in 11..20 {
             set.insert_below(7, bound);
@@ -490,7 +491,7 @@ mod tests {
         assert!(at(before).meets(7, 9) && !at(before).meets(7, 10));
         assert!(at(before + 1).meets(7, 10) && !at(before + 1).meets(7, 11));
         assert!(!at(before).knows(10) && at(before + 1).knows(10));
-        // After so many replacements, a search does not find the deleted vector.
+        // After so many replacements, a search no longer finds the vector of its start.
         for bound in 20..200 {
             set.insert_below(7, bound);
         }

@@ -1,16 +1,17 @@
-//! A set of ids that are mostly consecutive: as ranges, so that it takes next to nothing.
+//! A set of mostly consecutive ids. It is stored as ranges, so it takes very little memory.
 
 use std::collections::BTreeMap;
 
 /// Live ids that were inserted after the build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdRanges {
-    /// First id of each range, and the end behind its last. Ranges do not touch.
+    /// The first id of each range, and the end after its last id. Ranges do not touch.
     ranges: BTreeMap<u64, u64>,
 }
 
 impl IdRanges {
-    /// From ascending ranges that do not touch: the first id, and how many.
+    /// Creates the set from ascending ranges that do not touch: the first id, and the number of
+    /// ids.
     pub(crate) fn of(ranges: &[(u64, u64)]) -> Self {
         let ends = ranges.iter().map(|&(first, count)| (first, first + count));
         Self {
@@ -18,7 +19,7 @@ impl IdRanges {
         }
     }
 
-    /// The ranges, for a file.
+    /// The ranges, as a file stores them: the first id, and the number of ids.
     pub(crate) fn all(&self) -> Vec<(u64, u64)> {
         let counts = self
             .ranges
@@ -40,12 +41,12 @@ impl IdRanges {
         ranges.flat_map(move |(&first, &end)| first.max(least)..end)
     }
 
-    /// Adds an id. The largest `u64` is no id.
+    /// Adds an id. The largest `u64` is not an id.
     pub(crate) fn insert(&mut self, id: u64) {
         if self.contains(id) || id == u64::MAX {
             return;
         }
-        // Joins the range that ends here and the one that begins behind it.
+        // The id joins the range that ends here and the range that begins after it.
         let before = self.ranges.range(..id).next_back();
         let first = match before {
             Some((&first, &end)) if end == id => first,

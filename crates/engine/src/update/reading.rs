@@ -1,5 +1,5 @@
-//! Reads by id and by filter, of an index and the changes since its checkpoint, at one read
-//! timestamp.
+//! Reads by id and by filter, at one read timestamp, of an index and the changes since its
+//! checkpoint.
 //!
 //! ```text
 //!   an id ──> memory, at the timestamp ──> a node of its own that has a row ──> the row
@@ -11,10 +11,10 @@
 //!                            match, by a scan of all ids in order
 //! ```
 //!
-//! Meanwhile vectors move from memory to storage, also to the storage of an index that a merge
-//! made. So a read by filter uses a timestamp at which no change is in progress, and keeps the
-//! columns of that time as a [`View`]. A read of one id uses the timestamp of a search. If the id
-//! is in neither place and the index has changed, it is read again.
+//! Meanwhile vectors are moved from memory to storage, possibly to a new index that a merge made.
+//! So a read by filter uses a timestamp at which no change runs, and keeps the columns of that time
+//! as a [`View`]. A read of one id uses the timestamp of a search. If it finds the id in neither
+//! memory nor storage and the index has changed, it is repeated.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,17 +31,18 @@ use crate::filter::{Checked, Filter, NodeSet, Schema};
 use crate::index::Index;
 use crate::stores::columns::{RowBytes, View, Windows, decoded};
 
-/// Ids that are processed together.
+/// The number of ids that are processed together.
 const SOME: usize = 1024;
 
-/// An index, with its live rows at a read timestamp.
+/// An index, with its live rows at one read timestamp.
 pub(crate) struct Reading<'a> {
     index: &'a Index,
     seen: Seen<'a>,
-    /// The ids of its build. `None` if an earlier version wrote the index without them: then
-    /// exactly the ids with rows are known.
+    /// The ids of its build. `None` if an earlier version wrote the index without them. Then only
+    /// ids with rows are known.
     ids: Option<&'a StoredIds>,
-    /// Its columns and its nodes, as of the timestamp, or later if the timestamp is a search's.
+    /// Its columns and its nodes as of the timestamp, or as of a later time if a search took the
+    /// timestamp.
     view: View,
     nodes: u32,
 }
@@ -49,24 +50,24 @@ pub(crate) struct Reading<'a> {
 /// The rows that match a filter.
 pub(crate) struct Matched {
     filter: Checked,
-    /// Whether a vector without attributes matches.
+    /// Whether vectors without attributes match.
     without: bool,
-    /// Matching nodes on storage; dead ones may be among them.
+    /// The matching nodes on storage. Some may be dead.
     nodes: NodeSet,
-    /// Matching vectors in memory, with their rows.
+    /// The matching vectors in memory, with their rows.
     fresh: BTreeMap<u64, RowBytes>,
 }
 
 impl<'a> Reading<'a> {
-    /// A reader at a read timestamp.
+    /// Creates a reader at a read timestamp.
     pub(crate) fn new(
         index: &'a Index,
         overlay: &'a Overlay,
         moment: Moment,
         ids: Option<&'a StoredIds>,
     ) -> Self {
-        // Taken after the timestamp: a vector that moved from memory to storage before has its row
-        // there.
+        // Taken after the timestamp. So if a vector was moved from memory to storage before, its
+        // row is there.
         let view = index.columns().view();
         Self {
             index,
@@ -122,14 +123,14 @@ impl<'a> Reading<'a> {
     /// The node of an id on storage, if it has a row.
     fn stored_node(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
         let node = self.view.node_of(id, windows)?;
-        // An id whose vector was replaced by one without a row may still have its old row.
+        // If a vector was replaced by one without a row, its id may still have the old row.
         Ok(node.filter(|&node| !self.dead().meets(id, node)))
     }
 
     /// Finds the rows that match a filter.
     ///
     /// # Errors
-    /// A filter that does not fit the columns; columns that cannot be read.
+    /// The filter does not fit the columns, or columns cannot be read.
     pub(crate) fn matched(&self, filter: &Filter) -> Result<Matched, Error> {
         let filter = filter.check(&self.index.columns().schema())?;
         let mut fresh = BTreeMap::new();
@@ -153,7 +154,7 @@ impl<'a> Reading<'a> {
         })
     }
 
-    /// How many vectors match a filter.
+    /// The number of vectors that match a filter.
     ///
     /// # Errors
     /// As for [`matched`](Reading::matched).
@@ -169,7 +170,7 @@ impl<'a> Reading<'a> {
             return Ok(fresh + nodes.len());
         }
         if !without && nodes.len() < dead.rows_to_meet() {
-            // The matches are fewer than the dead ids to look up.
+            // There are fewer matches than dead ids that would be looked up.
             let (mut windows, mut count) = (Windows::default(), fresh);
             for node in nodes.iter() {
                 let id = self.view.id_of(node, &mut windows)?;
@@ -180,7 +181,7 @@ impl<'a> Reading<'a> {
         dead.meet_rows(|ids, each| self.view.nodes_of(ids, each))?;
         let mut met = dead.met();
         met.remove_range(self.nodes..);
-        // Other dead vectors have no row.
+        // Dead vectors that were not met have no row.
         let others = match without {
             true => dead.at_most().saturating_sub(met.len()),
             false => 0,
@@ -188,11 +189,11 @@ impl<'a> Reading<'a> {
         Ok(fresh + (nodes.0 - met).len().saturating_sub(others))
     }
 
-    /// The ids that match a filter, ascending: up to `limit` of them behind `after`. Fewer if there
+    /// The ids that match a filter, ascending: the first `limit` above `after`, or fewer if there
     /// are no more.
     ///
     /// # Errors
-    /// Columns or ids that cannot be read; an index of an earlier version without its ids.
+    /// Columns or ids cannot be read, or an earlier version wrote the index without its ids.
     pub(crate) fn ids(
         &self,
         matched: &Matched,
@@ -203,8 +204,8 @@ impl<'a> Reading<'a> {
             return Ok(Vec::new());
         };
         let found = matched.nodes.len();
-        // One of so many ids matches. A scan examines that many ids for each requested one; the
-        // alternative is to examine all matches.
+        // One of so many ids matches. A scan examines that many ids for each requested one. The
+        // other strategy examines all matches.
         let looked_at = (limit as u64).saturating_mul(u64::from(self.nodes)) / found.max(1);
         let by_nodes = !matched.without && (self.ids.is_none() || found <= looked_at);
         let mut ids = match by_nodes {
@@ -217,7 +218,7 @@ impl<'a> Reading<'a> {
         Ok(ids)
     }
 
-    /// The live ids of nodes, from `least` on, in any order.
+    /// The live ids of nodes that are at least `least`, in any order.
     fn ids_of(&self, nodes: &NodeSet, least: u64) -> Result<Vec<u64>, Error> {
         let (dead, mut windows, mut ids) = (self.dead(), Windows::default(), Vec::new());
         for node in nodes.iter().filter(|&node| !dead.knows(node)) {
@@ -231,7 +232,7 @@ impl<'a> Reading<'a> {
         Ok(ids)
     }
 
-    /// The first matching ids on storage, from `least` on.
+    /// The first matching ids on storage that are at least `least`.
     fn ids_in_order(&self, matched: &Matched, least: u64, limit: usize) -> Result<Vec<u64>, Error> {
         let (mut windows, mut found) = (Windows::default(), Vec::new());
         let mut next = Some(least);
@@ -253,7 +254,8 @@ impl<'a> Reading<'a> {
         Ok(found)
     }
 
-    /// Live ids on storage from `from` on, ascending, and the id from which on there may be more.
+    /// Live ids on storage that are at least `from`, ascending, and the first id that was not
+    /// examined.
     fn ids_from(&self, from: u64) -> Result<(Vec<u64>, Option<u64>), Error> {
         let Some(stored) = self.ids else {
             let reason = "an earlier version wrote it, without a file of ids";
@@ -269,7 +271,7 @@ impl<'a> Reading<'a> {
         let inserted = self.seen.overlay.inserted.read();
         let came: Vec<u64> = inserted.from(from).take(SOME).collect();
         drop(inserted);
-        // Each list holds its first ids, so the result ends where both are complete.
+        // Each list has its first ids only, so the result ends where one of them ends.
         let ends = [&ids, &came].map(|ids| ids.last().copied().filter(|_| ids.len() == SOME));
         let end = ends.into_iter().flatten().min();
         let dead = self.dead();
@@ -283,8 +285,8 @@ impl<'a> Reading<'a> {
         Ok((ids, end.and_then(|end| end.checked_add(1))))
     }
 
-    /// Up to `limit` vectors that match a filter, with their rows, by ascending id behind `after`.
-    /// Fewer if there are no more.
+    /// The vectors that match a filter, with their rows, by ascending id: the first `limit` above
+    /// `after`, or fewer if there are no more.
     ///
     /// # Errors
     /// As for [`matched`](Reading::matched) and [`ids`](Reading::ids).
@@ -335,7 +337,7 @@ impl Matched {
 }
 
 impl Index {
-    /// The changes since its checkpoint, as of the time it was opened.
+    /// The changes since the checkpoint, as of the time the index was opened.
     fn changes(&self) -> Cow<'_, Overlay> {
         match self.overlay() {
             Some(overlay) => Cow::Borrowed(overlay),
@@ -350,7 +352,7 @@ impl Index {
         }
     }
 
-    /// Runs `work` on a reader of it.
+    /// Runs `work` on a reader of the index.
     fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let (overlay, ids) = (self.changes(), StoredIds::of(self)?);
         work(&Reading::new(self, &overlay, overlay.now(), ids.as_ref()))
@@ -361,10 +363,10 @@ impl Index {
         self.columns().schema()
     }
 
-    /// How many vectors match a filter.
+    /// Counts the vectors that match a filter.
     ///
     /// # Errors
-    /// A filter that does not fit the columns; columns that cannot be read.
+    /// The filter does not fit the columns, or columns cannot be read.
     pub fn count(&self, filter: &Filter) -> Result<u64, Error> {
         self.read(|reading| reading.count(filter))
     }
@@ -372,13 +374,13 @@ impl Index {
     /// Checks whether a filter fits the columns, without reading any row.
     ///
     /// # Errors
-    /// [`Error::Filter`] if it does not.
+    /// [`Error::Filter`] if the filter does not fit.
     pub fn check_filter(&self, filter: &Filter) -> Result<(), Error> {
         filter.check(&self.schema()).map(drop)
     }
 
-    /// Up to `limit` vectors that match a filter, with their attributes, by ascending id behind
-    /// `after`. Fewer if there are no more.
+    /// The vectors that match a filter, with their attributes, by ascending id: the first `limit`
+    /// above `after`, or fewer if there are no more.
     ///
     /// # Errors
     /// As for [`count`](Index::count).
@@ -391,8 +393,8 @@ impl Index {
         self.read(|reading| reading.scroll(filter, after, limit))
     }
 
-    /// The ids of vectors that match a filter, ascending: up to `limit` of them behind `after`.
-    /// Fewer if there are no more. Attributes of the vectors are not read.
+    /// The ids of vectors that match a filter, ascending: the first `limit` above `after`, or fewer
+    /// if there are no more. The attributes of the vectors are not returned.
     ///
     /// # Errors
     /// As for [`count`](Index::count).
@@ -405,7 +407,7 @@ impl Index {
         self.read(|reading| reading.ids(&reading.matched(filter)?, after, limit))
     }
 
-    /// Attributes of vectors, by id; `None` for an id that is not in the index.
+    /// Reads the attributes of vectors, by id; `None` if an id is not in the index.
     ///
     /// # Errors
     /// The columns or the table of ids cannot be read.

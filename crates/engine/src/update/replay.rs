@@ -20,9 +20,9 @@ use crate::stores::columns::{RowBytes, Windows};
 /// The result of a replay.
 pub(crate) struct Replayed {
     pub(crate) overlay: Overlay,
-    /// 1 more than the largest logged id; 0 if there was none.
+    /// 1 more than the largest logged id; 0 if the logs have no id.
     pub(crate) next_id: u64,
-    /// The log to start.
+    /// The log that a writer starts next.
     pub(crate) next: NextLog,
 }
 
@@ -31,13 +31,14 @@ pub(crate) fn shape(index: &Index) -> Result<LogShape, Error> {
     Ok(LogShape::new(index.element(), index.dim())?)
 }
 
-/// An empty graph for an index's new vectors.
+/// Creates an empty graph for the new vectors of an index.
 pub(crate) fn fresh(index: &Index) -> FreshGraph {
     let parameters = FreshParameters::default();
     FreshGraph::new(index.metric(), index.element(), index.dim(), parameters)
 }
 
-/// Replays the logs of an index. Its ids need not be known: the records say whether an id existed.
+/// Replays the logs of an index. The ids of the index need not be known: each record says whether
+/// its id existed.
 pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Error> {
     let carried = index.carried();
     let fresh = fresh(index);
@@ -45,7 +46,7 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
     let mut next_id = carried.next_id;
     let mut inserted = IdRanges::of(&carried.ids);
     let nodes = index.nodes() as u32;
-    // Rows set for vectors on storage. Their nodes are looked up at the end, when the last row of
+    // The rows of vectors on storage. Their nodes are looked up at the end, when the last row of
     // each id is known.
     let (columns, mut rows) = (index.columns(), HashMap::new());
     let mut remove = |id: u64| {
@@ -128,8 +129,8 @@ pub(crate) fn put_rows(
     Ok(())
 }
 
-/// The live nodes of ids that have no row yet. If there are such ids, this reads all vectors. No
-/// insert runs meanwhile.
+/// The live nodes of ids that have no row yet. If there are such ids, all vectors are read. No
+/// insert may run.
 ///
 /// # Errors
 /// As for [`each_vector`].

@@ -1,5 +1,6 @@
-//! The rows of a merge that keeps segments of vectors: the index's rows in another order, then the
-//! new ones. They are read where they are stored, so only rewritten vectors are copied.
+//! The rows of a merge that keeps segments of vectors: the rows of the index in another order,
+//! followed by the new rows. They are read where they are stored, so only rewritten vectors are
+//! copied.
 //!
 //! ```text
 //!   row     0 ..                                                          ..    rows
@@ -15,22 +16,22 @@ use crate::data::{DataError, VectorFile, VectorSource, check_range};
 use crate::index::Index;
 use crate::stores::vectors::segments::{Extent, Segments};
 
-/// About how many bytes of pages are read at once.
+/// About how many bytes of pages are read with one read.
 const PIECE: usize = 1 << 20;
 
-/// Rows that are vectors of an index whose vectors are stored apart, followed by rows of a file.
+/// The vectors of an index that stores them apart from lists, followed by the rows of a file.
 pub(super) struct IndexRows<'a> {
     index: &'a Index,
     segments: &'a Segments,
     name: String,
-    /// The node of each row. The nodes of a segment are ascending and contiguous in this list.
+    /// The node of each row. In this list, the nodes of a segment are contiguous and ascending.
     node_of: Vec<u32>,
     new: Option<VectorFile>,
 }
 
 impl<'a> IndexRows<'a> {
-    /// The vectors of `node_of`, then the vectors of a file. The index stores its vectors apart, in
-    /// `segments`.
+    /// The rows are the vectors of `node_of`, followed by the vectors of a file. The index stores
+    /// its vectors apart from lists, in `segments`.
     pub(super) fn new(
         index: &'a Index,
         segments: &'a Segments,
@@ -46,14 +47,14 @@ impl<'a> IndexRows<'a> {
         }
     }
 
-    /// Decodes the vectors of nodes.
+    /// Decodes the vectors of stored nodes.
     fn stored(&self, nodes: &[u32], mut out: &mut [u8]) -> Result<(), Error> {
         let (mut pages, mut scratch) = (Vec::new(), Vec::new());
         let mut rest = nodes;
         while let Some(&node) = rest.first() {
             let place = self.segments.place_of(node);
             let segment = self.segments.get(place.segment);
-            // The following nodes in this segment whose pages are read together.
+            // The following nodes in this segment whose pages are read with the same read.
             let size = segment.pages.shape.page_bytes();
             let end = place.page + (PIECE / size).max(1) as u64;
             let there = segment.pages.directory.pages();
@@ -74,7 +75,7 @@ impl<'a> IndexRows<'a> {
                 let volume = self.index.volume();
                 volume.read_at(&segment.name, offset, &mut pages)?;
             } else {
-                // Some of the added pages may not be on storage yet.
+                // Added pages may be in memory only.
                 for (page, bytes) in (place.page..).zip(pages.chunks_exact_mut(size)) {
                     let one = Extent {
                         page,

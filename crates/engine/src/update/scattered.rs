@@ -1,5 +1,5 @@
-//! Measures the reads of a probe, as a multiple of the reads after the build, in a grouped index
-//! that took vectors in place. It is measured once for each checkpoint.
+//! Measures the reads of a probe in a grouped index that took vectors in place, as a multiple of
+//! the reads after the build. The measurement is made once for each checkpoint.
 
 use parking_lot::Mutex;
 
@@ -9,7 +9,7 @@ use super::live::LiveIndex;
 #[derive(Debug, Default)]
 pub(super) struct Scattered(Mutex<Option<Looked>>);
 
-/// Its checkpoint, and the multiple of the reads.
+/// The measured checkpoint, and the multiple of the reads.
 #[derive(Clone, Copy, Debug)]
 struct Looked {
     checkpoint: u64,
@@ -17,8 +17,8 @@ struct Looked {
 }
 
 impl LiveIndex {
-    /// The reads of a probe of a cluster as a multiple of the reads after the build, by a sample.
-    /// The sample is read at the first call after each checkpoint. `None` if no vectors were
+    /// The reads for a probe of a cluster, as a multiple of the reads after the build. It is
+    /// measured by a sample at the first call after each checkpoint. `None` if no vectors were
     /// inserted since the last build or merge, or if the reads are unknown.
     pub(super) fn scatter(&self) -> Option<f64> {
         self.at_a_moment(|index, _| {
@@ -29,7 +29,7 @@ impl LiveIndex {
                 return known.times;
             }
             let times = clusters.scatter(&**index.volume()).unwrap_or_else(|error| {
-                // Searches meet the same error.
+                // Searches meet the same read error.
                 tracing::warn!(index = %self.path().display(), "its clusters could not be measured: {error}");
                 None
             });

@@ -1,4 +1,4 @@
-//! An index at one moment, with each vector that was live then, for scans of all vectors.
+//! An index at one moment, with each vector that was live then. Scans of all vectors read it.
 //!
 //! ```text
 //!   one moment ─> vectors in memory ───────────────> each_fresh  first: their records on storage
@@ -25,29 +25,29 @@ pub(crate) struct Standing<'a> {
     pub(crate) seen: Seen<'a>,
     /// The number of nodes.
     pub(crate) nodes: u32,
-    /// The columns at the moment.
+    /// The columns as of the moment.
     pub(crate) view: View,
     /// The number of live vectors.
     pub(crate) live: u64,
-    /// Whether changes go on, so that a search may meet vectors that came since.
+    /// Whether the index keeps changing, so that a search may meet vectors inserted after the
+    /// moment.
     pub(crate) changes: bool,
 }
 
-/// The same for an index that keeps changing. It keeps the files of the moment.
+/// Like [`Standing`], for an index that keeps changing. It keeps the files of its moment.
 pub(crate) struct Held {
     snapshot: Snapshot,
     nodes: u32,
     view: View,
     live: u64,
-    /// [`LiveIndex`]'s count of checkpoints that took the place of another, and its value at the
-    /// moment.
+    /// [`LiveIndex`]'s count of replaced checkpoints, and its value at the moment.
     replaced: Arc<AtomicU64>,
     before: u64,
 }
 
 impl Held {
-    /// Whether a merge has made a checkpoint in place of this one. It then keeps both in memory and
-    /// on storage.
+    /// Whether a merge has replaced the checkpoint of this moment. Then both checkpoints are in
+    /// memory and on storage until this is dropped.
     pub(crate) fn is_replaced(&self) -> bool {
         self.replaced.load(Ordering::Acquire) != self.before
     }
@@ -78,7 +78,7 @@ impl LiveIndex {
                 view: index.columns().view(),
                 live: snapshot.overlay.live(index.nodes()) as u64,
                 replaced: self.replaced.clone(),
-                // A checkpoint is replaced while its merge keeps all changes out.
+                // A merge counts a replaced checkpoint while no change can run.
                 before: self.replaced.load(Ordering::Acquire),
             }
         })
@@ -86,7 +86,7 @@ impl LiveIndex {
 }
 
 impl Index {
-    /// Runs a function on the state at the opening.
+    /// Runs a function on the state at the time the index was opened.
     pub(crate) fn with_standing<T>(&self, read: impl FnOnce(&Standing<'_>) -> T) -> T {
         let carried;
         let overlay = match self.overlay() {
@@ -111,15 +111,15 @@ impl Index {
 }
 
 impl<'a> Standing<'a> {
-    /// The graphs of vectors that were in memory alone, the older first, as for look-ups. During a
-    /// merge an id may be in both for a moment, and counts once.
+    /// The graphs of vectors that were only in memory, the older graph first, as for look-ups.
+    /// During a merge an id may briefly be in both graphs, and counts once.
     pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> + use<'a> {
         self.seen.fresh()
     }
 
     /// Calls `each` with the nodes from `first` to `end` (exclusive): number, external id, vector.
-    /// It calls in any order, on one thread at a time, and may include dead nodes. Its steps do not
-    /// count as steps of `progress`.
+    /// The calls come in any order, one at a time, and may include dead nodes. The steps of this
+    /// scan are not reported to `progress` as steps.
     ///
     /// # Errors
     /// As for [`Index::each_node`].
@@ -137,7 +137,8 @@ impl<'a> Standing<'a> {
             .each_node(nodes, Exactness::Exact, admission, &quiet, each)
     }
 
-    /// Whether a record is the live vector of its id at the moment, unless the id was in memory.
+    /// Whether a record is the live vector of its id at the moment. Ids with a vector in memory
+    /// must be excluded before.
     pub(crate) fn counts(&self, node: u32, id: u64) -> bool {
         node < self.nodes && self.seen.admission().admits(id, node)
     }

@@ -1,5 +1,5 @@
-//! Finds the rows of a merge, in the order of the next checkpoint, and the segments of vectors that
-//! it keeps.
+//! Finds the rows of a merge in the order of the next checkpoint, and the segments of vectors that
+//! the merge keeps.
 //!
 //! ```text
 //!   vectors apart, input order   kept segments | rewritten segments | new vectors
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! In input order, the rows of a build are its nodes. So the rows of kept segments come first, and
-//! numbers stay dense. Only the chunks of those segments record that some of their records are
-//! garbage.
+//! the numbers of nodes stay dense. Only the chunks of kept segments record that some of their
+//! records are garbage.
 
 use std::path::Path;
 
@@ -30,31 +30,32 @@ use crate::stores::vectors::segments::Segments;
 use crate::stores::vectors::write::{KeptSegment, segment_vectors};
 use crate::{Error, Order, stored};
 
-/// Marks a removed node.
+/// The row of a removed node.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// The rows of a merge.
 pub(super) struct Rows {
-    /// Their external ids.
+    /// The external ids of the rows.
     pub(super) ids: Vec<u64>,
-    /// The row of each node of the checkpoint; [`NOWHERE`] if it was removed.
+    /// The row of each node of the checkpoint, or [`NOWHERE`] if the node was removed.
     pub(super) row_of: Vec<u32>,
-    /// New rows, and removed nodes.
+    /// The numbers of new rows and of removed nodes.
     pub(super) merged: u64,
     pub(super) removed: u64,
-    /// Segments whose files stay, with the first rows.
+    /// The segments whose files are kept. The first rows are theirs.
     pub(super) kept: Vec<KeptSegment>,
-    /// Segments with live vectors whose files do not stay, and their vectors.
+    /// The number of segments with live vectors whose files are not kept, and the number of these
+    /// vectors.
     pub(super) segments_rewritten: u64,
     pub(super) vectors_rewritten: u64,
-    /// The rows of attributes of the new vectors, which come last.
+    /// The attributes of the new vectors, whose rows come last.
     pub(super) attributes: Vec<Option<RowBytes>>,
 }
 
 /// Finds the rows of a merge with these options. Copied rows go to `folder`. There may be no rows.
 ///
 /// # Errors
-/// A page that cannot be read or is damaged, a full disk, or an interruption.
+/// A page cannot be read or is damaged, the disk is full, or the call is interrupted.
 pub(super) fn survey<'a>(
     index: &'a Index,
     inputs: &Inputs<'_>,
@@ -68,8 +69,8 @@ pub(super) fn survey<'a>(
         false => &index.graph().segments,
     };
     match segments {
-        // Locality order moves all rows, so no segment can stay. And trailing parts are no rows
-        // without the leading parts.
+        // Locality order moves all rows, so no segment is kept. If only trailing parts are stored
+        // apart, they are not whole rows.
         Some(segments)
             if options.order == Some(Order::Input)
                 && index.composition().vectors == VectorsAt::Segments =>
@@ -115,7 +116,7 @@ fn push_new(
     written.map(|()| attributes)
 }
 
-/// All rows, copied to a file.
+/// Copies all rows to a file.
 fn copied(
     index: &Index,
     inputs: &Inputs<'_>,
@@ -154,17 +155,17 @@ fn copied(
     Ok((file, rows))
 }
 
-/// The counts of a merge for a segment.
+/// The counts of a segment for a merge.
 #[derive(Default)]
 struct Census {
-    /// Its live nodes, and the stored bytes of their vectors.
+    /// The number of its live nodes, and the bytes of their stored vectors.
     live: u32,
     bytes: u64,
-    /// Pages and slots of the records that become garbage.
+    /// The pages and slots of the records that become garbage.
     dying: Vec<(u32, u16)>,
 }
 
-/// The rows of an index with segments, read where they are stored.
+/// The rows of an index with segments. They are read where they are stored.
 fn in_place<'a>(
     index: &'a Index,
     segments: &'a Segments,
@@ -174,7 +175,7 @@ fn in_place<'a>(
     progress: &dyn Progress,
 ) -> Result<(IndexRows<'a>, Rows), Error> {
     let mut census: Vec<Census> = segments.iter().map(|_| Census::default()).collect();
-    // First marks the live nodes; rows are numbered once it is known which segments are kept.
+    // First marks the live nodes. Rows are numbered after it is known which segments are kept.
     let mut id_of = vec![0; index.nodes()];
     let mut row_of = vec![NOWHERE; index.nodes()];
     each_vector_page(index, progress, &mut |n, segment, page, view| {
@@ -248,12 +249,12 @@ fn in_place<'a>(
     Ok((IndexRows::new(index, segments, node_of, new), rows))
 }
 
-/// The facts of segment `n` for the next checkpoint, where its nodes begin with `first`.
+/// The facts of segment `n` for the next checkpoint, in which its nodes begin with `first`.
 fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegment, Error> {
     let (volume, manifest) = (&**index.volume(), index.manifest());
     let (_, _, entry) = stored::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
     let chunks = stored::chunks(volume, manifest, n)?;
-    // `slotted` refuses a segment that does not exist.
+    // `slotted` returns an error for a segment that does not exist.
     let before = &manifest.segments[n as usize];
     let chunks = chunks.with_dead(before.first, first, &census.dying);
     let (stored_first, _) = before.stored();

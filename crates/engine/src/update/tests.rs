@@ -1,6 +1,6 @@
-//! An index under changes, against a model: a map from id to vector. It also crashes at every write
-//! and sync. Then acknowledged inserts are there, deleted ids stay away, and the changes of the one
-//! running call are there or not.
+//! An index under changes, compared with a model: a map from id to vector. The tests also crash at
+//! every write and sync. After a crash acknowledged inserts are in the index, deleted ids are not,
+//! and the changes of the one running call are in it or not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,10 +47,11 @@ use crate::{
 const DIM: usize = 16;
 const BASE: u64 = 40;
 
-/// The vector of each id, and a byte more where its row was given to it without the vector.
+/// The vector of each id. One more byte follows if a call set the id's row without its vector.
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// The attributes of an id's vector in a version: the build has none, and neither have some others.
+/// The attributes of an id's vector in a version. Vectors of the build have none, and neither have
+/// some other versions.
 fn row(id: u64, version: u64) -> Row {
     let mut row = Row::default();
     if ![0, 2, 9].contains(&version) {
@@ -63,7 +64,7 @@ fn row(id: u64, version: u64) -> Row {
     row
 }
 
-/// The row of an id that was set without a vector.
+/// The row of an id after a call that sets rows without vectors.
 fn set_row(id: u64) -> Row {
     Row {
         attributes: [("set".to_owned(), Value::Integers(vec![id as i64, 7]))].into(),
@@ -71,7 +72,7 @@ fn set_row(id: u64) -> Row {
     }
 }
 
-/// The vector that version `version` of an id has; no two are equal.
+/// The vector of version `version` of an id. No two are equal.
 fn vector(id: u64, version: u64) -> Vec<u8> {
     let seed = id.wrapping_mul(1_009).wrapping_add(version * 7_919 + 13);
     (0..DIM as u64)
@@ -83,14 +84,14 @@ fn rows(ids: &[u64], version: u64) -> Matrix {
     wide_rows(DIM, ids, version)
 }
 
-/// The same with more dimensions, each vector over and over.
+/// The vectors of the ids with more dimensions. Each repeats the id's vector.
 fn wide_rows(dim: usize, ids: &[u64], version: u64) -> Matrix {
     let vectors = ids.iter().map(|&id| vector(id, version).repeat(dim / DIM));
     let bytes = vectors.flatten().collect();
     Matrix::new(bytes, ids.len(), dim, Element::U8).unwrap()
 }
 
-/// A layout, and how vectors get into it.
+/// A layout, and the strategy by which vectors are added to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Case(pub(super) Layout, pub(super) Update);
 
@@ -99,12 +100,13 @@ const PACKED: Case = Case(Layout::Packed, Update::Accumulate);
 const INLINE: Case = Case(Layout::Inline, Update::InPlace);
 const DECOUPLED: Case = Case(Layout::Decoupled, Update::Accumulate);
 
-/// Dimensions of vectors. A segment holds eight, a chunk four, and a page two or three and a part
-/// of one, which spans pages.
+/// The dimensions of long vectors. A segment has eight of them and a chunk has four. A page has two
+/// or three and a part of one, which spans pages.
 const WIDE: usize = 1_760;
 
 impl Case {
-    /// Whether merges keep segments of vectors: these are many, and the order is the input's.
+    /// Whether merges keep segments of vectors. In these cases an index has many segments, in the
+    /// order of the input.
     pub(super) fn keeps(self) -> bool {
         self.0 == Layout::Decoupled && self != DECOUPLED
     }
@@ -113,8 +115,8 @@ impl Case {
         if self.keeps() { WIDE } else { DIM }
     }
 
-    /// Whether such vectors span pages in segments that merges keep. In the paper's compression,
-    /// which one of these cases uses, none does.
+    /// Whether vectors with `dim` dimensions span pages in segments that merges keep. One of the
+    /// cases uses the paper's compression, where no vector spans pages.
     fn runs_on(self, dim: usize) -> bool {
         self.keeps() && (self.1 == Update::Relocate || dim > WIDE)
     }
@@ -147,7 +149,7 @@ fn base(case: Case, folder: &Path) -> SimVolume {
 }
 
 /// An index of `vectors` vectors. Many tests begin with the same index, so a process builds each
-/// once.
+/// index once.
 fn base_of(case: Case, vectors: u64, folder: &Path) -> SimVolume {
     static BUILT: Mutex<Vec<(Case, u64, SimVolume)>> = Mutex::new(Vec::new());
     let mut built = BUILT.lock();
@@ -209,8 +211,8 @@ fn open_on(
     let options = WriteOptions {
         durability,
         threads: 1,
-        // With so little memory, pages are written now and then. A checkpoint is made every few
-        // calls.
+        // With so little memory, pages are written from time to time. A checkpoint is made every
+        // few calls.
         update: Some(case.1),
         direct: DirectOptions {
             pending: 600,
@@ -247,7 +249,8 @@ fn contents(live: &LiveIndex) -> Model {
     model
 }
 
-/// Checks that each id has the row of its version, or a row set later, which is added to the model.
+/// Checks that each id has the row of its version or a row that a later call set. Such a row is
+/// added to the model.
 fn rows_are_theirs(live: &LiveIndex, model: &mut Model) {
     let ids: Vec<u64> = model.keys().copied().collect();
     let rows = match live.attributes(&ids) {
@@ -305,7 +308,7 @@ enum Call {
     Insert(Vec<u64>, u64),
     Upsert(Vec<u64>, u64),
     Delete(Vec<u64>),
-    /// Ids, and the versions that they have: rows without vectors.
+    /// Ids, and the versions of the rows that they get without vectors.
     Set(Vec<(u64, u64)>),
     Flush,
     Compact,
@@ -355,7 +358,7 @@ impl Call {
         }
     }
 
-    /// The changes of the call to the model, id by id: a crash may leave some of them.
+    /// The changes that the call makes to the model, id by id. A crash may leave some of them.
     fn changes(&self) -> Vec<(u64, Option<Vec<u8>>)> {
         match self {
             Call::Insert(ids, version) | Call::Upsert(ids, version) => ids
@@ -385,8 +388,8 @@ fn first() -> Model {
     (0..BASE).map(|id| (id, vector(id, 0))).collect()
 }
 
-/// Checks that the contents equal the model. Ids that the running call changes may have the old or
-/// the new version.
+/// Checks that the contents equal the model. Ids that the running call changes may have the earlier
+/// or the new version.
 fn check(found: &Model, model: &Model, running: Option<&Call>, place: &str) {
     let changes: BTreeMap<_, _> = running.into_iter().flat_map(Call::changes).collect();
     let ids = found.keys().chain(model.keys());
@@ -408,15 +411,15 @@ fn an_index_under_changes_is_what_the_model_is() {
     }
 }
 
-/// Vectors of two, three and four pages, stored contiguously, in segments of the build and behind
-/// them.
+/// Vectors of two, three and four pages, stored contiguously, in segments of the build and in later
+/// segments.
 #[test]
 fn vectors_that_take_several_pages_change_as_others_do() {
     let relocated = Case(Layout::Decoupled, Update::Relocate);
     let merged = Case(Layout::Decoupled, Update::Merge);
     let layered = Case(Layout::Layered, Update::Accumulate);
     let moved = Case(Layout::Layered, Update::Relocate);
-    // Each way to update once by default, and two to four pages.
+    // By default each strategy to update is tested once, with two to four pages.
     let cases = match slow() {
         true => &[
             (DECOUPLED, 4_400),
@@ -446,7 +449,7 @@ fn vectors_that_take_several_pages_change_as_others_do() {
     }
 }
 
-/// A repair of an undamaged index, with or without kept segments, keeps all of it.
+/// A repair of an undamaged index, with or without kept segments, keeps the whole index.
 fn repaired(case: Case, volume: &Arc<dyn Volume>, folder: &Path, model: &Model) {
     let options = RepairOptions {
         threads: 1,
@@ -467,7 +470,7 @@ fn under_changes(case: Case, volume: &Arc<dyn Volume>, folder: &Path) -> Model {
     under_calls((&script(), first()), case, volume, folder)
 }
 
-/// As [`under_changes`], with other calls on an index whose contents are `model`.
+/// Like [`under_changes`], with other calls on an index whose contents are `model`.
 fn under_calls(
     (calls, mut model): (&[Call], Model),
     case: Case,
@@ -489,7 +492,7 @@ fn under_calls(
         assert_eq!(contents(&live), model, "{case:?}, call {at}");
         assert_eq!(live.len(), model.len(), "{case:?}, call {at}");
         find_all(&live, &model);
-        // After every other call, the process ends.
+        // The process ends after every second call.
         if at % 2 == 1 {
             drop(live);
             live = open();
@@ -517,8 +520,8 @@ fn the_script_keeps_segments_with_garbage_and_numbers_that_are_not_theirs() {
             found.push((manifest.segments.len(), kept));
         }
     }
-    // The first segment loses two of its eight vectors and is rewritten, like the last. Then the
-    // next one loses a vector, and so does a rewritten one.
+    // The first segment loses two of its eight vectors and is rewritten, like the last segment.
+    // Then the second segment loses a vector, and so does a rewritten segment.
     let first = vec![(8, 0), (16, 0), (24, 0)];
     let second = vec![(8, 1), (16, 0), (24, 0), (24, 0), (32, 1)];
     assert_eq!(found, [(6, first), (6, second)]);
@@ -542,7 +545,8 @@ fn an_index_that_was_closed_has_every_page_in_its_place() {
     assert_eq!(live.len(), BASE as usize + 3);
 }
 
-/// A search for each vector finds it under its id, and no id that is not there.
+/// Checks that a search for each vector finds it under its id, and finds no id that is not in the
+/// index.
 fn find_all(live: &LiveIndex, model: &Model) {
     find_all_with(60, live, model);
 }
@@ -568,7 +572,7 @@ fn find_all_with(list: usize, live: &LiveIndex, model: &Model) {
         let found = &results.ids[3 * query..3 * query + 3];
         assert_eq!(found[0], *id);
         assert_eq!(results.distances[3 * query], 0.0);
-        // With fewer vectors, the other places are padding.
+        // If there are fewer vectors, the remaining results are padding.
         let (there, padding) = found.split_at(model.len().min(3));
         assert!(there.iter().all(|id| model.contains_key(id)), "{found:?}");
         assert!(padding.iter().all(|&id| id == u64::MAX), "{found:?}");
@@ -590,14 +594,14 @@ fn run(case: Case, volume: &SimVolume, folder: &Path) -> usize {
     run_calls(&script(), case, volume, folder)
 }
 
-/// As [`run`], with other calls.
+/// Like [`run`], with other calls.
 fn run_calls(calls: &[Call], case: Case, volume: &SimVolume, folder: &Path) -> usize {
     let mut acknowledged = 0;
     make_calls(calls, case, volume, folder, &mut || acknowledged += 1);
     acknowledged
 }
 
-/// Makes the calls until one fails, and says when each is acknowledged.
+/// Makes the calls until one fails, and reports each acknowledged call.
 fn make_calls(
     calls: &[Call],
     case: Case,
@@ -621,7 +625,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     let seeds = if slow() { 0..40 } else { 0..1 };
     let mut crashed = 0;
     for case in CASES {
-        // These relocate records in the same way as the coupled layout.
+        // These layouts relocate records in the same way as the coupled layout.
         let alike =
             [Layout::Packed, Layout::Decoupled].map(|layout| Case(layout, Update::Relocate));
         if slow() || !alike.contains(&case) {
@@ -630,7 +634,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
             crashed += crash_everywhere(case, &before, folder.path(), seeds.clone());
         }
     }
-    // Vectors that span pages, appended behind others of the kind.
+    // Vectors that span pages, appended after other such vectors.
     let (folder, before) = (tempfile::tempdir().unwrap(), SimVolume::new());
     let volume = Arc::new(before.clone());
     build_wide(DECOUPLED, WIDE, BASE, volume, folder.path());
@@ -638,8 +642,8 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     assert!(crashed >= 500, "{crashed} crashes");
 }
 
-/// Crashes at every operation: in all modes in the slow tests, and by default in one mode at each.
-/// Returns how many crashes there were.
+/// Crashes at every operation, in all modes in the slow tests, and by default in one mode at each
+/// operation. Returns the number of crashes.
 fn crash_everywhere(
     case: Case,
     before: &SimVolume,
@@ -649,7 +653,7 @@ fn crash_everywhere(
     crash_in_calls((&script(), &first()), case, before, folder, seeds)
 }
 
-/// As [`crash_everywhere`], with other calls on an index whose contents are `first`.
+/// Like [`crash_everywhere`], with other calls on an index whose contents are `first`.
 fn crash_in_calls(
     (calls, first): (&[Call], &Model),
     case: Case,
@@ -679,7 +683,7 @@ fn crash_in_calls(
                 check(&found, &model, calls.get(done), &place);
                 let report = verify_in(&image, &Silent).unwrap();
                 assert!(report.clean(), "{place}: {:?}", report.problems);
-                // The index takes further changes.
+                // The index accepts further changes.
                 let id = 1_000;
                 let row = wide_rows(live.index().dim(), &[id], 9);
                 live.insert(&row, Some(&[id]), &Silent).unwrap();
@@ -734,7 +738,8 @@ fn full_disk(case: Case) {
                     &format!("operation {at}"),
                 );
                 volume.heal();
-                // Whatever part of the call was done, a repeat completes it once there is space.
+                // Whatever part of the call was done, a repeated call completes it once there is
+                // space.
                 let again = match &call {
                     Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
                     other => other.clone(),
@@ -829,7 +834,7 @@ fn wrong_calls_are_refused_and_change_nothing() {
     // A second writer gets an error.
     let second = open(case, &volume, folder.path(), Durability::Always).unwrap_err();
     assert!(second.to_string().contains("in use"), "{second}");
-    // Automatic ids continue, also after a delete and a merge.
+    // Automatic ids continue, even after a delete and a merge.
     assert_eq!(
         live.insert(&rows(&[1, 2], 1), None, &Silent).unwrap(),
         [40, 41]
@@ -865,7 +870,8 @@ fn threads_and_merges(case: Case, dim: usize) {
     let folder = tempfile::tempdir().unwrap();
     let volume = SimVolume::new();
     build_wide(case, dim, BASE, Arc::new(volume.clone()), folder.path());
-    // The links of nodes depend on the order of threads, so the list holds all nodes.
+    // The links of nodes depend on the order of threads, so the search list is large enough for all
+    // nodes.
     let list = 400;
     let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -916,7 +922,8 @@ fn threads_and_merges(case: Case, dim: usize) {
         }
     }
     assert_eq!(contents(&live), model);
-    // If a tombstone had an id that the checkpoint does not have, the count would be too small.
+    // If there were a tombstone for an id that the checkpoint does not have, the count would be too
+    // small.
     assert_eq!(live.len(), model.len());
     live.compact(&Silent).unwrap();
     assert_eq!(contents(&live), model);

@@ -1,5 +1,5 @@
-//! Random calls of one or three threads in this process, against a model: the possible states of
-//! each id.
+//! Random calls of one or three threads in this process, compared with a model: the possible states
+//! of each id.
 //!
 //! ```text
 //!   round    open ─> threads: insert, upsert, delete, search, compact, flush, read beside
@@ -41,9 +41,9 @@ mod script;
 
 use self::script::{Call, Caller, DIM, Random, Versions, each_seed, first, vector};
 
-/// Rounds of a trial; each opens the index, changes it, and ends in some way.
+/// The rounds of a trial. Each round opens the index, changes it, and ends in some way.
 const ROUNDS: u64 = 4;
-/// Calls of a thread in a round.
+/// The number of calls of a thread in a round.
 const CALLS: u64 = 14;
 
 fn rows(of: &[(u64, u64)]) -> Matrix {
@@ -83,14 +83,14 @@ enum On {
 /// The changes of a call, and whether it reported success.
 struct Event {
     changes: Vec<(u64, Option<u64>)>,
-    /// Whether it reported success. If not, each id may have its old or its new state.
+    /// Whether the call reported success. If not, each id may have its earlier or its new state.
     done: bool,
 }
 
-/// A thread that makes calls, with all of its events.
+/// A thread that makes calls, and all of its events.
 struct Thread {
     caller: Caller,
-    /// The states of its ids before the events.
+    /// The states of the thread's ids before the events.
     before: Versions,
     events: Vec<Event>,
     /// The number of durable events, from the first on.
@@ -113,7 +113,7 @@ impl Thread {
         may
     }
 
-    /// All ids that it ever had, and all versions of each.
+    /// All ids that the thread ever had, and all versions of each.
     fn all(&self) -> Vec<(u64, BTreeSet<u64>)> {
         let mut all: Vec<(u64, BTreeSet<u64>)> = Vec::new();
         let changed = self.events.iter().flat_map(|event| &event.changes);
@@ -144,7 +144,7 @@ impl Thread {
         })
     }
 
-    /// Starts again from the states that were found; all are valid.
+    /// Starts again from the states that were found, which are all valid.
     fn begin_again(&mut self, found: &Versions) {
         let all: Vec<u64> = self.all().into_iter().map(|(id, _)| id).collect();
         let own = |id: &u64| Some((*id, *found.get(id)?));
@@ -155,8 +155,8 @@ impl Thread {
     }
 }
 
-/// The guarantees for a copy of the disk: for each thread, the events that must be there, and those
-/// that may be.
+/// The guarantees for a copy of the disk: for each thread, the events that must be in the copy, and
+/// the events that may be in it.
 struct Copied {
     volume: SimVolume,
     parts: Vec<(usize, usize)>,
@@ -168,7 +168,7 @@ struct Trial<'a> {
     folder: &'a Path,
     place: On,
     threads: Vec<Mutex<Thread>>,
-    /// Something was made to fail in this round.
+    /// Whether an operation was made to fail in this round.
     hurt: AtomicBool,
     name: String,
 }
@@ -208,7 +208,7 @@ impl Trial<'_> {
             );
             match opened {
                 Ok(live) => return (live, durability),
-                // The injected failure may have struck here.
+                // The injected failure may have happened here.
                 Err(error) => assert!(
                     self.hurt.load(Ordering::Relaxed) && tries < 2,
                     "{}: cannot be opened: {error}",
@@ -219,7 +219,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Which version each of these ids has, of those that it may have.
+    /// Which of its possible versions each of these ids has.
     fn versions(&self, live: &LiveIndex, of: &[(u64, BTreeSet<u64>)]) -> Result<Versions, Error> {
         let options = SearchOptions {
             k: 2,
@@ -287,7 +287,7 @@ impl Trial<'_> {
             }
             Err(error) => {
                 let hurt = self.hurt.load(Ordering::Relaxed);
-                // Another call is merging the rows that this one would have left.
+                // Another call is merging the rows that this call would have left.
                 assert!(hurt, "{}: {call:?}: {error}", self.name);
             }
             Ok(()) => {}
@@ -300,8 +300,8 @@ impl Trial<'_> {
                 thread.durable = thread.durable.max(done);
             }
         }
-        // All threads see the changes of the call. If it failed, this finds which of them were
-        // made.
+        // All threads see the changes of the call. If the call failed, this finds out which of its
+        // changes were made.
         let of: Vec<_> = all
             .into_iter()
             .filter(|(id, _)| changed.contains(id))
@@ -323,14 +323,14 @@ impl Trial<'_> {
         made.is_ok()
     }
 
-    /// Opens the index for reading, beside those that change it.
+    /// Opens the index for reading, while other threads change it.
     fn read(&self) -> Result<(), Error> {
         match &self.place {
             On::Real => Index::open(self.folder, &OpenOptions::default()).map(drop),
             On::Simulated(volume) => {
                 let volume = Arc::new(volume.clone());
-                // A commit at the same time may make this fail. It is not repeated, as it would be
-                // in a directory.
+                // A commit at the same time may make this fail. In a directory it would be
+                // repeated, but not here.
                 let opened = Index::open_in(volume, self.folder, &OpenOptions::default());
                 drop(opened.and_then(Index::with_log));
                 Ok(())
@@ -355,7 +355,7 @@ impl Trial<'_> {
         };
         let ends = self.threads.iter().map(|thread| thread.lock().events.len());
         let parts = least.into_iter().zip(ends).map(|((durable, done), end)| {
-            // A kill loses nothing that had returned.
+            // A kill loses no call that had returned.
             (if killed { done } else { durable }, end)
         });
         Copied {
@@ -365,8 +365,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Makes calls until all are made. Returns a copy of the disk at some time, if one was to be
-    /// made.
+    /// Makes all remaining calls. Returns a copy of the disk at some time, if this round needs a
+    /// copy.
     fn work(
         &self,
         live: &LiveIndex,
@@ -401,7 +401,7 @@ impl Trial<'_> {
         copied.into_inner()
     }
 
-    /// Makes one later operation fail.
+    /// Makes one of the later operations fail.
     fn hurt(&self, volume: &SimVolume, random: &mut Random) {
         const KINDS: [Operation; 7] = [
             Operation::Sync,
@@ -439,9 +439,9 @@ impl Trial<'_> {
     }
 }
 
-/// How many of a thread's first events have ended.
+/// The number of a thread's first events that have ended.
 fn done(thread: &Thread) -> usize {
-    // The last one may be running.
+    // The last event may be a running call.
     match thread.events.last() {
         Some(last) if !last.done => thread.events.len() - 1,
         _ => thread.events.len(),
@@ -487,7 +487,7 @@ fn trial(seed: u64) {
         let copied = trial.work(&live, durability, &mut random);
         let parts = match copied {
             Some(copied) => {
-                // The process goes down with the machine that it was on.
+                // The process ends together with its machine.
                 drop(live);
                 trial.name = format!("{}, {}", trial.name, copied.what);
                 trial.place = On::Simulated(copied.volume);
@@ -504,7 +504,7 @@ fn trial(seed: u64) {
             }
         };
         if let On::Simulated(volume) = &trial.place {
-            // A failure that has not struck by now never does.
+            // A failure that has not happened by now never happens.
             let _ = volume.failed();
         }
         trial.hurt.store(false, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! Pages of vectors that direct inserts added, if vectors are stored apart from lists.
 //!
-//! They follow the pages of the build in the file of the last segment, and hold the inserted nodes
-//! in order. The table has the first node of each. Pages behind the last of these were written
-//! after the checkpoint, or by a writer that crashed. They do not count.
+//! Added pages follow the pages of the build in the file of the last segment, and have the inserted
+//! nodes in order. The table records the first node of each added page. Pages behind the last
+//! recorded one were written after the checkpoint, or by a writer that crashed. They do not count.
 
 use super::Check;
 use super::pages::{NodeAt, Pages};
@@ -76,8 +76,8 @@ impl Check<'_> {
         })
     }
 
-    /// Checks a node that waits for a page of the graph: its pending vector must equal the one put
-    /// together of its two parts.
+    /// Checks a node that waits for a page of the graph. Its pending vector must equal the vector
+    /// composed of its two parts.
     pub(super) fn waits_as(&mut self, place: NodeAt<'_>, node: u32, vector: &[u8]) {
         let Some(tables) = self.placement_tables else {
             return;
@@ -89,8 +89,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the nodes of a page that wait for a page of the graph: their pending ids must equal
-    /// the ids here.
+    /// Checks the ids of the nodes of a page that wait for a page of the graph: the ids here must
+    /// equal the pending ids.
     fn as_they_wait(
         &mut self,
         read: &PageRecords<'_>,
@@ -101,7 +101,7 @@ impl Check<'_> {
         for record in placement_tables.waiting_from(read.first, read.records.len()) {
             let slot = u64::from(record.node) - read.first;
             let found = read.records.get(slot as usize).map(|stored| &stored.id);
-            // An unreadable id is a problem already.
+            // If an id is unreadable, that was reported already.
             if let Some(Ok(id)) = found
                 && *id != record.id
             {

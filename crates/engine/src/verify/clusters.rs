@@ -1,9 +1,9 @@
-//! The files of a cluster index: checks every byte, the place of each vector, and that each vector
-//! is in a cluster.
+//! The files of a cluster index. Every byte and the place of each vector are checked, and each
+//! vector must be in a cluster.
 //!
-//! For changes after the build, all posting lists of a segment are checked, even superseded ones.
-//! At the end, the current posting lists are checked together: each live vector must be in a
-//! cluster.
+//! If clusters changed after the build, all posting lists of each later segment are checked, even
+//! superseded ones. At the end, the current posting lists are checked together: each live vector
+//! must be in one.
 
 use stratann_codec::ListModel;
 use stratann_layout::{
@@ -19,15 +19,15 @@ use crate::stores::clusters::{Vectors, extent_kind, model};
 use crate::stores::composition::Made;
 use crate::{Error, stored};
 
-/// Bytes read at once, unless more are needed together.
+/// Bytes that are read with one read, unless a posting list is longer.
 const PIECE: usize = 1 << 20;
 
 /// The content of posting lists.
 struct Found {
-    /// Vectors stored as own members, and vectors in any cluster.
+    /// The vectors stored as own members, and the vectors in any cluster.
     own: Bits,
     members: Bits,
-    /// Members of all clusters, and of the largest.
+    /// The number of members of all clusters, and of the largest cluster.
     total: u64,
     largest: u64,
     /// Whether all posting lists could be read.
@@ -44,7 +44,7 @@ struct Extents<'a> {
 }
 
 impl Check<'_> {
-    /// The kind of the file of posting lists, in a cluster index.
+    /// The kind of file that has the posting lists, if the index has clusters.
     pub(super) fn extents(&self) -> Option<FileKind> {
         match self.composition.made {
             Made::Clusters { extents } => Some(extents),
@@ -52,7 +52,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a file of clusters: posting lists, or members alone.
+    /// Checks a file of clusters: posting lists, or members stored by themselves.
     pub(super) fn clustered(
         &mut self,
         entry: &FileEntry,
@@ -67,7 +67,7 @@ impl Check<'_> {
                 self.members_alone(entry, members, 0..self.manifest.vectors as u32, name)
             }
             (extents, Some(number)) => {
-                // Faults of the table are reported for the table.
+                // Faults of the table are reported when the table is checked.
                 let Ok(Some(amended)) = stored::amended(self.volume, self.manifest) else {
                     let what = "not checked: the table of changes since the build is damaged";
                     self.report.problem(name, None, what);
@@ -94,15 +94,15 @@ impl Check<'_> {
         }
     }
 
-    /// Whether a file belongs to the changes after the build.
+    /// Whether a file was written by changes after the build.
     pub(super) fn amends(&self, kind: FileKind, n: Option<u32>) -> bool {
         let files = self.later_files();
-        // If the table cannot be read, the answer is unknown.
+        // If the table cannot be read, it is unknown whether the file belongs to the changes.
         let unknown = || stored::amended(self.volume, self.manifest).is_err();
         files.contains(&(kind, n)) || unknown()
     }
 
-    /// The files of a cluster index that were written after its build, as its table names them.
+    /// The files of a cluster index that were written after its build, by its table.
     pub(super) fn later_files(&self) -> Vec<(FileKind, Option<u32>)> {
         let Some(extents) = self.extents() else {
             return Vec::new();
@@ -167,7 +167,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks that bytes from `at` on are zero.
+    /// Checks that the bytes, which begin at `at`, are all zero.
     fn zeros(&mut self, zeros: &[u8], at: u64, name: &str) {
         if let Some(byte) = zeros.iter().position(|&byte| byte != 0) {
             let what = "a byte between two posting lists is not zero";
@@ -176,7 +176,7 @@ impl Check<'_> {
     }
 
     /// Checks a cluster index that changed after its build. Every live vector must be in a cluster.
-    /// If vectors are stored in all of their clusters, each must have one own cluster.
+    /// If vectors are stored in all of their clusters, each must have exactly one own cluster.
     pub(super) fn current_clusters(&mut self) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let (Some(_), Some(facts), Some(tables)) =
@@ -184,7 +184,7 @@ impl Check<'_> {
         else {
             return Ok(());
         };
-        // Faults of a table, of a header or of an unreadable posting list were reported before.
+        // Faults of a table, of a header or of an unreadable posting list are reported elsewhere.
         let Ok(stores) = ClusterStores::open(volume, manifest) else {
             return Ok(());
         };
@@ -203,7 +203,7 @@ impl Check<'_> {
                 return Ok(());
             };
             if let Err(error) = stores.others(cluster, &view, &mut others) {
-                // For posting lists of the build, this was reported before.
+                // For posting lists of the build, the fault was reported before.
                 if !stores.is_as_built(cluster) {
                     self.report.refused(&name, &error);
                 }
@@ -269,7 +269,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the table of posting lists: it must fit their file, and its model must decode.
+    /// Checks the table of posting lists. It must fit their file, and its model must decode.
     pub(super) fn clusters_table(&mut self, name: &str) -> Result<(), Error> {
         let Some(extents) = self.extents() else {
             return Ok(());
@@ -287,7 +287,8 @@ impl Check<'_> {
     fn all_extents(&mut self, entry: &FileEntry, kind: FileKind, name: &str) -> Result<(), Error> {
         let (_, shape) = stored::cluster_file(self.volume, self.manifest, kind)?;
         let extent_kind = extent_kind(kind);
-        // Faults of the table are reported for the table. Without it, the places are unknown.
+        // Faults of the table are reported when the table is checked. Without the table, the places
+        // of posting lists are unknown.
         let Ok(table) = stored::clusters(self.volume, self.manifest, (kind, extent_kind)) else {
             let what = "not checked: the table of its posting lists is damaged";
             self.report.problem(name, None, what);
@@ -297,7 +298,7 @@ impl Check<'_> {
             kind: extent_kind,
             shape,
             members: Members::new(shape),
-            // A model that does not decode is reported for the table.
+            // If a model does not decode, that is reported when the table is checked.
             model: model(&table, extent_kind, name).unwrap_or_else(|_| ListModel::elias_fano(0, 0)),
             name,
         };
@@ -324,7 +325,7 @@ impl Check<'_> {
         let (mut buffer, mut first) = (Vec::new(), 0u32);
         for (cluster, (&bytes, &records)) in (0u32..).zip(table.bytes.iter().zip(&table.records)) {
             let at = offsets[cluster as usize];
-            // The zeros behind it; for the last one, up to the end of the file.
+            // The zeros after a posting list. After the last one, they end with the file.
             let end = match cluster + 1 == extents.shape.clusters {
                 true => entry.length,
                 false => offsets[cluster as usize + 1],
@@ -338,7 +339,7 @@ impl Check<'_> {
                 found.complete = false;
                 self.report.refused(extents.name, &error);
             }
-            // The total is in range, or the table is refused.
+            // A table whose total is out of range is refused.
             first += match extents.kind {
                 ExtentKind::Grouped => records,
                 ExtentKind::Replicated | ExtentKind::Postings => 0,
@@ -350,7 +351,7 @@ impl Check<'_> {
     }
 
     /// Checks a posting list. The numbers are its cluster, the first node in its group, and its
-    /// offset.
+    /// offset in the file.
     fn extent(
         &mut self,
         extents: &Extents<'_>,
@@ -428,7 +429,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks a vector where it is stored once, or first.
+    /// Checks a vector in the only or the first place where it is stored.
     fn own_vector(
         &mut self,
         node: u32,
@@ -458,7 +459,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that all vectors exist, and have as many memberships as the manifest says.
+    /// Checks that all vectors exist, and are in as many clusters as the manifest says.
     fn add_up(&mut self, found: &Found, kind: ExtentKind, name: &str) {
         let Some(facts) = self.manifest.clusters() else {
             return;
@@ -485,7 +486,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a file of members alone, with the vectors of these numbers.
+    /// Checks a file of members stored by themselves, whose vectors have these numbers.
     fn members_alone(
         &mut self,
         entry: &FileEntry,

@@ -1,5 +1,5 @@
-//! Segments of columns: rows must decode, ids must lead to them, and the index part must agree with
-//! them.
+//! Segments of columns. Rows must decode, each id must lead to its row, and the index part must
+//! agree with the rows.
 
 use stratann_layout::FileKind;
 

@@ -1,5 +1,6 @@
-//! Checks whether searches find later vectors of an index as well as the vectors of its last build
-//! or merge: later ones may have drifted from the codes. That is no damage, but worth a warning.
+//! Checks whether searches find vectors inserted after the last build or merge as well as the
+//! vectors of that build. Inserted vectors may have drifted from the codes. That is no damage, but
+//! worth a warning.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use crate::progress::Progress;
 use crate::stores::codes::Codes;
 use crate::{Error, stored};
 
-/// Bytes of codes up to which the index is opened for this check, since `verify` keeps memory low.
-/// `stats` has no such limit.
+/// If the codes take more bytes than this, the check is left out, since `verify` uses little
+/// memory. `stats` has no such limit.
 const MOST_CODES: u64 = 64 << 20;
 
-/// Warns if some vectors of an index are found badly, or if the check failed. `report` is the
-/// report on that index.
+/// Warns if searches miss some vectors of an index, or if the check failed. `report` is the report
+/// about that index.
 ///
 /// # Errors
 /// The caller interrupted.
@@ -44,7 +45,7 @@ pub(super) fn warn(
     Ok(())
 }
 
-/// The result of the check, if it is worth a warning.
+/// The result of the check, if a warning is due.
 fn trouble(
     home: &Arc<dyn Volume>,
     path: &Path,

@@ -1,9 +1,9 @@
-//! The file of ids: ids must be ascending, and each record of the build must have an entry with its
+//! The file of ids. Ids must be ascending, and each record of the build must have an entry with its
 //! id and its node.
 //!
-//! Entries are looked up in batches sorted by id, so that each block is read about once a batch. A
-//! bit for each entry records whether it was found. At the end, an entry without a record is
-//! superfluous.
+//! Records are looked up in batches sorted by id, so each block is read about once for each batch.
+//! A bit for each entry shows whether a record had it. An entry without a record is superfluous,
+//! which is known at the end.
 
 use stratann_layout::Manifest;
 use stratann_tier::Volume;
@@ -14,32 +14,31 @@ use crate::Error;
 use crate::bits::Bits;
 use crate::stores::ids::{IdTable, LastBlock};
 
-/// Records looked up at once.
+/// The number of records that are looked up together.
 const BATCH: usize = 1 << 16;
-/// Blocks between two checks for an interruption.
+/// The number of blocks between two checks for an interruption.
 const BETWEEN_LOOKS: u64 = 256;
 
-/// The results for the file of ids.
+/// The results of the checks against the file of ids.
 pub(super) struct IdFile {
     ids: IdTable,
     /// Ids and nodes of records that are still to be looked up.
     waiting: Vec<(u64, u32)>,
-    /// Records that were read.
+    /// The number of records that were read.
     records: u64,
-    /// Entries whose ids records have, by number.
+    /// For each entry, whether a record has its id.
     found: Bits,
-    /// Whether a block could not be read in a lookup. Then it is unknown which entries have no
-    /// record.
+    /// Whether a look-up could not read a block. Then it is unknown which entries have no record.
     unread: bool,
 }
 
 impl IdFile {
-    /// Opens the file, if there is one without a fault in its header. The check of the file reports
-    /// such faults.
+    /// Opens the file of ids, if there is one and its header is correct. A fault in its header is
+    /// reported when the file itself is checked.
     pub(super) fn open(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
         let ids = IdTable::open(volume, manifest).ok()??;
         Some(Self {
-            // Its blocks exist.
+            // The blocks of these entries exist.
             found: Bits::new(ids.entries().entries()),
             ids,
             waiting: Vec::new(),
@@ -53,7 +52,7 @@ impl IdFile {
         self.waiting.sort_unstable();
         let mut last = LastBlock::none();
         for (id, node) in self.waiting.drain(..) {
-            // An unreadable block is a problem already.
+            // If a block is unreadable, that was reported already.
             let Ok(found) = self.ids.find(id, &mut last) else {
                 self.unread = true;
                 continue;
@@ -132,7 +131,7 @@ impl Check<'_> {
                 self.advance(0)?;
             }
         }
-        // A placeholder's id belongs to no vector.
+        // The id of a placeholder belongs to no vector.
         let counts = !self.manifest.has_placeholder();
         if counts && table.largest().saturating_add(1) > next_id {
             let largest = table.largest();
@@ -143,8 +142,9 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Notes that a record has this id. If it is a record of the build, the file of ids must say
-    /// so. If ids are row numbers and there is no such file, the id must be in range.
+    /// Called for a record that has this id. If it is a record of the build, the file of ids must
+    /// have the id with this node. If ids are row numbers and there is no such file, the id must be
+    /// in range.
     pub(super) fn expect_id(&mut self, place: NodeAt<'_>, id: u64) {
         let (node, manifest) = (place.node, self.manifest);
         let Some(file) = &mut self.id_file else {

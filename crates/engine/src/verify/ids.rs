@@ -1,20 +1,20 @@
 //! External ids that occur twice.
 //!
-//! Ids are usually row numbers, so ids below twice the number of vectors take a bit each: a quarter
-//! of a byte a vector. Other ids are kept in eight bytes each, and sorted at the end.
+//! Ids are usually row numbers. So ids below twice the number of vectors take one bit each, a
+//! quarter of a byte for each vector. Other ids take eight bytes each, and are sorted at the end.
 
 use crate::bits::Bits;
 
 /// The external ids seen so far.
 #[derive(Debug)]
 pub(super) struct Ids {
-    /// The small ones.
+    /// The ids below twice the number of vectors.
     small: Bits,
     large: Vec<u64>,
 }
 
 impl Ids {
-    /// No ids yet, of an index of `vectors` vectors.
+    /// Creates an empty set, for an index of `vectors` vectors.
     pub(super) fn new(vectors: u64) -> Self {
         Self {
             small: Bits::new(2 * vectors),
@@ -22,8 +22,8 @@ impl Ids {
         }
     }
 
-    /// Adds an id. Returns `false` if it was added before; for large ids, that is found only at the
-    /// end.
+    /// Adds an id. Returns `false` if it was added before. For large ids, repetitions are found
+    /// only at the end.
     pub(super) fn insert(&mut self, id: u64) -> bool {
         if self.small.takes(id) {
             return self.small.add(id);
@@ -32,8 +32,8 @@ impl Ids {
         true
     }
 
-    /// The large ids that were added more than once, each as often as it was repeated. Forgets all
-    /// large ids.
+    /// Returns the large ids that were added more than once, each as often as it was repeated, and
+    /// removes all large ids.
     pub(super) fn repeated(&mut self) -> Vec<u64> {
         let mut large = std::mem::take(&mut self.large);
         large.sort_unstable();

@@ -1,13 +1,14 @@
-//! Pages of an inline index that took direct inserts. The place of each page follows from its
-//! nodes' numbers. Pages that a checkpoint was about to write there are in its journal as well.
+//! Pages of an inline index that took direct inserts. The place of each page follows from the
+//! numbers of its nodes. If the last checkpoint was about to write a page there, its journal has
+//! the page as well.
 //!
 //! ```text
 //!   journal   page -> bytes     these count: in the file the page may be old, torn, or missing
 //!   file      all other pages   up to the last node's page; later ones come from a crash
 //! ```
 //!
-//! If the journal cannot be read, which is a problem of its own, the pages in the file count. Pages
-//! that are not whole there are lost, so they are reported too.
+//! If the journal cannot be read, which is reported separately, the pages in the file count. Pages
+//! that are not whole in the file are lost, so they are reported too.
 
 use stratann_layout::{FileEntry, FileKind, JournalFile};
 
@@ -27,7 +28,7 @@ impl Check<'_> {
         name: &str,
     ) -> Result<(), Error> {
         let (volume, manifest, nodes) = (self.volume, self.manifest, self.nodes());
-        // Checks the header first.
+        // The header is checked first.
         stored::pages(volume, manifest, self.composition.lists, None)?;
         let format = format(manifest)?;
         let count = format.pages(nodes);
@@ -48,7 +49,7 @@ impl Check<'_> {
         let stored = volume.len(&entry.name)?.saturating_sub(pages.start);
         let stored = stored / pages.page_bytes as u64;
         pages.count = stored.min(count);
-        // Pages in the journal are not read from the file, where they may not even be readable.
+        // A page that is in the journal is not read from the file, where it may be unreadable.
         let wanted = |page: u64| !has(page);
         self.each_page_of(
             entry,
@@ -77,7 +78,7 @@ impl Check<'_> {
         let file = stored::file_of(volume, manifest, FileKind::Journal, None)?;
         for (page, bytes) in journal.pages(format.page_bytes()) {
             let page = u64::from(page);
-            // A faulty page is a problem of the journal.
+            // A fault of such a page is reported for the journal.
             if page < count
                 && let Ok(read) = format.read(page, bytes, Some(nodes), &file)
             {
@@ -99,11 +100,12 @@ impl Check<'_> {
         records.check(self, read, page, file, offset);
     }
 
-    /// Checks the journal: its pages must belong to the index, be whole, and hold existing nodes.
+    /// Checks the journal. Its pages must belong to the index, be whole, and have existing nodes.
     pub(super) fn journal(&mut self, payload: Vec<u8>, name: &str) -> Result<(), Error> {
         let (manifest, nodes) = (self.manifest, self.nodes());
         let Some(format) = self.composition.fixed_format(manifest)? else {
-            // This layout never has a journal. If the manifest claims one, that is reported there.
+            // This layout has no journal. If the manifest names one, that is reported for the
+            // manifest.
             return Ok(());
         };
         let count = format.pages(nodes);
@@ -115,7 +117,7 @@ impl Check<'_> {
                 self.report.problem(name, None, what);
                 continue;
             }
-            // Offsets in the page's file, not in the journal.
+            // The offset of the page in its file, not in the journal.
             let place = format!(
                 "{name}, for page {page} of {}",
                 self.composition.lists.name()

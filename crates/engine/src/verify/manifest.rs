@@ -1,5 +1,5 @@
-//! The claims of the manifest: the files of the index, the division of nodes into segments, and the
-//! sums over all lists and vectors.
+//! The statements of the manifest: the files of the index, the division of nodes into segments, and
+//! the sums over all lists and vectors.
 
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, IDS};
 use stratann_layout::{FileEntry, FileKind, Form, SegmentFacts};
@@ -8,17 +8,17 @@ use super::Check;
 use crate::stored;
 use crate::stores::VectorsAt;
 
-/// The sums over all lists and vectors so far.
+/// The sums over the lists and vectors that were read so far.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    /// Lists that were read, and their links.
+    /// The number of lists that were read, and of their links.
     pub(super) lists: u64,
     pub(super) edges: u64,
-    /// Links of the longest list.
+    /// The number of links of the longest list.
     pub(super) degree_max: u32,
-    /// Bytes of the lists on disk.
+    /// The bytes of the lists on disk.
     pub(super) list_bytes: u64,
-    /// Vectors that were read, and their bytes on disk.
+    /// The number of vectors that were read, and their bytes on disk.
     pub(super) vectors: u64,
     pub(super) vector_bytes: u64,
 }
@@ -50,14 +50,14 @@ impl Check<'_> {
                 Form::Segment => of_segment(),
                 Form::Clusters(_) if n.is_some() => self.amends(kind, n),
                 Form::Clusters(_) => kind == self.composition.lists || Some(kind) == self.extents(),
-                // A MANIFEST names no log file, and no table other than those listed above.
+                // A MANIFEST names no log file, and only the tables that are listed above.
                 Form::Log | Form::Stream => false,
             },
         }
     }
 
-    /// Checks that the files the layout needs are named, and that a node's segment follows from a
-    /// division.
+    /// Checks that the manifest names all files that the layout needs, and that a division by the
+    /// segment size gives the segment of each node.
     pub(super) fn claims(&mut self) {
         let mut needed = vec![(self.composition.lists, None)];
         needed.extend(self.composition.codes.file().map(|kind| (kind, None)));
@@ -101,8 +101,8 @@ impl Check<'_> {
         let Some((last, others)) = segments.split_last() else {
             return;
         };
-        // Garbage of a segment that a merge kept counts: all segments except the last were full
-        // when they were written.
+        // The garbage of a kept segment counts too: when they were written, all segments except the
+        // last were full.
         let records = |segment: &SegmentFacts| segment.stored().1;
         let capacity = records(&segments[0]);
         let wrong = |&n: &usize| match others.get(n) {
@@ -122,8 +122,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the sums over all lists and vectors of the build, if all could be read. Later inserts
-    /// are in no sum.
+    /// Checks the sums over all lists and vectors of the build, if all of them could be read. The
+    /// sums do not include later inserts.
     pub(super) fn sums(&mut self) {
         if self.manifest.placement.is_some() {
             return;
@@ -161,13 +161,13 @@ impl Check<'_> {
         }
     }
 
-    /// Reports repeated external ids that are only found by sorting all ids.
+    /// Reports repeated external ids that are found only after all ids are sorted.
     pub(super) fn repeated_ids(&mut self) {
         let (kind, n) = match self.composition.vectors {
             VectorsAt::Records | VectorsAt::Parts => (self.composition.lists, None),
             VectorsAt::Segments => (FileKind::Vectors, Some(0)),
         };
-        // They may be in different segments, and the segment of an id is not remembered.
+        // Equal ids may be in different segments, and the segment of an id is not recorded.
         let file = match self.manifest.segments.len() {
             0 | 1 => stored::file_of(self.volume, self.manifest, kind, n).ok(),
             _ => None,
@@ -179,7 +179,7 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a false claim of the manifest.
+    /// Reports a false statement of the manifest.
     pub(super) fn claim(&mut self, what: String) {
         let file = stored::name_of(self.volume, MANIFEST);
         self.report.problem(&file, None, what);

@@ -1,4 +1,4 @@
-//! `verify`: reads every byte of an index and reports everything that is wrong with it.
+//! `verify`: reads every byte of an index and reports all damage and all inconsistencies.
 //!
 //! ```text
 //!   manifest.rs   the claims of the MANIFEST: files that the layout needs, segments, sums
@@ -16,19 +16,19 @@
 //!   found.rs      whether searches find vectors inserted since the build: only a warning
 //! ```
 //!
-//! The checks cover the manifest, and each file's length, header and block checksums. Pages must
-//! hold the nodes that the directory and the chunks name. Each list and each vector must decode,
-//! and each node's degree and links must be valid. External ids must be unique, and the sums in the
-//! manifest correct. Files that no manifest names are reported.
+//! The checks cover the manifest, and the length, header and block checksums of each file. Pages
+//! must have the nodes that the directory and the chunks name. Each list and each vector must
+//! decode, and the degree and links of each node must be valid. External ids must be unique, and
+//! the sums in the manifest correct. Files that the manifest does not name are reported.
 //!
-//! Nothing is changed. Damaged parts are skipped, so that one report names all damage. If a table
-//! is damaged, the checksums of the data that needs it are still checked.
+//! The index is not changed. Damaged parts are skipped, so that one report names all damage. If a
+//! table is damaged, the checksums of the data that needs it are still checked.
 //!
-//! Memory holds a megabyte of pages, the tables of one file, and the ids. These take two bits a
-//! vector if they are row numbers, and a bit a vector more, with a megabyte, if there is a file of
-//! ids. For an index that took direct inserts, the tables are 4 bytes a node and the pending
-//! changes; these stay in memory. An index that changed since its build is opened after all of it
-//! was read and is whole, if its codes take up to 64 MiB.
+//! Memory is used for a megabyte of pages, the tables of one file, and the ids. Ids take two bits
+//! for each vector if they are row numbers. A file of ids takes another bit for each vector, and a
+//! megabyte. If the index took direct inserts, its tables stay in memory: 4 bytes a node, and the
+//! pending changes. If an index has changed since its build, is whole, and has up to 64 MiB of
+//! codes, it is opened at the end to see how well searches find new vectors.
 
 mod added;
 mod clusters;
@@ -72,59 +72,60 @@ use crate::stores::composition::{Records, Rewritten};
 use crate::stores::{Composition, Placed};
 use crate::{Error, ErrorKind, Layout, stored};
 
-/// The most problems listed, except the first of each file. A file of damage only would fill the
-/// terminal.
+/// The most problems that are listed, apart from the first of each file. A file of damage only
+/// would fill the terminal.
 const MOST: usize = 100;
 
-/// About how many bytes of memory it takes: pages, the tables of a file, and a megabyte of ids.
+/// About how many bytes of memory a check takes: pages, the tables of a file, and a megabyte of
+/// ids.
 const MEMORY: u64 = 3 << 20;
-/// The fewest vectors whose bits fit into a byte.
+/// The number of vectors whose bits fit a byte: the ids take at most four bits for each vector.
 const NODES_A_BYTE: u64 = 2;
 
-/// A fault of an index.
+/// A fault in an index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The file.
     pub file: String,
-    /// The offset in the file, in bytes, if the fault has one place.
+    /// The offset in the file, in bytes, if the fault is at one place.
     pub offset: Option<u64>,
-    /// The fault, and the remedy.
+    /// The fault, and how to repair it.
     pub what: String,
 }
 
-/// The data that `verify` read, and the problems it found.
+/// The amount of data that `verify` read, and the problems that it found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
     /// The layout of the index; empty if its MANIFEST cannot be read.
     pub layout: String,
-    /// Files that were read to their end.
+    /// The number of files that were read to their end.
     pub files: u64,
-    /// Bytes of these files.
+    /// The bytes of these files.
     pub bytes: u64,
-    /// Pages of nodes: of lists, of vectors, or of both. In the layout csr, pieces of rows; in a
-    /// cluster index, its posting lists.
+    /// The number of pages with nodes: pages of lists, of vectors, or of both. In the layout csr,
+    /// pieces of rows; in a cluster index, posting lists.
     pub pages: u64,
-    /// Nodes whose lists were read; vectors of a cluster index.
+    /// The number of nodes whose lists were read; in a cluster index, the number of vectors.
     pub nodes: u64,
-    /// Links of nodes; 0 in a cluster index, which has none.
+    /// The number of links; 0 in a cluster index, which has no links.
     pub edges: u64,
-    /// Records of the log, which are not in the checkpoint yet.
+    /// The number of records in the log, which the checkpoint does not have yet.
     pub log_records: u64,
-    /// The problems: the first hundred, and the first of each file.
+    /// The problems: the first hundred, and also the first of each file.
     pub problems: Vec<Problem>,
-    /// How many problems there are.
+    /// The number of all problems.
     pub problem_count: u64,
-    /// How many of them are no damage: files that could not be read, because this user may not, or
-    /// the machine failed.
+    /// The number of problems that are not damage: files that could not be read, since this user
+    /// may not read them, or the machine failed.
     pub unread: u64,
-    /// If copies have problems: how many the index itself has. 0 means that only the copies are
-    /// damaged.
+    /// If copies have problems: the number of problems of the index itself. 0 means that only the
+    /// copies are damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_problems: Option<u64>,
 }
 
 impl VerifyReport {
-    /// Whether there is no problem.
+    /// Whether no problem was found.
     pub fn clean(&self) -> bool {
         self.problem_count == 0
     }
@@ -143,7 +144,7 @@ impl VerifyReport {
 
     fn refused(&mut self, file: &str, error: &Error) {
         let unread = match error {
-            // Bytes are missing although the manifest names them.
+            // The manifest names bytes that are missing.
             Error::Tier(error) => !matches!(
                 error,
                 TierError::Missing { .. } | TierError::Short { .. } | TierError::OutOfRange { .. }
@@ -159,11 +160,11 @@ impl VerifyReport {
     }
 }
 
-/// Checks everything in the index at `path`.
+/// Checks the whole index at `path`.
 ///
 /// # Errors
-/// There is no index, a file cannot be read at all, or the caller interrupted. Damage is no error:
-/// the report has it.
+/// There is no index, its manifest cannot be read, the machine is out of memory or handles, or the
+/// caller interrupts. Damage is no error: it is in the report.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, Error> {
     let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
     let report = verify_in(&*home, progress)?;
@@ -172,13 +173,13 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
     Ok(report)
 }
 
-/// Checks as [`verify`] does, but reads the copies at `places` for the roles that searches read
-/// there, and the index itself for all others. Missing copies are made. If there is a problem, the
-/// index itself is read as well, since a copy of a damaged file is damaged too.
+/// Checks like [`verify`], but reads the copies at `places` for the roles that searches read there,
+/// and the index itself for all other roles. Missing copies are made first. If there is a problem,
+/// the index itself is read as well, since a copy of a damaged file is damaged too.
 ///
 /// # Errors
-/// As for [`verify`]; a place in memory, which cannot be checked; a role that the index does not
-/// have.
+/// As for [`verify`]. A place is in memory, which cannot be checked. The index does not have one of
+/// the roles.
 pub fn verify_placed(
     path: impl AsRef<Path>,
     places: &Places,
@@ -224,7 +225,7 @@ pub(crate) fn verify_in(
     let lengths = manifest.files.iter().map(|entry| entry.length);
     let total = lengths.fold(0, u64::saturating_add);
     let _stage = Stage::begin(progress, "verifying", total);
-    // If they cannot be read, that is a problem of their own files.
+    // If the tables cannot be read, that is reported for their own files.
     let placement_tables = Tables::read(volume, &manifest);
     let id_file = IdFile::open(volume, &manifest);
     let mut check = Check {
@@ -262,27 +263,27 @@ pub(crate) fn verify_in(
     Ok(check.report)
 }
 
-/// The state of a check of an index.
+/// The state of the check of an index.
 struct Check<'a> {
     volume: &'a dyn Volume,
     manifest: &'a Manifest,
     layout: Layout,
-    /// The abilities of its stores.
+    /// The properties of its stores.
     composition: &'static Composition,
     report: VerifyReport,
     sums: Sums,
     /// The table of nodes and pages, if direct inserts were made and it can be read.
     placement_tables: Option<&'a Tables>,
-    /// The same table for readers of pages, once it was asked for.
+    /// The same table for readers of pages, after its first use.
     placed: OnceCell<Placed>,
     counts: Counts,
     ids: Ids,
-    /// In a cluster index that changed since its build: live vectors that were found stored by
+    /// In a cluster index that changed since its build: the live vectors that were found stored by
     /// themselves.
     live: Bits,
-    /// The file of ids, if it exists and opens.
+    /// The file of ids, if it exists and can be opened.
     id_file: Option<IdFile>,
-    /// Files of columns with correct checksums.
+    /// The files of columns whose checksums are correct.
     whole_columns: HashSet<(FileKind, Option<u32>)>,
     progress: &'a dyn Progress,
 }
@@ -322,7 +323,7 @@ impl Check<'_> {
                 Ok(())
             }
             Err(Error::Interrupted) => Err(Error::Interrupted),
-            // A failure of the machine, not a fault of the file.
+            // The machine lacks memory or handles, so it is unknown whether the file is whole.
             Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
             Err(error) => {
                 self.report.refused(&name, &error);
@@ -341,7 +342,7 @@ impl Check<'_> {
         stored::check_file(self.volume, entry, kind)?;
         let may_grow = match kind {
             FileKind::Vectors => self.may_grow(n),
-            // Files of clusters are never written to again.
+            // Files of clusters are never written to later.
             _ if self.extents().is_some() => false,
             // If pages stay in place, pages are added only after a checkpoint was committed.
             _ => self.composition.records_move() || self.manifest.placement.is_some(),
@@ -361,18 +362,19 @@ impl Check<'_> {
                     rewritten: Rewritten::Elsewhere | Rewritten::Nowhere,
                     ..
                 } => self.placed(entry, kind, name),
-                // A manifest of clusters with a placement is refused.
+                // A manifest that has clusters and a placement is refused.
                 Records::Clustered => Ok(()),
             },
             Form::Clusters(_) => self.clustered(entry, kind, n, name),
             Form::Lists(_) | Form::Segment => self.built(kind, n, name),
             Form::Stream => self.stream(entry, kind, n, name),
-            // No manifest names a log; `log` checks the records.
+            // No manifest names a log. The function `log` checks the records.
             Form::Log => Ok(()),
         }
     }
 
-    /// Checks the records of the log: their vectors must be valid, and only the end may be torn.
+    /// Checks the records of the log. Their vectors must be valid, and the log may be torn at its
+    /// end only.
     fn log(&mut self) {
         let (volume, manifest) = (self.volume, self.manifest);
         let shape = LogShape::new(manifest.element, manifest.dimension as usize);
@@ -405,7 +407,7 @@ impl Check<'_> {
         match replayed {
             Ok(replayed) => {
                 if let Some(torn) = replayed.torn {
-                    // This is normal after a crash: all durable records are there.
+                    // This is normal after a crash: the log has all durable records.
                     self.progress.warn(&format!(
                         "{}: its last record ends at byte {}; the bytes behind it are ignored ({}), as after a crash. They have {}{} whole records, and none is known to have been durable",
                         torn.file,
@@ -456,7 +458,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reports files that no manifest names: harmless, but the user should know.
+    /// Reports files that the manifest does not name. They are harmless, but the user should know
+    /// of them.
     fn strays(&mut self) -> Result<(), Error> {
         for name in self.volume.list()? {
             let known = name == MANIFEST

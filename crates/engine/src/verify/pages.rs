@@ -1,4 +1,4 @@
-//! Files of pages, piece by piece, and the checks of a node that apply to any layout.
+//! Reads files of pages piece by piece, and checks nodes as far as the layout does not matter.
 
 use stratann_layout::{BLOCK, FileEntry};
 use stratann_vector::first_invalid;
@@ -7,23 +7,23 @@ use super::Check;
 use crate::Error;
 use crate::stores::records::PageFormat;
 
-/// About how many bytes of pages are read at once.
+/// About how many bytes of pages are read with one read.
 const PIECE: u64 = 1 << 20;
 
 /// The pages of a file.
 pub(super) struct Pages {
-    /// How many there are.
+    /// The number of pages.
     pub(super) count: u64,
-    /// Bytes of each.
+    /// The bytes of each page.
     pub(super) page_bytes: usize,
-    /// The offset of the first.
+    /// The offset of the first page in the file.
     pub(super) start: u64,
-    /// The most pages behind its first one onto which a record may continue.
+    /// The most pages after its first one onto which a record may continue.
     pub(super) behind: u64,
 }
 
 impl Pages {
-    /// So many pages of a file in this format.
+    /// Describes a file of `count` pages in this format.
     pub(super) fn of(format: &dyn PageFormat, count: u64) -> Self {
         Self {
             count,
@@ -37,17 +37,17 @@ impl Pages {
 /// The place of a node, for problem reports.
 #[derive(Clone, Copy)]
 pub(super) struct NodeAt<'a> {
-    /// The file, as problems name it.
+    /// The file, as it is named in problem reports.
     pub(super) file: &'a str,
-    /// The offset of its page; `None` if it is on none yet.
+    /// The offset of its page; `None` if it is on no page yet.
     pub(super) offset: Option<u64>,
-    /// Its number.
+    /// The number of the node.
     pub(super) node: u64,
 }
 
 impl Check<'_> {
     /// Reads all pages of a file. Calls `each` with the number, the offset and the bytes of each
-    /// page, and the bytes of later pages that its records may need.
+    /// page, and with the bytes of the following pages that its records may need.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,
@@ -57,7 +57,7 @@ impl Check<'_> {
         self.each_page_of(entry, pages, |_| true, each)
     }
 
-    /// Reads as [`each_page`](Check::each_page) does, but only the pages that are `wanted`.
+    /// Like [`each_page`](Check::each_page), but reads only the pages that are `wanted`.
     pub(super) fn each_page_of(
         &mut self,
         entry: &FileEntry,
@@ -91,13 +91,13 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Nodes of the graph, including nodes inserted after the build.
+    /// The number of nodes of the graph, including nodes inserted after the build.
     pub(super) fn nodes(&self) -> u64 {
         let placement = self.manifest.placement;
         placement.map_or(self.manifest.vectors, |facts| facts.nodes)
     }
 
-    /// Reports a page of rewritten records in an index that has none.
+    /// Reports a page of rewritten records in an index whose pages are never rewritten.
     pub(super) fn no_relocated(&mut self, page: u64, offset: u64, file: &str) {
         let what =
             format!("page {page} has rewritten records, but the MANIFEST says that there are none");

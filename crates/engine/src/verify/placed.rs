@@ -1,4 +1,4 @@
-//! Pages of an index that took direct inserts: a table has the page of each node, and some new
+//! Pages of an index that took direct inserts. A table records the page of each node. Some new
 //! nodes and changes are on no page yet.
 //!
 //! ```text
@@ -7,10 +7,10 @@
 //!   pending     changes, records  a list counts as it will be when its page is written
 //! ```
 //!
-//! Every node has one place: the page in the table, or the pending changes. If vectors are stored
-//! apart, the pages here have neither vectors nor ids. Such vectors are never pending, and are on
-//! pages of their own ([`super::added`]). If vectors are in two parts, the leading parts are here,
-//! with the ids.
+//! Every node is either on the page in the table or among the pending changes. If vectors are
+//! stored apart, the pages here have neither vectors nor ids. Such vectors are never pending, and
+//! are on pages of their own ([`super::added`]). If vectors are in two parts, the leading parts are
+//! here, with the ids.
 
 use stratann_layout::{FileEntry, FileKind, LayoutError};
 
@@ -30,12 +30,12 @@ struct Page<'p> {
     bytes: &'p [u8],
 }
 
-/// The results of reading the pages.
+/// The results of reading all pages.
 struct Walk<'t> {
     tables: &'t Tables,
-    /// Nodes whose place was found.
+    /// The nodes whose current record was found.
     found: Bits,
-    /// Pages that could not be read.
+    /// The pages that could not be read.
     damaged: Bits,
     links: Vec<u32>,
 }
@@ -51,8 +51,8 @@ impl Check<'_> {
         let file = stored::pages(self.volume, self.manifest, kind, None)?;
         let tables = self.tables(None);
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
-        // Without the table it is unknown which pages count. An unreadable table is a problem of
-        // its own file.
+        // Without the table it is unknown which pages count. If the table is unreadable, that is
+        // reported for its own file.
         let Some(placement_tables) = self.placement_tables else {
             return self.advance(entry.length);
         };
@@ -81,7 +81,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The pages with nodes, among the `pages` pages of the file.
+    /// Finds the pages with nodes, among the `pages` pages of the file.
     fn in_use(&mut self, tables: &Tables, pages: u64, name: &str) -> Bits {
         let mut waits = Bits::new(tables.placement.page_of.len() as u64);
         for record in tables.pending.iter().flat_map(|pending| &pending.records) {
@@ -149,14 +149,14 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a page with nodes that cannot be read.
+    /// Reports a page that has nodes and cannot be read.
     fn passed_over(&mut self, walk: &mut Walk<'_>, page: u64, name: &str, error: &Error) {
         walk.damaged.add(page);
         self.report.refused(name, error);
     }
 
-    /// The place and the node of a record, if it is the current one: the table has the node on this
-    /// page.
+    /// The place and the node of a record if it is the node's current record: in the table, the
+    /// node is on this page.
     fn is_here<'n>(
         &mut self,
         walk: &mut Walk<'_>,
@@ -185,7 +185,8 @@ impl Check<'_> {
             );
             return None;
         };
-        // Otherwise the record moved away and left its bytes behind. No page has a node twice.
+        // Otherwise the record has moved away, and its old bytes are still here. No page has a node
+        // twice.
         if u64::from(here) != page.number || !walk.found.add(node.into()) {
             return None;
         }
@@ -200,14 +201,14 @@ impl Check<'_> {
         if !changes.is_empty() {
             let most = walk.links.len().max(degree);
             apply(changes, node, &mut walk.links);
-            // Two concurrent inserts may both have used the last free slot. The page gets the first
-            // one, and this is no damage.
+            // Two concurrent inserts may both have used the last free slot. Only the first link is
+            // written to the page, and this is no damage.
             walk.links.truncate(most);
         }
         self.links(place, &walk.links, bytes);
     }
 
-    /// Checks the nodes that are on no page yet.
+    /// Checks the nodes that are not on a page yet.
     fn waiting(&mut self, walk: &mut Walk<'_>) {
         let tables = walk.tables;
         let Some(pending) = &tables.pending else {
@@ -239,20 +240,20 @@ impl Check<'_> {
                     self.vector(place, &record.vector, record.vector.len());
                     self.counted(place, record.id);
                 }
-                // The vector is checked with its trailing part.
+                // The vector is checked together with its trailing part.
                 VectorsAt::Parts => self.counted(place, record.id),
-                // Both are checked there.
+                // The vector and the id are checked with the pages of vectors.
                 VectorsAt::Segments => {}
             }
         }
     }
 
-    /// Checks that every node is at its place in the table, unless that cannot be read.
+    /// Checks that every node was found on its page in the table, unless that page cannot be read.
     fn places(&mut self, walk: &Walk<'_>) {
         let tables = walk.tables;
         let (built, knows) = (u64::from(tables.placement.built), tables.pending.is_some());
         for (node, &page) in (0..).zip(&tables.placement.page_of) {
-            // A new node may be among the pending ones.
+            // If the pending changes cannot be read, a new node may be among them.
             let unknown = walk.damaged.has(page.into()) || (!knows && node >= built);
             if !walk.found.has(node) && !unknown {
                 let what = format!("it places node {node} on page {page}, which does not have it");

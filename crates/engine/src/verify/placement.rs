@@ -5,9 +5,9 @@
 //!   pending     nodes and changes that are on no page yet
 //! ```
 //!
-//! Only the ids of live records count. If an id was deleted or replaced below a later node, its
-//! record is dead, and may have the id of another record. The records of an index may be in several
-//! files, so their totals are checked after all were read.
+//! Ids must be unique among live records only. If an id was deleted or replaced below a later node,
+//! its earlier record is dead, and its id may be that of another record. The records of an index
+//! may be in several files, so their totals are checked after all files were read.
 
 use stratann_layout::{FileKind, Manifest, PendingFile, PendingRecord, PlacementFile};
 use stratann_tier::Volume;
@@ -21,24 +21,24 @@ use crate::{Layout, stored};
 
 /// The table of nodes and pages.
 pub(super) struct Tables {
-    /// Without codes.
+    /// The table, without the codes.
     pub(super) placement: PlacementFile,
-    /// The file, as problems name it.
+    /// The file, as it is named in problem reports.
     pub(super) name: String,
-    /// Pending changes and new nodes, in the order of their nodes; `None` if they cannot be read.
+    /// The pending changes and new nodes, ordered by node; `None` if they cannot be read.
     pub(super) pending: Option<Waiting>,
 }
 
-/// Nodes and changes that are on no page yet.
+/// The nodes and changes that are on no page yet.
 pub(super) struct Waiting {
     changes: Vec<Change>,
     pub(super) records: Vec<PendingRecord>,
-    /// The file, as problems name it.
+    /// The file, as it is named in problem reports.
     pub(super) name: String,
 }
 
 impl Tables {
-    /// Reads the tables as far as possible; `None` without the placement.
+    /// Reads the tables as far as possible; `None` if the placement cannot be read.
     pub(super) fn read(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
         let facts = manifest.placement.as_ref()?;
         let read = |kind| stored::read_stream_whole(volume, manifest, kind, None).ok();
@@ -54,7 +54,7 @@ impl Tables {
             let mut changes: Vec<_> = changes
                 .map(|[node, add, remove]| Change { node, add, remove })
                 .collect();
-            // The changes of one node keep their order.
+            // The changes of one node stay in their order.
             changes.sort_by_key(|change| change.node);
             records.sort_by_key(|record| record.node);
             Some(Waiting {
@@ -78,7 +78,7 @@ impl Tables {
         range.is_some_and(|(first, count)| id - first < count)
     }
 
-    /// Changes of the list of a node.
+    /// The pending changes of the list of a node.
     pub(super) fn changes(&self, node: u32) -> &[Change] {
         let Some(waiting) = &self.pending else {
             return &[];
@@ -101,17 +101,18 @@ impl Tables {
     }
 }
 
-/// Totals of the records that were read.
+/// The totals of the records that were read.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Records with an id.
+    /// The number of records with an id.
     records: u64,
-    /// Dead ones among them, and live ones inserted after the build whose id is recorded as such.
+    /// The number of dead ones among them, and of live ones that were inserted after the build and
+    /// whose id is recorded as inserted.
     dead: u64,
     later: u64,
 }
 
-/// The fault of the added pages of vectors in a table, in an index of this layout.
+/// The fault of the table's added pages of vectors, in an index of this layout, if any.
 pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<String> {
     let added = placement.added.len();
     let later = placement.nodes.saturating_sub(placement.built);
@@ -127,15 +128,15 @@ pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<S
 }
 
 impl Check<'_> {
-    /// Whether pages may have been added to the vectors of segment `n`, including pages of no
-    /// checkpoint, as after a crash.
+    /// Whether pages may have been added to the vectors of segment `n`, including pages that no
+    /// checkpoint names, as after a crash.
     pub(super) fn may_grow(&self, n: Option<u32>) -> bool {
         let behind = n.map(|n| n as usize + 1);
         behind == Some(self.manifest.segments.len())
     }
 
-    /// The table of nodes and pages for readers of pages. It is empty if there were no direct
-    /// inserts, or if it cannot be read. If the pending changes cannot be read, none are applied.
+    /// The table of nodes and pages, for readers of pages. If there were no direct inserts, or the
+    /// table cannot be read, it is empty. If the pending changes cannot be read, none are applied.
     pub(super) fn where_nodes_are(&self) -> Placed {
         let made = self.placed.get_or_init(|| {
             let placed = Placed::default();

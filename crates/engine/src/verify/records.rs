@@ -1,11 +1,12 @@
 //! Files of pages as their build left them, whatever their format: lists, vectors, or both.
 //!
-//! Records may be encoded. Then a directory or the chunks of a segment say how many records each
-//! page holds, and how to decode them. If that table is damaged, its own file has the problem, and
-//! pages are checked as far as possible without it.
+//! Records may be encoded. Then a directory, or the chunks of a segment, record how many records
+//! each page has and how to decode them. If that table is damaged, the problem is reported for its
+//! own file, and pages are checked as far as possible without the table.
 //!
-//! Codes beside lists are not compared with the neighbours' codes. A checksum covers them, and a
-//! search that a wrong code misleads still ranks by the vectors.
+//! Codes that are stored beside lists are not compared with the codes of the neighbours. A checksum
+//! covers them. If a code is wrong, it misleads a search, but the search still ranks by the
+//! vectors.
 
 use stratann_codec::ListModel;
 use stratann_layout::{DeadSlots, FileKind, LayoutError, PageDirectory, RunsOn};
@@ -22,38 +23,38 @@ use crate::{Error, stored};
 /// The known parameters for decoding a file of pages.
 #[derive(Default)]
 pub(super) struct Tables {
-    /// Lists and vectors are stored uncompressed.
+    /// Whether lists and vectors are stored uncompressed.
     raw: bool,
-    /// Records that start on each page.
+    /// The number of records that start on each page.
     counts: Option<Vec<u16>>,
-    /// The pages whose last record continues on the next page, if `counts` are known.
+    /// The pages whose last record continues on the next page; empty if `counts` are unknown.
     runs: RunsOn,
     lists: Option<ListModel>,
-    /// The models of the vectors, if they decode, each for `model_nodes` nodes.
+    /// The models of the vectors, as far as they decode. Each model covers `model_nodes` nodes.
     models: Vec<Option<VectorModel>>,
     model_nodes: u32,
-    /// The bases that vectors were encoded against, each for `base_nodes` nodes.
+    /// The bases that vectors were encoded against. Each base covers `base_nodes` nodes.
     bases: Vec<Option<Vec<u8>>>,
     base_nodes: u32,
-    /// Nodes of the build, which may have a base.
+    /// The number of nodes of the build. Only these may have a base.
     based: u64,
     numbers: Numbers,
 }
 
-/// How the records of a page map to nodes.
+/// How the records of a page are assigned to nodes.
 #[derive(Default)]
 enum Numbers {
-    /// By the numbers on the page.
+    /// By the node numbers on the page.
     #[default]
     Stored,
-    /// In a segment that a merge kept: the present numbers of its nodes, and the garbage.
+    /// For a segment that a merge kept: by the present numbers of its nodes, without its garbage.
     Anew(PageDirectory, DeadSlots),
-    /// In a segment whose chunks cannot be read: unknown.
+    /// The assignment is unknown: the chunks of a segment that a merge kept cannot be read.
     Unknown,
 }
 
 impl Numbers {
-    /// The nodes of the records of page `page` of a file, by slot; `None` for garbage.
+    /// The node of each record on page `page` of a file, by slot; `None` for garbage.
     fn of_page<'a>(
         &'a self,
         page: u64,
@@ -79,7 +80,7 @@ impl Numbers {
 }
 
 impl Tables {
-    /// How to decode the vector at position `at` of the file, if known.
+    /// The model and base of the vector at position `at` of the file, if known.
     fn vector_code(&self, at: u64) -> Option<(&VectorModel, Option<&[u8]>)> {
         let place = |nodes: u32| at.checked_div(u64::from(nodes)).map(|place| place as usize);
         // Nodes inserted after the build use the model of its last segment.
@@ -93,8 +94,8 @@ impl Tables {
 }
 
 impl Check<'_> {
-    /// Checks all pages of a file without inserts, or the pages of a segment's build; `n` as in
-    /// [`stored::entry`].
+    /// Checks all pages of a file without inserts, or the pages of a segment's build. `n` is the
+    /// number of the file, as in [`stored::entry`].
     pub(super) fn built(
         &mut self,
         kind: FileKind,
@@ -106,7 +107,7 @@ impl Check<'_> {
         let pages = Pages::of(&*file.format, file.pages);
         let end = u64::from(file.first) + file.records;
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
-        // The first node of the next page, if known.
+        // The first node of the next page, if it is known.
         let mut next = Some(u64::from(file.first));
         let mut runs = Runs::default();
         self.each_page(file.entry, &pages, |check, page, offset, bytes| {
@@ -141,7 +142,8 @@ impl Check<'_> {
             let said = count.map(|_| tables.runs.has(page));
             runs.check(check, &read, said, (page, offset), name);
             match expected {
-                // No lookup would find its nodes, and decoding depends on their numbers.
+                // No look-up would find the nodes of this page, and decoding depends on their
+                // numbers.
                 Some(expected) if expected != found => {
                     let what =
                         format!("page {page} begins with node {found}; node {expected} is next");
@@ -160,7 +162,7 @@ impl Check<'_> {
                 self.report.problem(name, Some(offset), what);
             }
         }
-        // A page that was skipped is a problem already.
+        // If a page was skipped, that was reported already.
         if let Some(found) = next.filter(|&next| next != end) {
             let what =
                 format!("its last page ends before node {found}; it should end before {end}");
@@ -175,7 +177,7 @@ impl Check<'_> {
         }
     }
 
-    /// The checker for records of a file of this kind, whose first node is `first`.
+    /// The checker for the records of a file of this kind, whose first node is `first`.
     pub(super) fn records_of<'a>(
         &self,
         kind: FileKind,
@@ -190,7 +192,7 @@ impl Check<'_> {
         let parts = (in_parts && !lists).then(|| {
             let placement = self.where_nodes_are();
             Parts {
-                // A failure to open them is a problem of their own file.
+                // If they cannot be opened, that is reported for their own file.
                 pages: composition
                     .open(self.volume, self.manifest, &placement)
                     .ok(),
@@ -213,7 +215,8 @@ impl Check<'_> {
         }
     }
 
-    /// The readable parameters for decoding a file of pages; `n` as in [`stored::entry`].
+    /// Reads the parameters for decoding a file of pages, as far as possible. `n` is the number of
+    /// the file, as in [`stored::entry`].
     pub(super) fn tables(&self, n: Option<u32>) -> Tables {
         let (volume, manifest) = (self.volume, self.manifest);
         let at = self.composition.vectors;
@@ -270,13 +273,13 @@ impl Check<'_> {
 /// Tracks records that span pages of a file.
 #[derive(Default)]
 pub(super) struct Runs {
-    /// Bytes of a spanning record with which the next page must begin, if known.
+    /// The bytes of a spanning record with which the next page must begin, if known.
     left: Option<u64>,
 }
 
 impl Runs {
-    /// Checks that the next page begins with the rest of the spanning record, and that its own last
-    /// record spans pages if a table has `said` so.
+    /// Checks that the next page begins with the end of the spanning record. If a table has `said`
+    /// so, the last record of the page must span pages too.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
@@ -304,7 +307,7 @@ impl Runs {
     }
 }
 
-/// The leading parts of vectors, for a file with the trailing ones.
+/// The leading parts of vectors, for a file that has the trailing parts.
 struct Parts {
     pages: Option<NodesPages>,
     name: String,
@@ -315,16 +318,16 @@ struct Parts {
 
 /// Checks the records of one page after another.
 pub(super) struct Records<'a> {
-    /// Whether the file has lists, and whether it has vectors, with the external ids.
+    /// Whether the file has lists, and whether it has vectors with their external ids.
     lists: bool,
     pub(super) vectors: bool,
-    /// Whether it has the leading parts of vectors, with the external ids.
+    /// Whether the file has the leading parts of vectors, with the external ids.
     pub(super) leading: bool,
-    /// The leading parts, if the vectors are trailing parts.
+    /// The leading parts, if the vectors in the file are trailing parts.
     parts: Option<Parts>,
     pub(super) format: &'a dyn PageFormat,
     tables: &'a Tables,
-    /// The first node of the file, by its own numbers.
+    /// The first node of the file, by the numbers on its pages.
     first: u32,
     /// The list that was decoded last.
     pub(super) links: Vec<u32>,
@@ -332,8 +335,8 @@ pub(super) struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// Checks all records of page `page`, which belongs at `offset`, if that is in the same file.
-    /// Garbage records only have to exist.
+    /// Checks all records of page `page`, which should be at `offset` if that is in the same file.
+    /// Garbage records must exist, and are not checked further.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
@@ -346,7 +349,7 @@ impl Records<'_> {
         for ((slot, stored), node) in read.records.iter().enumerate().zip(nodes) {
             let bytes = match (&stored.bytes, node) {
                 (Ok(bytes), _) => bytes,
-                // The fault is on a later page, and is reported there too.
+                // The fault is on a later page, and is reported for that page too.
                 (Err(error), Some(node)) if read.left > 0 && slot + 1 == read.records.len() => {
                     let place = NodeAt { file, offset, node };
                     check.node_problem(
@@ -357,7 +360,7 @@ impl Records<'_> {
                     );
                     continue;
                 }
-                // The remainder of a garbage record does not matter either.
+                // The end of a garbage record does not matter either.
                 (Err(_), None) if read.left > 0 && slot + 1 == read.records.len() => continue,
                 (Err(error), _) => {
                     check.report.refused(file, &error.clone().into());
@@ -383,7 +386,7 @@ impl Records<'_> {
                 let at = (read.first + slot as u64).saturating_sub(u64::from(self.first));
                 self.leading(check, place, at, &bytes.vector);
             }
-            // If vectors are in two parts, the id beside the leading part counts.
+            // If vectors are in two parts, the id beside the leading part is the valid one.
             if self.leading || (self.vectors && self.parts.is_none()) {
                 match &stored.id {
                     Ok(id) => check.counted(place, *id),
@@ -399,8 +402,8 @@ impl Records<'_> {
         }
     }
 
-    /// Decodes a list into `links`. Returns `false` if it does not decode, which is reported, or if
-    /// the model is unknown.
+    /// Decodes a list into `links`. Returns `false` if the list does not decode, which is reported,
+    /// or if the model is unknown.
     pub(super) fn decode_list(
         &mut self,
         check: &mut Check<'_>,
@@ -430,7 +433,7 @@ impl Records<'_> {
                 );
                 false
             }
-            // The ids are ascending: the codec yields no others, whatever the bytes are.
+            // The links are ascending: the codec decodes any bytes to ascending links.
             Ok(_) => true,
         }
     }
@@ -440,7 +443,7 @@ impl Records<'_> {
         self.vector_at(check, place, at, bytes);
     }
 
-    /// Checks the vector of a node, record `at` of its file.
+    /// Checks the vector of a node, which is record `at` of its file.
     fn vector_at(&mut self, check: &mut Check<'_>, place: NodeAt<'_>, at: u64, bytes: &[u8]) {
         if self.tables.raw {
             return check.vector(place, bytes, bytes.len());
@@ -459,7 +462,7 @@ impl Records<'_> {
         }
     }
 
-    /// Checks the leading part of the vector of a node, record `at` of its file.
+    /// Checks the leading part of the vector of a node, which is record `at` of its file.
     pub(super) fn leading(
         &mut self,
         check: &mut Check<'_>,
@@ -478,8 +481,8 @@ impl Records<'_> {
         }
     }
 
-    /// Checks the vector of a node by its trailing part `bytes` and its leading part, and the id,
-    /// which both have.
+    /// Checks the vector of a node, composed of its leading part and the trailing part `bytes`.
+    /// Also checks the id, which is stored with both parts.
     fn trailing(
         &mut self,
         check: &mut Check<'_>,
@@ -502,7 +505,7 @@ impl Records<'_> {
         let Ok(node) = u32::try_from(place.node) else {
             return;
         };
-        // A missing leading part is a problem of the page that should have it.
+        // If the leading part is missing, that is reported for the page that should have it.
         let file = LeadingFile {
             volume: check.volume,
             name,
@@ -511,7 +514,7 @@ impl Records<'_> {
         };
         let (leading_id, part) = match leading.of(&file, node) {
             Ok(found) => found,
-            // If a device fails now and then, no other check may report it.
+            // If a device fails only sometimes, no other check may report the error.
             Err(error @ Error::Tier(_)) => return check.report.refused(place.file, &error),
             Err(_) => return,
         };

@@ -1,4 +1,4 @@
-//! Byte strings: their checksums, their lengths, and the content of the tables among them.
+//! Byte strings: their checksums and lengths, and the content of tables.
 
 use stratann_codec::ListModel;
 use stratann_layout::{
@@ -14,7 +14,7 @@ use crate::stores::vectors::model::VectorModel;
 use crate::{Error, stored};
 
 impl Check<'_> {
-    /// Checks a byte string of the index; `n` as in [`stored::entry`].
+    /// Checks a byte string of the index. `n` is the number of the file, as in [`stored::entry`].
     pub(super) fn stream(
         &mut self,
         entry: &FileEntry,
@@ -28,7 +28,8 @@ impl Check<'_> {
             return self.advance(entry.length);
         }
         if matches!(kind, FileKind::Rows | FileKind::Columns) {
-            // Their content is checked in pairs, once the checksums of both are known to be right.
+            // Their content is checked in pairs, after the checksums of both files were found
+            // correct.
             stored::check_stream(volume, manifest, kind, n)?;
             self.whole_columns.insert((kind, n));
             return self.advance(entry.length);
@@ -58,8 +59,8 @@ impl Check<'_> {
         self.advance(entry.length)
     }
 
-    /// Checks that the codebook is the one whose content the MANIFEST names: codes mean nothing
-    /// under another.
+    /// Checks that the codebook is the one whose content the MANIFEST names. Codes have no meaning
+    /// under another codebook.
     fn codebook(&mut self, name: &str) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         if manifest.codebook.is_empty() {
@@ -77,7 +78,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks a byte string by its length alone. It is not held in memory.
+    /// Checks only the length of a byte string, without reading it into memory.
     fn length(&mut self, kind: FileKind, expected: u64, name: &str) -> Result<(), Error> {
         let found = stored::check_stream(self.volume, self.manifest, kind, None)?;
         if found != expected {
@@ -134,8 +135,8 @@ impl Check<'_> {
                 }
             }
             FileKind::Journal => self.journal(payload, name)?,
-            // Codes, codebooks and ids are checked above, and files of other forms elsewhere. Any
-            // other kind here is a table that was added without a check.
+            // Codes, codebooks and ids are checked above, and files of other forms elsewhere. A
+            // table of any other kind would be one without a check.
             _ => self.report.problem(
                 name,
                 None,
@@ -145,10 +146,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the directory of the pages with lists: it must fit their file, and all its models
+    /// Checks the directory of the pages with lists. It must fit their file, and all its models
     /// must decode.
     fn directory(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
-        // Without a header of that file, which is a problem of its own, the right size is unknown.
+        // If that file has no valid header, which is reported separately, the right size is
+        // unknown.
         let Ok(pages) = stored::pages(self.volume, self.manifest, self.composition.lists, None)
         else {
             return Ok(());
@@ -173,7 +175,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the chunks of a segment: they must fit its file, and the model of its vectors must
+    /// Checks the chunks of a segment. They must fit its file, and the model of its vectors must
     /// decode.
     fn chunks(&mut self, n: Option<u32>, payload: &[u8], name: &str) -> Result<(), Error> {
         let Ok((shape, span)) = stored::span(self.volume, self.manifest, n.unwrap_or(0)) else {
@@ -182,7 +184,7 @@ impl Check<'_> {
         let file = ChunksFile::decode(payload, span, shape.vector_bytes(), name)?;
         self.vector_model(format_args!("the model of the vectors"), &file.model, name);
         if self.composition.vectors == VectorsAt::Parts
-            // Faults of the directory are reported for the directory.
+            // Faults of the directory are reported when the directory is checked.
             && let Ok(directory) = stored::directory(self.volume, self.manifest)
             && directory.vector_models.get(n.unwrap_or(0) as usize) != Some(&file.model)
         {
@@ -201,7 +203,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the counts of reads: one for each page.
+    /// Checks the counts of reads: there must be one for each page.
     fn heat(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let pages = stored::pages_of(volume, manifest, self.composition.lists, None);

@@ -1,7 +1,7 @@
-//! Indexes that are put together by hand, whole except for one fault: `verify` reports that one,
-//! and no other.
+//! Indexes that the tests write by hand, without a fault except one. `verify` reports exactly this
+//! fault.
 //!
-//! All checksums are right, so that faults are found by reading.
+//! All checksums are correct, so that faults are found by reading.
 
 use stratann_codec::{
     Element as CodecElement, ListTrainer, NestedModel, SegmentModel, Shape, VectorCodec, xor_delta,
@@ -27,12 +27,12 @@ mod placed;
 const NODES: u32 = 60;
 const DIM: usize = 5;
 const DEGREE: usize = 8;
-/// Bytes of a code.
+/// The bytes of a code.
 const CODE: usize = 2;
-/// Vectors of a segment, and of a chunk.
+/// The number of vectors of a segment. The next constant is the number of vectors of a chunk.
 const SEGMENT: u32 = 24;
 const CHUNK: u32 = 8;
-/// Nodes of a slotted page at most.
+/// The largest number of nodes of a slotted page.
 const PAGE: usize = 7;
 const LAYOUTS: [Layout; 6] = [
     Layout::Coupled,
@@ -42,16 +42,16 @@ const LAYOUTS: [Layout; 6] = [
     Layout::Layered,
     Layout::Csr,
 ];
-/// Nodes of an inline page.
+/// The number of nodes of an inline page.
 const INLINE_PAGE: usize = 51;
 
-/// A node before it is on a page.
+/// A node before it is written to a page.
 #[derive(Clone)]
 struct Node {
     id: u64,
     links: Vec<u32>,
     vector: Vec<u8>,
-    /// Changes its codes before they are stored.
+    /// Changes the node's codes before they are stored.
     list_code: fn(&mut Vec<u8>),
     vector_code: fn(&mut Vec<u8>),
 }
@@ -59,7 +59,7 @@ struct Node {
 /// The parts that a test may change.
 enum Part<'a> {
     Nodes(&'a mut [Node]),
-    /// The number of a slotted page, and the node that it says it begins with.
+    /// The number of a slotted page, and the number of its first node as its header has it.
     Page(FileKind, u64, &'a mut u32),
     /// The external id of a node in a file of slotted pages.
     Id(FileKind, u32, &'a mut u64),
@@ -123,8 +123,8 @@ impl Writer {
         self.file(FileKind::Codebook, None, &bytes);
     }
 
-    /// Writes records as slotted pages; a page begins where `begins` says so. Returns the count of
-    /// each.
+    /// Writes records as slotted pages. A page begins where `begins` returns true. Returns the
+    /// number of records of each page.
     fn slotted(
         &mut self,
         kind: FileKind,
@@ -136,7 +136,7 @@ impl Writer {
         let shape = SlottedShape::new(kind, Element::F32, DIM, DEGREE, 100).unwrap();
         let (mut pages, mut counts, mut next) = (Vec::new(), Vec::new(), first);
         let mut builder = SlottedBuilder::new(shape);
-        // A chunk begins on a new page; packed pages and pages of lists know no chunks.
+        // A chunk begins on a new page. Packed pages and pages of lists do not depend on chunks.
         let run = match kind {
             FileKind::Vectors => CHUNK as usize,
             _ => records.len(),
@@ -328,7 +328,7 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
     writer.volume
 }
 
-/// Writes coupled pages. Gives the count of each.
+/// Writes coupled pages. Returns the number of nodes of each.
 fn coupled(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     let shape = CoupledShape::new(Element::F32, DIM, DEGREE).unwrap();
     let mut file = shape.header(u64::from(NODES)).encode().to_vec();
@@ -346,7 +346,7 @@ fn coupled(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     counts
 }
 
-/// Writes rows. Gives the count of each.
+/// Writes rows. Returns the number of nodes of each page.
 fn csr(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     let shape = CsrShape::new(Element::F32, DIM, DEGREE, NODES.into()).unwrap();
     let mut file = shape.header().encode().to_vec();
@@ -358,14 +358,14 @@ fn csr(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     vec![1; nodes.len()]
 }
 
-/// Bytes of lists and vectors in records of one size: a word for the degree and one for each link
-/// slot; the elements.
+/// The bytes of lists and of vectors in records of fixed size. A list has a word for the degree and
+/// one for each link slot. A vector has its elements.
 const FIXED_BYTES: (u64, u64) = (
     NODES as u64 * 4 * (1 + DEGREE as u64),
     NODES as u64 * 4 * DIM as u64,
 );
 
-/// Writes inline pages. Gives the count of each.
+/// Writes inline pages. Returns the number of nodes of each.
 fn inline(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     let shape = InlineShape::new(Element::F32, DIM, DEGREE, CODE).unwrap();
     assert_eq!(shape.nodes_per_page(), INLINE_PAGE);
@@ -385,9 +385,9 @@ fn inline(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     counts
 }
 
-/// The model of the lists, and the code of each.
+/// The model of the lists, and the code of each list.
 fn list_codes(nodes: &[Node]) -> (Vec<u8>, Vec<Vec<u8>>) {
-    // Lists longer than the format allows are encoded as well.
+    // Lists longer than the format allows are encoded too.
     let mut trainer = ListTrainer::new(NODES, DEGREE as u32);
     for (number, node) in (0..).zip(nodes) {
         trainer.add(number, &node.links).unwrap();
@@ -407,7 +407,7 @@ fn base(nodes: &[Node]) -> Vec<u8> {
     nodes[0].vector.clone()
 }
 
-/// The leading parts of vectors, by the models of their segments.
+/// The leading parts of vectors, encoded by the models of their segments.
 fn leading_parts(nodes: &[Node], models: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let models = models
         .iter()
@@ -424,8 +424,8 @@ fn leading_parts(nodes: &[Node], models: &[Vec<u8>]) -> Vec<Vec<u8>> {
     parts.collect()
 }
 
-/// The models of the segments, the first of them the paper's, and the code of each vector or of its
-/// trailing part.
+/// The models of the segments, and the code of each vector or of its trailing part. The first model
+/// uses the paper's codec.
 fn vector_codes(nodes: &[Node], layout: Layout) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let shape = Shape::new(CodecElement::F32, DIM).unwrap();
     if layout == Layout::Layered {
@@ -470,7 +470,7 @@ fn vector_codes(nodes: &[Node], layout: Layout) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) 
     (models, codes)
 }
 
-/// The chunks of a segment whose pages hold this many nodes each.
+/// The chunks of a segment whose pages have these numbers of nodes.
 fn chunks(
     counts: &[u16],
     segment: std::ops::Range<u32>,
@@ -505,7 +505,7 @@ fn report(volume: &SimVolume) -> VerifyReport {
     verify_in(volume, &Silent).unwrap()
 }
 
-/// The problems as they are printed.
+/// The problems in the form in which they are printed.
 fn lines(volume: &SimVolume) -> Vec<String> {
     let place = |problem: &Problem| match problem.offset {
         Some(offset) => format!("{}, {offset}: {}", problem.file, problem.what),
@@ -514,7 +514,7 @@ fn lines(volume: &SimVolume) -> Vec<String> {
     report(volume).problems.iter().map(place).collect()
 }
 
-/// Checks that this is the one problem: its file, and some words of it.
+/// Checks that `verify` reports one problem, in this file and with these words.
 fn says(layout: Layout, change: Change<'_>, file: &str, words: &[&str]) {
     let found = lines(&index(layout, change));
     assert_eq!(found.len(), 1, "{layout}: {words:?}: {found:#?}");
@@ -528,7 +528,7 @@ fn says(layout: Layout, change: Change<'_>, file: &str, words: &[&str]) {
     }
 }
 
-/// The file that holds lists; and the one that holds the vector of a node.
+/// The file with lists. The next function returns the file with the vector of a node.
 fn list_file(layout: Layout) -> &'static str {
     layout.composition().lists.name()
 }
@@ -553,8 +553,8 @@ fn a_whole_index_is_clean_and_counted() {
             Layout::Inline => (6, 2),
             Layout::Csr => (6, 60),
             Layout::Packed => (7, 9),
-            // 9 of lists; 2 for each of 3 chunks of 2 segments, 2 for a chunk and 1 for the
-            // remainder.
+            // 9 pages of lists; 2 for each of 3 chunks in 2 segments, 2 for one more chunk, and 1
+            // for the remainder.
             Layout::Decoupled | Layout::Layered => (13, 9 + 6 + 6 + 3),
             Layout::Replicated | Layout::Addressed | Layout::Grouped => {
                 unreachable!("not among these layouts")
@@ -588,7 +588,7 @@ fn what_is_wrong_with_a_node_is_named() {
             &vectors,
             &["node 37 has NaN or infinity in column 2"],
         );
-        // Node 7 has it.
+        // Node 7 already has this id.
         let change = of(|node| node.id = 49);
         // If both parts have ids, the id of the leading part counts.
         let ids = if layout == Layout::Layered {
@@ -614,7 +614,7 @@ fn what_is_wrong_with_a_node_is_named() {
             found[0].ends_with(&text) && found[0].contains(index),
             "{found:?}"
         );
-        // Unencoded bytes always decode, and have no slots for more links.
+        // Unencoded bytes always decode, and have no space for more links.
         if matches!(layout, Layout::Coupled | Layout::Inline | Layout::Csr) {
             continue;
         }
@@ -653,7 +653,7 @@ fn what_is_wrong_with_a_node_is_named() {
             &vectors,
             &["node 37 has a vector that does not decode"],
         );
-        // Page 5 holds nodes 35 to 41, and page 1 of the second chunk of segment 1 begins with node
+        // Page 5 has nodes 35 to 41, and page 1 of the second chunk of segment 1 begins with node
         // 39.
         let offset = match layout {
             Layout::Packed => 4096 * 6,
@@ -683,8 +683,8 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
             "chunks-1: the model of the trailing parts differs from the model of the leading parts";
         assert!(found.iter().any(|line| line.ends_with(text)), "{found:#?}");
     }
-    // An invalid leading part is reported at its own place, and the vector at the place of the
-    // other part.
+    // An invalid leading part is reported at its own position. The vector is reported at the
+    // position of the trailing part.
     let cut = |part: Part<'_>| {
         if let Part::Nodes(nodes) = part {
             nodes[37].vector_code = |code| code.truncate(1);
@@ -696,8 +696,8 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
 
 #[test]
 fn the_base_of_a_chunk_is_what_its_vectors_are_decoded_with() {
-    // Without it they decode to other vectors: the original is unknown. A base that the codec does
-    // not use is found.
+    // Without the base the codes decode to other vectors, and `verify` does not know the original
+    // vectors. It does find a base that the codec does not use.
     let change = |part: Part<'_>| {
         if let Part::Chunks(1, file) = part {
             file.chunks[2].base = Some(vec![0; 4 * DIM]);
@@ -746,7 +746,7 @@ fn pages_hold_what_the_tables_say() {
             list,
             &["12288: page 2 begins with node 15; node 14 is next"],
         );
-        // A page gives a node to the next.
+        // A page leaves one of its nodes to the next page.
         let change = |part: Part<'_>| {
             if let Part::Directory(file) = part {
                 file.counts[2] -= 1;
@@ -956,7 +956,7 @@ fn the_manifest_claims_what_is_there() {
             &["/codebook, 0: its header is not the one that the MANIFEST names"],
         );
     }
-    // Where nothing is encoded, a manifest may be silent; elsewhere it may not.
+    // If the layout encodes nothing, a manifest may omit these sizes. In other layouts it may not.
     let bytes = |m: &mut Manifest| (m.list_bytes, m.vector_bytes) = FIXED_BYTES;
     let stated = |part: Part<'_>| {
         if let Part::Manifest(manifest) = part {
@@ -984,7 +984,7 @@ fn the_manifest_claims_what_is_there() {
         |m| m.vector_bytes = 0,
         &["all vectors take 0 bytes; they take 1200"],
     );
-    // A search finds a segment by division.
+    // A search finds a segment by a division.
     for (vectors, text) in [
         ([23, 25, 12], "segment 1 has 25 vectors; the first has 23"),
         ([18, 18, 24], "segment 2 has 24 vectors; the first has 18"),
@@ -1031,14 +1031,14 @@ fn every_file_that_the_layout_needs_is_named() {
             let found = lines(&index(layout, &forget));
             let text = format!("/MANIFEST: it names no {role} file");
             assert!(found[0].contains(&text), "{layout}, {role}: {found:#?}");
-            // Without the pages of lists, the tables that are for them may say so as well.
+            // Without the pages of lists, `verify` may report problems in the tables for them too.
             let others = found.len() - 1;
             assert!(
                 role == list_file(layout) || others == 0,
                 "{layout}, {role}: {found:#?}"
             );
         }
-        // A file that is named but not there.
+        // The manifest names a file that does not exist.
         let volume = index(layout, &nothing);
         volume.remove(codes).unwrap();
         let found = lines(&volume);
@@ -1050,12 +1050,12 @@ fn every_file_that_the_layout_needs_is_named() {
     }
 }
 
-/// Adds a whole file to an index.
+/// Adds a valid file to an index.
 fn with_file(volume: &SimVolume, kind: FileKind, payload: &[u8]) {
     with_encoded(volume, kind, &stream::encode(kind, payload, &[]));
 }
 
-/// The same of a file that is whole.
+/// Adds a valid file, which is already encoded, to an index.
 fn with_encoded(volume: &SimVolume, kind: FileKind, bytes: &[u8]) {
     let mut manifest = stored::manifest(volume).unwrap();
     let mut writer = Writer {
@@ -1087,7 +1087,7 @@ fn codes_stand_in_one_place() {
             "/{kind}: the MANIFEST gives it the role \"{kind}\", which the {layout} layout of this index does not have"
         );
         assert!(found[0].contains(&text), "{layout}: {found:#?}");
-        // Only where it does not belong.
+        // The file is added only to layouts that do not use it.
         let (at_home, payload) = match layout {
             Layout::Inline => (Layout::Coupled, codes.to_vec()),
             _ => (Layout::Inline, entries.encode()),
@@ -1101,7 +1101,7 @@ fn codes_stand_in_one_place() {
 
 #[test]
 fn codes_are_of_the_length_that_the_manifest_says() {
-    // The length of codes decides the place of everything else.
+    // The length of codes determines the position of all other data.
     let longer = in_manifest(|m| m.code_bytes += 1);
     let found = lines(&index(Layout::Inline, &longer));
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -1145,7 +1145,7 @@ fn the_codebook_is_the_one_whose_hash_the_manifest_names() {
         let volume = index(layout, &nothing);
         let whole = volume.read("codebook").unwrap();
         let hash = stored::manifest(&volume).unwrap().codebook;
-        // The first centroid and the last, under right checksums.
+        // The first and the last centroid, under correct checksums.
         for at in [
             BLOCK + 4,
             whole.len() - BLOCK + 4 + (4 * 256 * DIM - 1) % (BLOCK - 4),
@@ -1190,7 +1190,7 @@ fn a_damaged_page_does_not_hide_the_others() {
             for page in [1, 3] {
                 bytes[4096 * page + 100] ^= 4;
             }
-            // A part that does not decode is still found on the page between them.
+            // A record that does not decode is still found on the page between them.
             let at = 4096 * 3 - 1;
             bytes[at] = 1;
             seal(&mut bytes[4096 * 2..4096 * 3], 2);
@@ -1233,8 +1233,8 @@ fn damage_on_an_inline_page_is_named_and_does_not_hide_the_other() {
         assert_eq!((found.len(), pages, nodes), (1, 1, others), "{found:#?}");
         assert!(found[0].contains("count of records"), "{found:#?}");
     }
-    // The degree of node 1: a record is the id, the vector, the degree, links and codes, behind
-    // checksum and count.
+    // The degree of node 1. After a checksum and a count, a record consists of the id, the vector,
+    // the degree, links and codes.
     let record = 8 + 4 * DIM + 4 + 4 * DEGREE + CODE * DEGREE;
     let degree = 8 + record + 8 + 4 * DIM;
     let (found, pages, nodes) = damaged(&|page| page[degree] = DEGREE as u8 + 1, 0, true);
@@ -1252,7 +1252,7 @@ fn damage_on_an_inline_page_is_named_and_does_not_hide_the_other() {
     );
 }
 
-/// Where a table is damaged, that is one problem, and the pages that it is for are still looked at.
+/// A damaged table is one problem. `verify` still reads the pages that it describes.
 #[test]
 fn a_damaged_table_does_not_hide_its_pages() {
     for (layout, table, file) in [
@@ -1279,7 +1279,7 @@ fn a_damaged_table_does_not_hide_its_pages() {
                 .iter()
                 .any(|line| line.contains(&format!("/{file}, 8192: ")))
         );
-        // And the reverse: a file of pages that cannot be read at all says nothing about its table.
+        // Conversely, an unreadable file of pages is no evidence about its table.
         let volume = index(layout, &nothing);
         let mut bytes = volume.read(file).unwrap();
         bytes[0] ^= 1;
@@ -1290,7 +1290,8 @@ fn a_damaged_table_does_not_hide_its_pages() {
     }
 }
 
-/// A page with a right checksum may hold anything: nothing panics, and reports name the file.
+/// A page with a correct checksum may have any content. `verify` must not panic, and its reports
+/// name the file.
 #[test]
 fn any_bytes_under_a_right_checksum_never_panic() {
     for layout in LAYOUTS {
@@ -1315,7 +1316,7 @@ fn any_bytes_under_a_right_checksum_never_panic() {
             write(&volume, file, &whole);
         }
         assert!(report(&volume).clean(), "{layout}");
-        // Only the writer knows the right values of most bytes.
+        // Only the writer knows the correct values of most bytes.
         assert!(found > damaged / 20, "{layout}: {found} of {damaged}");
     }
 }

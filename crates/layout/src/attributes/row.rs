@@ -40,7 +40,7 @@ const VERSION: u8 = 1;
 pub struct Row {
     /// The attributes by name. A missing value has no entry.
     pub attributes: BTreeMap<String, Value>,
-    /// A text in JSON that is not interpreted, up to [`MOST_PAYLOAD`] bytes.
+    /// A text in JSON of up to [`MOST_PAYLOAD`] bytes, which is not interpreted.
     pub payload: Option<String>,
 }
 
@@ -134,10 +134,10 @@ impl Row {
         Ok(())
     }
 
-    /// Decodes a row from all of `bytes`, which start at `offset` of `file`.
+    /// Decodes a row from all of `bytes`, which are at `offset` of `file`.
     ///
     /// # Errors
-    /// If the bytes are no valid row.
+    /// The bytes are not a valid row.
     pub fn decode(bytes: &[u8], file: &str, offset: u64) -> Result<Row, LayoutError> {
         let mut reader = Reader {
             bytes,

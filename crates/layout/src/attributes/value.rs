@@ -78,8 +78,7 @@ impl fmt::Display for ColumnType {
     }
 }
 
-/// A value of an attribute. A missing value is represented by its absence from the
-/// [`Row`](super::Row).
+/// A value of an attribute. If a value is missing, the [`Row`](super::Row) has no entry for it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// True or false.

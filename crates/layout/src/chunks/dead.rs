@@ -1,6 +1,6 @@
 //! The dead records of a segment, as slots of pages.
 
-/// The dead slots of each page of a segment. Without garbage it takes no memory.
+/// The dead slots of each page of a segment. If there is no garbage, it takes no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadSlots {
     /// The end of each page's slots in `slots`. Pages after the last one with dead slots are
@@ -37,7 +37,7 @@ impl DeadSlots {
         &self.slots[start as usize..end as usize]
     }
 
-    /// The slot of the `nth` record of a page, from 0, among those that are not dead.
+    /// The slot of the `nth` live record of a page, counted from 0.
     #[inline]
     pub fn live_slot(&self, page: u64, nth: usize) -> usize {
         let mut slot = nth;

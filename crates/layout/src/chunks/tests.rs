@@ -41,8 +41,8 @@ const SPAN: SegmentSpan = SegmentSpan {
     pages: 6,
 };
 
-/// The same pages after a merge that kept them, as nodes 0 to 5. Dead are slots 0 and 2 of the
-/// first page, all of page 3, and the last record.
+/// The same pages after a merge that kept them, as nodes 0 to 5. The dead records are slots 0 and 2
+/// of the first page, all of page 3, and the last record.
 fn kept() -> ChunksFile {
     sample().with_dead(100, 0, &[(0, 0), (0, 2), (3, 0), (5, 1)])
 }
@@ -88,7 +88,7 @@ fn bytes_stand_where_the_table_says() {
     assert_eq!(bytes[17..29], [0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(bytes[29..37], [102, 0, 0, 0, 103, 0, 0, 0]);
     assert_eq!(bytes[37..40], [1, 2, 3]);
-    // A chunk takes the bytes of the paper's formula: 4 for each page, 12, and its base.
+    // A chunk needs the bytes of the paper's formula: 4 for each page, 12 more, and its base.
     assert_eq!(bytes.len(), 17 + 3 * 12 + 6 * 4 + 2 * V);
 }
 
@@ -108,7 +108,8 @@ fn a_node_has_one_chunk() {
 #[test]
 fn every_contradiction_is_refused() {
     let text = refused(|file| file.chunks[1].first_page = 3);
-    // The first chunk takes 17..40 of the payload, and the first block 4 bytes for its checksum.
+    // The first chunk has bytes 17..40 of the payload. The first block has 4 more bytes for its
+    // checksum.
     assert!(
         text.starts_with(
             "chunks-0: first page of a chunk at offset 4140 is 3; expected 2. Restore"
@@ -236,7 +237,8 @@ fn garbage_stands_where_the_table_says() {
         .collect();
     assert_eq!(boundaries, [&[0, 1][..], &[2, 2, 4], &[5]]);
     let bytes = file.encode();
-    // Chunk 0 begins behind the model; bits, boundaries, base, counts of its two pages, slots.
+    // Chunk 0 begins after the model. Its fields are bits, boundaries, base, the counts of its two
+    // pages, and slots.
     assert_eq!(bytes[25..29], [3, 0, 0, 0]);
     assert_eq!(bytes[37..40], [1, 2, 3]);
     assert_eq!(bytes[40..48], [2, 0, 0, 0, 0, 0, 2, 0]);
@@ -246,8 +248,8 @@ fn garbage_stands_where_the_table_says() {
     let with = 2 * 6 + 2 * 4;
     assert_eq!(bytes.len(), sample().encode().len() + with);
     assert_eq!(ChunksFile::decode(&bytes, KEPT, V, "f").unwrap(), file);
-    // Without further garbage the nodes only get new numbers, and the format is that of a segment
-    // without garbage.
+    // If a merge adds no garbage, the nodes only get new numbers. The format is the format of a
+    // segment without garbage.
     let moved = sample().with_dead(100, 40, &[]);
     let span = SegmentSpan { first: 40, ..SPAN };
     assert_eq!(
@@ -272,8 +274,8 @@ fn garbage_stands_where_the_table_says() {
     assert_eq!(begins.chunk_of(0, 0), Some(&begins.chunks[0]));
 }
 
-/// Nodes 100 to 109 on the same pages. The third and the fourth page continue: no record starts on
-/// the fifth, nor on a last one.
+/// Nodes 100 to 109 on the same pages. The third and the fourth page continue. No record starts on
+/// the fifth page, nor on an additional last page.
 fn running_on() -> (ChunksFile, SegmentSpan) {
     let mut file = sample();
     file.chunks[1].boundaries = vec![104, 107, 107];
@@ -290,8 +292,8 @@ fn what_runs_on_stands_where_the_table_says() {
     let (file, span) = running_on();
     assert!(file.counts(100).eq([3, 1, 1, 3, 0, 2, 0]));
     let bytes = file.encode();
-    // Chunk 1 begins at 40: bits, three boundaries, and a bit for each page, of which the first two
-    // are set.
+    // Chunk 1 begins at 40. Its fields are bits, three boundaries, and a bit for each page. The
+    // first two bits are set.
     assert_eq!(bytes[48..52], [4, 0, 0, 0]);
     assert_eq!(bytes[64..65], [0b11]);
     assert_eq!(bytes[65 + 8..65 + 12], [5, 0, 0, 0]);
@@ -324,8 +326,8 @@ fn every_contradiction_of_what_runs_on_is_refused() {
         let error = ChunksFile::decode(&bytes, span, V, "chunks-0").unwrap_err();
         error.to_string()
     };
-    // The bits say that no page continues, that the last page does, or that a page beyond the end
-    // does.
+    // In turn the bits claim that no page continues, that the last page continues, and that a page
+    // beyond the end continues.
     for bits in [0, 0b111, 0b1011] {
         let text = refused(&file, Some((64, bits)));
         let expected = "bits of pages with a spanning record at offset 4164";
@@ -362,7 +364,7 @@ fn every_contradiction_of_garbage_is_refused() {
             8,
             "bits of a chunk at offset 4125 is 8; expected 0 to 7",
         ),
-        // Without its garbage, the first page would have one record fewer than it has.
+        // Without its garbage, the first page would have one record fewer than it really has.
         (25, 1, "last node of a chunk"),
         (29, 1, "last node of a page"),
         (33, 0, "is 0; expected 1 to 1"),
@@ -419,7 +421,7 @@ fn the_formula_is_the_papers() {
     let overhead = chunk_overhead(4 << 20, 1.0, 128);
     assert!((overhead - (140.0 / 4_194_304.0 + 1.0 / 1024.0)).abs() < 1e-12);
     assert_eq!(chunk_bytes_for(overhead, 1.0, 128), Some(4 << 20));
-    // The boundaries alone take 1/1024.
+    // The boundaries alone need 1/1024.
     assert_eq!(chunk_bytes_for(1.0 / 1024.0, 1.0, 128), None);
     assert_eq!(chunk_bytes_for(0.0005, 1.0, 128), None);
     assert_eq!(chunk_bytes_for(f64::NAN, 1.0, 128), None);
@@ -461,7 +463,7 @@ fn any_segment() -> impl Strategy<Value = (ChunksFile, SegmentSpan)> {
                         continue;
                     }
                 }
-                // A page belongs to one chunk: cut it at the chunk's end.
+                // A page belongs to one chunk, so it is cut at the chunk's end.
                 let room = chunk_vectors - nodes % chunk_vectors;
                 if count > room {
                     pages.push(count - room);

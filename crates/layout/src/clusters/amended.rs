@@ -2,10 +2,10 @@
 //! off, and new vectors.
 //!
 //! The files of the build stay unchanged. Each checkpoint that moves vectors into clusters adds a
-//! *segment*. This is a file of posting lists, of the same kind as the build's, with the changed
-//! clusters. If vectors are stored once, a file of [members](super::member) with the new vectors is
-//! added too. This table describes all these files. If a cluster has several posting lists, the
-//! last one counts, in the order of segments and within a segment.
+//! *segment*: a file of posting lists, of the same kind as the build's, with the changed clusters.
+//! If vectors are stored once, it also adds a file of [members](super::member) with the new
+//! vectors. This table describes all these files. If a cluster has several posting lists, the last
+//! one is current, in the order of segments and within a segment.
 //!
 //! The numbers of new vectors continue after the build's numbers. A file of members begins with its
 //! own first number instead of 0: number `n` is `n - first` members after the header.
@@ -25,7 +25,7 @@
 //! | … | 4 e | the number of vectors in each posting list; 0 if each vector is stored once |
 //! | … | 8 m | for each file of members its number and its first vector, both ascending |
 //!
-//! The first vector of the first file of members is the one after the last vector of the build.
+//! The first vector of the first file of members follows the last vector of the build.
 
 use super::extent::{ExtentKind, FIXED};
 use crate::block::BLOCK;
@@ -60,8 +60,8 @@ pub struct AmendedExtent {
 pub struct MemberSegment {
     /// The number in the role of its file.
     pub number: u32,
-    /// The number of its first vector. The file ends before the first vector of the next file, or
-    /// with the last vector of all.
+    /// The number of its first vector. The file ends before the first vector of the next file. The
+    /// last file ends with the last vector of the index.
     pub first: u32,
 }
 

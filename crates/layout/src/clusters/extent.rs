@@ -123,12 +123,11 @@ impl ExtentBuilder {
         (self.records, self.own) = (0, 0);
     }
 
-    /// Appends vector `node`. `own` says whether the vector has no nearer cluster; such vectors
-    /// must come first. In a group, vectors come in the order of their numbers, and all are own
-    /// ones.
+    /// Appends vector `node`. `own` tells whether no other cluster is nearer to the vector; such
+    /// vectors must come first. In a group, vectors come in the order of their numbers, and all are
+    /// own ones.
     ///
-    /// # Panics
-    /// If it is a file of postings, or the vector has the wrong length.
+    /// If the file has postings only, or the vector has the wrong length.
     pub fn push(&mut self, node: u32, id: u64, vector: &[u8], own: bool) {
         assert_eq!(vector.len(), self.shape.vector_bytes(), "bytes of a vector");
         match self.kind {

@@ -28,13 +28,13 @@ pub struct Members {
 }
 
 impl Members {
-    /// For an index of this shape.
+    /// Creates the reader and writer of members for an index of this shape.
     pub fn new(shape: ClusterShape) -> Members {
         Members { shape, first: 0 }
     }
 
-    /// The same for a file that begins with vector `first`, as files written after the build do
-    /// ([`amended`](super::amended)).
+    /// Like [`new`](Self::new), for a file that begins with vector `first`. Files written after the
+    /// build do ([`amended`](super::amended)).
     pub fn starting_at(shape: ClusterShape, first: u32) -> Members {
         Members { shape, first }
     }
@@ -78,8 +78,8 @@ impl Members {
     }
 
     /// Decodes the external id and the vector of a member. With `check`, its checksum is verified.
-    /// The bytes are at `offset` of `file`; `offset` is called only for an error, because it may
-    /// take longer than the read.
+    /// The bytes are at `offset` of `file`. `offset` is called only for an error, since it may take
+    /// longer than the read.
     ///
     /// # Errors
     /// If the checksum or the length is wrong.

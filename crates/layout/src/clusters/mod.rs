@@ -23,10 +23,10 @@
 //! - [`table`]: the length of each posting list; it is kept in memory
 //! - [`amended`]: clusters that were rewritten since the build, and vectors that were inserted
 //!
-//! These files are read at byte granularity, from memory that is finer-grained than blocks. An
-//! posting list has a checksum of its own, seeded with the number of its cluster. A vector that may
-//! be read alone has one too, seeded with its number. The bytes between them are zeros. Only the
-//! header is a block.
+//! These files are read at byte granularity, from memory with smaller units than blocks. A posting
+//! list has a checksum of its own, seeded with the number of its cluster. If a vector may be read
+//! by itself, it has a checksum too, seeded with its number. The bytes between them are zeros. Only
+//! the header is a block.
 //!
 //! All these files have the same fields in their header:
 //!
@@ -65,13 +65,13 @@ pub struct ClusterShape {
     /// The number of clusters, 1 or more.
     pub clusters: u32,
     /// The number of vectors, at least the number of clusters. In a file that was written after the
-    /// build, the number at the time of writing.
+    /// build, the number when it was written.
     pub vectors: u32,
 }
 
 impl ClusterShape {
-    /// Bytes of an external id below `next`. `are_numbers` says whether the ids are the numbers of
-    /// the vectors.
+    /// The bytes of an external id below `next`. `are_numbers` tells whether the ids are the
+    /// numbers of the vectors.
     pub fn id_bytes(next: u64, are_numbers: bool) -> usize {
         match (are_numbers, next) {
             (true, _) => 0,

@@ -40,11 +40,11 @@ pub const FORMAT_VERSION: u32 = 1;
 
 /// The most bytes of a key in the directory.
 pub const KEY_PREFIX: usize = 32;
-/// The most nodes that are stored beside their key. More nodes are stored as a set.
+/// The most nodes that are stored with their key. If there are more, they are stored as a set.
 pub const BESIDE: usize = 8;
 /// Bytes of a number with its node.
 pub const NUMBER: usize = 12;
-/// The most bytes of a directory, because it is held in memory.
+/// The most bytes of a directory, which must fit into memory.
 const MOST_DIRECTORY: u64 = 64 << 20;
 
 /// A byte range of the payload.
@@ -285,14 +285,14 @@ fn two(bytes: &[u8]) -> [u8; 2] {
 /// The nodes that have a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posting<'a> {
-    /// The nodes are stored beside the key: each a `u32`, ascending.
+    /// The nodes are stored with the key: each is a `u32`, ascending.
     Beside(&'a [u8]),
     /// The nodes are stored as a set at this position.
     Apart(Span),
 }
 
 impl<'a> Posting<'a> {
-    /// The nodes that are stored beside the key.
+    /// The nodes that are stored with the key; none if they are stored as a set.
     pub fn beside(self) -> impl Iterator<Item = u32> + 'a {
         let bytes = match self {
             Posting::Beside(bytes) => bytes,

@@ -10,8 +10,8 @@
 //! | ids | 12 N | by ascending external id: the id u64, the number of its entry u32 |
 //!
 //! 186 entries fill the payload of a block exactly, and so do 341 ids. So each block can be read,
-//! verified and searched alone. A node occurs in a segment once, and so does an id: if the id was
-//! replaced, with its newest row.
+//! verified and searched by itself. A node occurs in a segment once, and so does an id. If the id
+//! was replaced, its newest row is in the segment.
 
 use crate::block::{PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;

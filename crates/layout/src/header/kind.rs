@@ -1,5 +1,5 @@
-//! A table of the kinds of files, one row for each. Code that needs the files of one form or role
-//! asks this table, so it handles a new kind too.
+//! A table of the kinds of files, with one row for each kind. Code that needs all files of a form
+//! or role asks this table, so it handles a new kind too.
 
 /// The kind of a file. The numbers are part of the format; unlisted numbers are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,8 +86,8 @@ pub enum Role {
     Ids,
     /// Attributes and payloads of vectors.
     Columns,
-    /// Changes since the checkpoint. The log stays beside the manifest, because both are renamed
-    /// into place.
+    /// Changes since the checkpoint. The log is always in the volume of the manifest, since both
+    /// are renamed into place.
     Log,
 }
 
@@ -121,11 +121,12 @@ pub struct ListPages {
 /// The part of a vector that is stored beside its node's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Beside {
-    /// The whole vector, and the external id.
+    /// The whole vector, with the external id.
     Vector,
-    /// The leading part, and the external id. The trailing part is in a segment, with the id again.
+    /// The leading part, with the external id. The trailing part is in a segment, again with the
+    /// id.
     LeadingPart,
-    /// Nothing. Vector and external id are in a segment.
+    /// Nothing: vector and external id are in a segment.
     Nothing,
 }
 

@@ -65,21 +65,22 @@ fn assert_same(view: &InlineView<'_>, nodes: &[Node]) {
 #[test]
 fn nodes_per_page_of_known_shapes() {
     for (element, dim, degree, code_bytes, nodes, blocks) in [
-        // The vectors and codes that AiSAQ was measured with.
+        // The vectors and codes with which AiSAQ was measured.
         (Element::F32, 128, 56, 128, 1, 2),
         (Element::U8, 128, 52, 32, 2, 1),
         (Element::F32, 1024, 60, 128, 1, 3),
         (Element::I8, 1, 1, 1, 194, 1),
-        // The largest record of one block, one that is a byte longer, and the same of two blocks.
+        // The largest record that fits into one block, and a record that is one byte longer. The
+        // same for two blocks.
         (Element::U8, 12, 8, 504, 1, 1),
         (Element::U8, 12, 1, 4060, 1, 1),
         (Element::U8, 12, 1, 4061, 1, 2),
         (Element::U8, 12, 1, 8152, 1, 2),
         (Element::U8, 12, 1, 8153, 1, 3),
-        // Two records that fill a block to the last byte, and two that do not fit it by a byte.
+        // Two records that fill a block to the last byte, and two that exceed it by a byte.
         (Element::U8, 12, 1, 2016, 2, 1),
         (Element::U8, 12, 1, 2017, 1, 1),
-        // The largest record of all, and nearly.
+        // The largest possible record, and one that is almost as large.
         (Element::F32, 65_536, 4096, 187, 1, 256),
         (Element::U8, 12, 16, 65_465, 1, 256),
     ] {
@@ -179,7 +180,7 @@ fn bytes_stand_where_the_table_says() {
         [1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
     );
     assert_eq!(page[40..49], [21, 22, 23, 0, 0, 0, 0, 0, 0]);
-    // The second record begins at once.
+    // The second record begins directly after the first.
     assert_eq!(page[49..51], [2, 1]);
     assert_eq!(page[65..77], [2, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0]);
     assert_eq!(page[81..90], [31, 32, 33, 34, 35, 36, 0, 0, 0]);
@@ -375,8 +376,8 @@ fn header_round_trip_and_contradictions() {
     assert!(matches!(error, LayoutError::WrongKind { .. }));
 }
 
-/// The files of an index that was written once and are never replaced: today's code writes the same
-/// bytes.
+/// The files of an index that was written once and are never replaced. The current code writes the
+/// same bytes.
 #[test]
 fn the_frozen_index_is_written_to_the_byte() {
     let read = |name: &str| {
@@ -449,7 +450,7 @@ fn there_is_no_room_for_more_neighbours() {
 
 #[test]
 fn fill_says_what_is_left_over() {
-    // Two records of 128 + 12 + 52 * 36 bytes behind a header of eight.
+    // Two records of 128 + 12 + 52 * 36 bytes after a header of eight.
     let found = fill(Element::U8, 128, 52, 32);
     let used = f64::from(8 + 2 * 2012) / 4096.0;
     assert_eq!(
@@ -460,12 +461,12 @@ fn fill_says_what_is_left_over() {
             used
         }
     );
-    // Full to the last byte: one block, and two.
+    // Pages that are full to the last byte, of one block and of two.
     assert_eq!(fill(Element::U8, 12, 1, 2016).used, 1.0);
     assert_eq!(fill(Element::U8, 12, 1, 4060).used, 1.0);
     let found = fill(Element::U8, 12, 1, 8152);
     assert_eq!((found.blocks, found.used), (2, 1.0));
-    // One more byte takes one more block.
+    // A record that is one byte longer needs one more block.
     let found = fill(Element::U8, 12, 1, 8153);
     assert_eq!(found.blocks, 3);
     assert_eq!(found.used, f64::from(16 + 8181) / 12_288.0);
@@ -500,8 +501,8 @@ fn proposed(
 
 #[test]
 fn proposals_of_known_shapes() {
-    // The vectors and codes of AiSAQ's SIFT1B. Each block has one node and 1644 unused bytes: R may
-    // be 109, a code may have 57 bytes, or R = 52 puts two nodes into a block.
+    // The vectors and codes of AiSAQ's SIFT1B. Each block has one node and 1644 unused bytes. Three
+    // changes use them: R = 109, a code of 57 bytes, or R = 52, which puts two nodes into a block.
     assert_eq!(
         proposed(Element::U8, 128, 64, 32),
         [(109, 32, 1, 1), (64, 57, 1, 1), (52, 32, 2, 1)]
@@ -632,7 +633,7 @@ proptest! {
         prop_assert_eq!(found.blocks, coupled.blocks_per_page());
     }
 
-    /// The oracle tries each number in turn.
+    /// The oracle tries every number, one after the other.
     #[test]
     fn proposals_are_those_of_a_search(shape in any_shape()) {
         let (element, dim) = (shape.element(), shape.dim());

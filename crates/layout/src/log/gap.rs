@@ -1,15 +1,15 @@
 //! The search for the next whole record after a position of a log that has none.
 //!
 //! Records start at multiples of 8, and their checksums cover their log and offset. So the next
-//! record is found without the bytes before it. It counts only if the missing records, by their
-//! sequence numbers, fit into the gap.
+//! record is found without the bytes before it. The record counts only if the missing records, by
+//! their sequence numbers, fit the gap.
 
 use super::{ALIGNMENT, KIND, LENGTH, LogShape, PAYLOAD, RESERVED};
 use super::{RecordPlace, SEQUENCE, record_bytes, whole_record};
 use crate::block::{u32_at, u64_at};
 
-/// The most bytes that are checksummed for each byte of the file. More effort is not worthwhile for
-/// bytes that only look like records.
+/// The most bytes that are checksummed for each byte of the file. Some bytes only look like
+/// records, and are not worth more effort.
 const EFFORT: u64 = 8;
 
 /// A position of a log without a record, and a search for the next record after it.
@@ -71,10 +71,10 @@ impl Gap {
         self.effort
     }
 
-    /// Searches the bytes of the file from [`next`](Gap::next) on. They reach the file's end, or
-    /// have at least the length of the longest record. Returns `None` if they contain no record.
-    /// Then `next` is after the searched bytes. It is the file's end if the remaining bytes cannot
-    /// hold a record, or if the search has used up its effort.
+    /// Searches the bytes of the file from [`next`](Gap::next) on. The bytes must extend to the
+    /// file's end, or have at least the length of the longest record. Returns `None` if they
+    /// contain no record. Then `next` is the end of the searched bytes. It is the file's end if the
+    /// remaining bytes cannot contain a record, or if the search has used up its effort.
     pub fn search(&mut self, bytes: &[u8], to_end: bool) -> Option<RecordPlace> {
         let longest = self.shape.longest_record();
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! The marks after the header of a log, which say up to which offset it was durable.
+//! The marks after the header of a log. A mark records up to which offset the log was durable.
 //!
 //! ```text
 //! a mark, at offsets 4096 and 8192 of the file
@@ -11,8 +11,8 @@
 //!
 //! A writer writes a mark *after* a sync, over the older of the two marks, and does not sync the
 //! mark itself. The mark becomes durable with the next sync, or whenever the operating system
-//! writes it. After a killed process a reader still finds it. So a mark may lag behind the durable
-//! end, and never exceeds it. One of the two marks is always whole, because a mark is written only
+//! writes it. If the process is killed, a reader still finds the mark. So a mark may lag behind the
+//! durable end, but never exceeds it. One of the two marks is always whole: a mark is written only
 //! after a sync has made the other one durable. Each mark is within one sector, in a block of its
 //! own.
 

@@ -19,8 +19,8 @@ type Owned = (u64, Option<Vec<u8>>);
 
 static ROWS: [u8; 64] = [201; 64];
 
-/// The row of the record with this id; every fifth id has one. A record with such an id and no
-/// vector is a row record, not a delete.
+/// The row of the record with this id; every fifth id has a row. If a record has such an id but no
+/// vector, it is a row record and not a delete.
 fn row_of(id: u64) -> Option<&'static [u8]> {
     (id % 5 == 1).then(|| &ROWS[..(id % 64) as usize])
 }
@@ -53,7 +53,7 @@ fn encode(records: &[Owned]) -> Vec<u8> {
     out
 }
 
-/// All records of the bytes, and why they end; checks the sequence numbers.
+/// All records of the bytes, and the reason why they end. Also checks the sequence numbers.
 fn decode(shape: LogShape, place: RecordPlace, bytes: &[u8]) -> (Vec<Owned>, End) {
     let mut records = LogRecords::new(shape, place, bytes);
     let mut out = Vec::new();
@@ -82,7 +82,7 @@ fn sample() -> Vec<Owned> {
 #[test]
 fn bytes_stand_where_the_table_says() {
     let bytes = encode(&sample());
-    // 28 + 13 = 41 and 28, padded; all at multiples of 8.
+    // The records have 28 + 13 = 41 and 28 bytes, padded to multiples of 8.
     assert_eq!(bytes.len(), 48 + 32 + 48);
     assert_eq!(bytes[4..8], [1, 0, 0, 0]);
     assert_eq!(bytes[8..12], 13u32.to_le_bytes());
@@ -92,7 +92,7 @@ fn bytes_stand_where_the_table_says() {
     assert!(bytes[41..48].iter().all(|&byte| byte == 0));
     assert_eq!(bytes[52..56], [2, 0, 0, 0]);
     assert_eq!(bytes[60..68], 71u64.to_le_bytes());
-    // Compares with another implementation of the checksum.
+    // This compares the checksum with another implementation.
     let mut covered = 3u64.to_le_bytes().to_vec();
     covered.extend_from_slice(&(12_288u64 + 48).to_le_bytes());
     covered.extend_from_slice(&bytes[52..80]);
@@ -371,7 +371,8 @@ fn the_newer_of_two_marks_counts_and_a_torn_one_does_not() {
         front[MARKS[0] as usize + 9] ^= 1;
         front[at] ^= 1 << (bit % 8);
     }
-    // A header in the other's place, a header of another log, and a file that is cut short.
+    // A header at the position of the other header, a header of another log, and a file that is
+    // cut.
     let mut moved = header().encode_front();
     moved[4096..4128].copy_from_slice(&encode_mark(latest, 1));
     assert_eq!(read_marks(&moved, 12), Some(start));
@@ -381,8 +382,8 @@ fn the_newer_of_two_marks_counts_and_a_torn_one_does_not() {
     assert_eq!(read_marks(&[], 12), None);
 }
 
-/// Twenty records, and the offset at which each begins. Every fourth record is a delete, and some
-/// have rows, two of them of the greatest length.
+/// Twenty records, and the offset at which each begins. Every fourth record is a delete. Some
+/// records have rows, two of them of the maximum length.
 fn twenty() -> (Vec<u8>, Vec<usize>) {
     let longest = vec![3; MAX_ROW_BYTES];
     let (mut out, mut place, mut starts) = (Vec::new(), START, Vec::new());
@@ -435,12 +436,13 @@ fn behind_a_damaged_record_the_next_whole_one_is_found() {
             assert_eq!(found, Some(missing(behind)), "{first} to {behind}");
         }
     }
-    // Nothing follows the last record; where it began there is one.
+    // No record follows the last one, but a record is found where the last one began.
     let mut gap = Gap::behind(shape(), missing(19), len);
     assert_eq!(gap.search(&whole[starts[19] + 8..], true), None);
     let mut gap = Gap::before_any(shape(), missing(19), len);
     assert_eq!(gap.search(&whole[starts[19]..], true), Some(missing(19)));
-    // The damaged bytes cannot hold more records than fit, and no sequence number comes twice.
+    // The damaged bytes cannot contain more records than fit into them, and no sequence number
+    // occurs twice.
     for wrong in [3, 9, 11] {
         let place = RecordPlace {
             sequence: START.sequence + wrong,
@@ -454,7 +456,7 @@ fn behind_a_damaged_record_the_next_whole_one_is_found() {
 
 #[test]
 fn bytes_that_only_look_like_records_do_not_hold_up_a_search() {
-    // At each multiple of 8 begins a possible record with a possible sequence number: the length
+    // At each multiple of 8 a possible record with a possible sequence number begins: the length
     // and [1, 0, 0, 0].
     let shape = LogShape::new(Element::U8, 60_000).unwrap();
     let mut bytes = Vec::new();
@@ -494,7 +496,7 @@ proptest! {
         let (found, end) = decode(shape(), START, &bytes);
         prop_assert_eq!(&found, &records);
         prop_assert!(end.reason.is_clean());
-        // As a reader of a file that is longer than memory does.
+        // This reads in the way of a reader whose file is larger than memory.
         let (mut held, mut place, mut found) = (Vec::new(), START, Vec::new());
         for more in bytes.chunks(piece) {
             held.extend_from_slice(more);

@@ -206,7 +206,7 @@ impl Manifest {
     pub(super) fn check_columns(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_column = |kind| matches!(kind, FileKind::Rows | FileKind::Columns);
         let of_columns = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| is_column(kind));
-        // A set, because there may be a million names, as below.
+        // Names are compared by a set, since there may be a million of them, as below.
         let files: Vec<&FileEntry> = self.files.iter().filter(of_columns).collect();
         let roles: HashSet<&str> = files.iter().map(|entry| entry.role.as_str()).collect();
         for entry in files {
@@ -244,10 +244,10 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks that each name is one in this directory, so that a manifest cannot refer to files
+    /// Checks that each name is a name in this directory, so that a manifest cannot refer to files
     /// elsewhere.
     pub(super) fn check_names(&self, at: u64, file: &str) -> Result<(), LayoutError> {
-        // Sets, because comparing a million names pairwise would be too slow.
+        // Names are compared by sets, since comparing a million names pairwise would be too slow.
         let (mut names, mut roles) = (HashSet::new(), HashSet::new());
         for entry in &self.files {
             let name = entry.name.as_str();

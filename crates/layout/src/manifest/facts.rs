@@ -56,8 +56,8 @@ pub struct SegmentFacts {
     pub kept: Option<KeptFacts>,
 }
 
-/// Facts about the file of a segment that an earlier checkpoint wrote. Since then its nodes were
-/// renumbered, or some of them removed.
+/// Facts about the file of a segment that an earlier checkpoint wrote. Since then some of its nodes
+/// were renumbered or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFacts {
     /// The first node according to the file.
@@ -102,7 +102,7 @@ pub struct Measured {
 /// The hit rate of the hottest pages, if they were kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HotShare {
-    /// The share of the pages, hottest first, 0 to 1.
+    /// The share of the pages, from 0 to 1. The hottest pages come first.
     pub share: f64,
     /// The share of the reads that these pages would have served, 0 to 1.
     pub hits: f64,
@@ -120,8 +120,8 @@ pub struct PlacementFacts {
     pub pages: u64,
     /// Live vectors.
     pub live: u64,
-    /// 1 more than the largest external id ever used. The manifest's own field has the value of the
-    /// build.
+    /// 1 more than the largest external id ever used. The manifest's key of this name has the value
+    /// at the build.
     pub next_id: u64,
     /// The drift of inserted vectors from the codes, if a sample of them was examined. Writer
     /// feature bit 5 is set then.
@@ -129,8 +129,8 @@ pub struct PlacementFacts {
     pub drift: Option<DriftFacts>,
 }
 
-/// The share of vectors inserted after the build that the codes do not represent well, estimated by
-/// a sample.
+/// The share of vectors inserted after the build that the codes represent badly, estimated by a
+/// sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriftFacts {
     /// Vectors inserted between the build and the sample.
@@ -149,8 +149,8 @@ pub struct FileEntry {
     pub name: String,
     /// Its length in bytes.
     pub length: u64,
-    /// The checksum in its header block ([`crate::header::stored_checksum`]), which distinguishes
-    /// it from a file of another index.
+    /// The checksum in its header block ([`crate::header::stored_checksum`]). By it, the file is
+    /// distinguished from a file of another index.
     pub header_crc32c: u32,
 }
 
@@ -176,7 +176,7 @@ impl FileEntry {
             kind,
             FileKind::Vectors | FileKind::Chunks | FileKind::Rows | FileKind::Columns
         ) || matches!(kind.form(), Form::Clusters(_));
-        // Only one spelling is accepted, so that two roles never mean the same file.
+        // Only one spelling is accepted, so that no two roles mean the same file.
         let right = (segment.is_none() || in_segments) && self.role == Self::role_of(kind, segment);
         right.then_some((kind, segment))
     }

@@ -1,13 +1,13 @@
-//! Kinds of indexes, and the manifest's facts about one kind alone.
+//! Kinds of indexes, and those facts of the manifest that apply to one kind only.
 //!
-//! Files, segments, codes, ids, the log and direct inserts belong to every kind. The search
-//! structure belongs to one kind: a graph has an entry and edges. The facts of a graph are
-//! top-level keys, for compatibility with manifests from before other kinds existed. A manifest of
-//! another kind has reader feature bit [`KIND`] and the key `kind`. A cluster index has the kind
-//! `cluster`, and its facts under the key of that name.
+//! Every kind has files, segments, codes, ids, the log and direct inserts. The search structure
+//! differs: a graph has an entry and edges. The facts of a graph are top-level keys, since
+//! manifests from before other kinds had them there. A manifest of another kind has reader feature
+//! bit [`KIND`] and the key `kind`. A cluster index has the kind `cluster`, and its facts under the
+//! key of that name.
 //!
-//! A new kind needs a variant here with its facts and its name, and an arm wherever [`IndexKind`]
-//! is matched.
+//! A new kind needs a variant here with its facts and its name, and an arm in each match of
+//! [`IndexKind`].
 
 use serde::de::Error as _;
 use serde::ser::SerializeMap;
@@ -16,11 +16,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::LARGEST;
 use crate::error::LayoutError;
 
-/// Reader feature bit of an index that is no graph. Its manifest has the key `kind`, and not the
-/// keys of a graph.
+/// Reader feature bit of an index that is not a graph. Its manifest has the key `kind`, and none of
+/// the keys of a graph.
 pub const KIND: u64 = 4;
 
-/// The facts of one kind of index alone.
+/// The facts that apply to one kind of index only.
 #[derive(Debug, Clone, PartialEq)]
 pub enum IndexKind {
     /// A proximity graph over all vectors, which a search traverses.
@@ -37,7 +37,7 @@ const CLUSTER: &str = "cluster";
 pub struct ClusterFacts {
     /// The number of clusters, each with a head: at least 1, and at most the number of vectors.
     pub clusters: u64,
-    /// The vectors per cluster that the build aimed at.
+    /// The number of vectors for each cluster that the build aimed at.
     pub size: u32,
     /// The most clusters that a vector may belong to.
     pub replicas: u32,
@@ -82,7 +82,7 @@ pub struct NavigationFacts {
     pub degree: u32,
 }
 
-// Written by hand, because a graph has no key for its kind.
+// Implemented by hand, since a graph has no key for its kind.
 impl Serialize for IndexKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -117,8 +117,8 @@ impl IndexKind {
     pub fn navigation_nodes(&self) -> u64 {
         match self {
             Self::Graph(facts) => facts.navigation.as_ref().map_or(0, |graph| graph.nodes),
-            // The navigation graph over heads is an essential part of a cluster index, so it does
-            // not count.
+            // A cluster index cannot be searched without the navigation graph over its heads, so
+            // that graph does not count.
             Self::Cluster(_) => 0,
         }
     }

@@ -128,7 +128,7 @@ fn sample_of_1() -> Manifest {
     }
 }
 
-/// Frames a body that a test has made up.
+/// Frames a body that a test has written.
 fn framed(body: &str) -> Vec<u8> {
     framed_as(FORMAT_VERSION, body)
 }
@@ -468,7 +468,7 @@ fn the_keys_are_all_that_there_are() {
         let keys = value.as_object().unwrap().keys().cloned();
         keys.collect::<std::collections::BTreeSet<String>>()
     };
-    // Of indexes of all kinds.
+    // The keys of indexes of all kinds.
     let found = &keys_of(&sample()) | &keys_of(&clustered());
     assert_eq!(found.len(), KEYS.len());
     assert!(KEYS.iter().all(|&(key, _)| found.contains(key)));
@@ -489,7 +489,7 @@ fn a_kind_that_is_not_known_is_refused_before_its_keys_are_missed() {
         text.contains("unknown kind of index \"tree\"") && text.contains("with that version"),
         "{text}"
     );
-    // The bit alone, without its key.
+    // The bit is set, but its key is missing.
     let mut manifest = sample();
     manifest.reader_features |= KIND;
     let text = refused(&body(&manifest));
@@ -506,7 +506,7 @@ fn manifests_of_earlier_versions_are_written_as_they_were() {
         };
         let text = String::from_utf8(then.encode()).unwrap();
         assert_eq!(Manifest::decode(text.as_bytes(), "MANIFEST").unwrap(), then);
-        // The keys of this version in their order, less those that came later.
+        // The keys of this version in their order, without later keys.
         let keys = |text: &str| -> Vec<String> {
             let lines = text.lines().filter(|line| line.starts_with("  \""));
             let key = |line: &str| line.split('"').nth(1).unwrap().to_owned();
@@ -570,7 +570,7 @@ fn a_placement_has_its_feature_bit() {
     manifest.placement = None;
     let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
     assert_eq!(back, manifest);
-    // Without a placement the key is written all the same.
+    // The key is written even without a placement.
     let text = String::from_utf8(manifest.encode()).unwrap();
     assert!(text.contains("\n  \"placement\": null,\n"), "{text}");
 
@@ -617,7 +617,7 @@ fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
     );
     let back = Manifest::decode(text.as_bytes(), "m").unwrap();
     assert_eq!(back, manifest);
-    // A manifest without this note is equal to one of an earlier version.
+    // A manifest without this note equals a manifest of an earlier version.
     manifest.note_drift(None);
     assert_eq!(manifest.encode(), without);
 
@@ -646,7 +646,7 @@ fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
         let text = refused.to_string();
         assert!(text.contains(expected), "{expected}: {text}");
     }
-    // Without a placement nothing was inserted, and no drift is recorded.
+    // Without a placement no vector was inserted, and no drift is recorded.
     manifest.placement = None;
     manifest.note_drift(Some(drift));
     assert_eq!(manifest.writer_features, STATE);
@@ -884,7 +884,7 @@ proptest! {
                 navigation: navigation.map(|(nodes, degree)| NavigationFacts { nodes, degree }),
             }),
             files: files.into_iter().map(|(name, (length, header_crc32c))| FileEntry {
-                // All of the entries together are within bounds.
+                // All entries together do not exceed the bounds.
                 role: format!("role of {name}"), name, length: length >> 8, header_crc32c,
             }).collect(),
             ..sample()

@@ -16,8 +16,8 @@ pub(super) const KEYS: [(&str, u32); 38] = [
     ("preset", 1),
     ("element", 1),
     ("metric", 1),
-    // These keys occur only in indexes that are no graph, whatever the version; a reader feature
-    // bit marks them. Such indexes have none of a graph's keys.
+    // These keys occur only in indexes that are not a graph, whatever the version. A reader feature
+    // bit marks such indexes, which have none of a graph's keys.
     ("kind", 1),
     ("cluster", 1),
     ("dimension", 1),
@@ -59,8 +59,7 @@ pub(super) fn later_keys() -> impl Iterator<Item = (&'static str, u32)> {
 /// Reorders an indented body: the keys of its version, in their order. The text of each value is
 /// unchanged.
 pub(super) fn in_order(version: u32, body: &str) -> String {
-    // A line with an indentation of two starts or ends a key, and no JSON string contains a line
-    // break.
+    // A line with an indentation of two begins or ends a key. No JSON string contains a line break.
     let mut found: Vec<(&str, &str)> = Vec::new();
     let mut rest = body.trim_start_matches("{\n").trim_end_matches("\n}");
     while let Some(key) = rest

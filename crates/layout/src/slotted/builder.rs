@@ -66,7 +66,7 @@ impl Extent {
         )
     }
 
-    /// The extent; for a page on which no record starts, one with ranges of zero.
+    /// The extent. For a page on which no record starts, its ranges are zero.
     fn or_none(self) -> Extent {
         match self.count {
             0 => Extent {
@@ -101,7 +101,8 @@ pub struct SlottedBuilder {
     vectors: Vec<usize>,
     ids: Vec<u64>,
     records: Vec<u8>,
-    /// The rest of a record that began on an earlier page, on this page and perhaps on later ones.
+    /// The remaining bytes of a record that began on an earlier page. They go to this page and
+    /// perhaps to later ones.
     begun: Vec<u8>,
     /// The checksum of the page before, if there is one.
     before: [u8; BEFORE],
@@ -134,9 +135,9 @@ impl SlottedBuilder {
         self.begun.clear();
     }
 
-    /// Empties the page, after it was [finished](SlottedBuilder::finish), and makes it the next
-    /// one. It begins with the rest of the last record, which [continues](SlottedBuilder::goes_on).
-    /// Its first own record will be node `first`.
+    /// Begins the page that follows a [finished](SlottedBuilder::finish) one. It first gets the
+    /// remaining bytes of the last record, which [continues](SlottedBuilder::goes_on). Its first
+    /// own record will be node `first`.
     pub fn go_on(&mut self, first: u32) {
         let left = self.left();
         self.before.copy_from_slice(&self.page[..BEFORE]);
@@ -179,8 +180,8 @@ impl SlottedBuilder {
     /// changes nothing, if it does not fit. An empty page accepts any record that is at most as
     /// large as the shape's largest.
     ///
-    /// If records [span pages](SlottedShape::runs_on), a record also fits if enough of it does. The
-    /// rest goes to the next page, see [`SlottedBuilder::goes_on`].
+    /// If records [span pages](SlottedShape::runs_on), a record also fits if enough of it does. Its
+    /// remaining bytes go to the next page, see [`SlottedBuilder::goes_on`].
     ///
     /// In a file of kind `Adjacency` the id is not stored.
     ///
@@ -192,7 +193,7 @@ impl SlottedBuilder {
         self.append(id, list, vector)
     }
 
-    /// Appends node `node` to a relocated page, if it fits. Otherwise as [`SlottedBuilder::push`].
+    /// Appends node `node` to a relocated page, if it fits, like [`SlottedBuilder::push`].
     ///
     /// # Panics
     /// If the page was not started as a relocated one, the node is on it already, or there is a
@@ -240,13 +241,13 @@ impl SlottedBuilder {
         self.extent.count
     }
 
-    /// Whether the page holds nothing.
+    /// Whether the page has no bytes of any record.
     pub fn is_empty(&self) -> bool {
         self.extent.count == 0 && self.begun.is_empty()
     }
 
-    /// Whether the last record continues on the next page. Then nothing more fits, and
-    /// [`SlottedBuilder::go_on`] starts the next page.
+    /// Whether the last record continues on the next page. Then no record fits, and
+    /// [`SlottedBuilder::go_on`] begins the next page.
     pub fn goes_on(&self) -> bool {
         self.left() > 0
     }
@@ -261,8 +262,8 @@ impl SlottedBuilder {
         bytes.saturating_sub(self.shape.page_bytes())
     }
 
-    /// Bytes of the rest of a record from an earlier page, on this page and later ones, and of the
-    /// checksum of the page before.
+    /// The remaining bytes of a record from an earlier page, which go to this page and later ones,
+    /// and the bytes of the checksum of the page before.
     fn begun_bytes(&self) -> usize {
         match self.begun.len() {
             0 => 0,
@@ -274,7 +275,7 @@ impl SlottedBuilder {
     /// [`SlottedBuilder::start`], [`SlottedBuilder::go_on`] or [`SlottedBuilder::start_relocated`]
     /// starts the next one.
     ///
-    /// The records stay: more may be pushed, and the page be finished again under the same or
+    /// The records stay: more may be pushed, and the page may be finished again under the same or
     /// another number.
     ///
     /// # Panics
@@ -290,7 +291,8 @@ impl SlottedBuilder {
         let relocated = if self.relocated { RELOCATED } else { 0 };
         out.extend_from_slice(&[ids, (vector << 4 | list) as u8 | relocated]);
         out.extend_from_slice(&self.first.to_le_bytes());
-        // On pages without lists, this field has the length of the rest of a record.
+        // On pages without lists, this field has the number of remaining bytes of a record from an
+        // earlier page.
         let least_list = if shape.runs_on() {
             self.begun.len()
         } else {

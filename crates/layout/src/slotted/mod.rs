@@ -1,4 +1,4 @@
-//! Slotted pages, which hold encoded records of different lengths, as many as fit.
+//! Slotted pages have encoded records of different lengths, as many as fit.
 //!
 //! ```text
 //! file = [header block][page 0][page 1]..       page p starts at byte 4096 + p * page_bytes
@@ -39,17 +39,18 @@
 //!      .       .  records: bytes of the list, bytes of the vector, one after the other; then zeros
 //! ```
 //!
-//! So each record costs one or two bytes for a length, and for an id as many bytes as the range of
-//! ids on its page needs. That is about five bytes for unordered ids, and two for ascending ones. A
-//! record is found by a sum over the lengths before it, which are adjacent. A relocated page needs
-//! four bytes more for each record.
+//! So for each record a page stores one or two bytes for a length, and for an id as many bytes as
+//! the range of the page's ids needs. That is about five bytes for unordered ids, and two for
+//! ascending ones. The position of a record is the sum of the lengths before it, which are
+//! adjacent. A relocated page needs four more bytes for each record.
 //!
 //! # Spanning records
 //!
-//! In files of kind `Vectors` of version 2, a page is one block. A record that does not fit into
-//! the rest of a page *spans* pages: it continues on as many following pages as it needs. So only
-//! ends of pages below 256 bytes stay empty; they are not worth the read of a second block. `k` in
-//! the header is the most pages that a record may span. A page differs in these fields:
+//! In files of kind `Vectors` of version 2, a page is one block. If a record does not fit the free
+//! end of a page, it *spans* pages: it continues on as many following pages as it needs. So a free
+//! end of a page stays empty only if it is below 256 bytes, which are not worth the read of a
+//! second block. `k` in the header is the most pages that a record may span. A page differs in
+//! these fields:
 //!
 //! ```text
 //! offset    size  contents (page)
@@ -61,14 +62,13 @@
 //!      .       .  records; the last one may continue on the next page, with its rest as g
 //! ```
 //!
-//! So a page gives the position of its first own record, whatever happened to the page before it.
-//! Its last record gives whether it continues, and over how many pages: pages that begin with `g`
-//! bytes hold all 4,064 bytes that they have room for, except the last. A table has the same facts
-//! without the page ([`crate::RunsOn`]), so that all pages of a record are read at once.
+//! So the position of a page's first own record does not depend on the page before it. The page
+//! also shows whether its last record continues, and over how many pages: pages that begin with `g`
+//! bytes have all 4,064 bytes that they can take, except the last page. A table has the same facts
+//! without the page ([`crate::RunsOn`]), so that all pages of a record are read with one read.
 //!
-//! An intact page may still be of another time than the page before it, because a device may lose
-//! one of two writes. The checksum of the page before reveals that, so no record is assembled from
-//! two versions.
+//! An intact page may be older than the page before it, since a device may lose one of two writes.
+//! The checksum of the page before reveals that. So no record is composed of two versions.
 
 mod builder;
 mod view;
@@ -89,7 +89,7 @@ pub const FORMAT_VERSION: u32 = 1;
 /// Format version of [`FileKind::Vectors`]. 1: the first; 2: records span pages.
 pub const VECTORS_FORMAT_VERSION: u32 = 2;
 
-/// The most 4 KiB blocks of a page. The first block must have room for the checksums of all.
+/// The most 4 KiB blocks of a page. The checksums of all blocks must fit the first block.
 pub const MAX_BLOCKS: usize = 256;
 
 /// The most records of a page.
@@ -103,10 +103,12 @@ const NO_IDS: u8 = 255;
 const RELOCATED: u8 = 8;
 /// Bytes of a node's number on a relocated page.
 const NODE: usize = 4;
-/// Bytes of the checksum of the page before, on a page that begins with the rest of a record.
+/// The bytes of the checksum of the page before, on a page that begins with remaining bytes of a
+/// record.
 const BEFORE: usize = 4;
-/// The fewest bytes of a record for which it starts on a page that it does not end on. Reading such
-/// a record takes one more block; otherwise at most a sixteenth of a block stays empty.
+/// A record may start on a page and end on a later one only if at least so many of its bytes fit
+/// the first page. Reading such a record takes one more block. Otherwise at most a sixteenth of a
+/// block stays empty.
 const LEAST_PART: usize = 256;
 
 /// The properties that determine the positions and contents of pages.
@@ -192,7 +194,7 @@ impl SlottedShape {
 
     /// The shape of a file of kind `Vectors` whose records span pages, for vectors of `dim`
     /// elements that take at most `largest` bytes. `degree` is the degree of the graph. If records
-    /// are so short that none would span pages, the pages are as [`SlottedShape::new`] makes them.
+    /// are so short that none would span pages, the shape is that of [`SlottedShape::new`].
     ///
     /// Refuses the same arguments as [`SlottedShape::new`].
     pub fn running_on(
@@ -202,7 +204,8 @@ impl SlottedShape {
         largest: usize,
     ) -> Result<SlottedShape, LayoutError> {
         let mut shape = SlottedShape::of_one_block(FileKind::Vectors, element, dim, degree)?;
-        // If less than that is left of a page, a record either fits or starts on the next page.
+        // If a page has fewer free bytes than that, a record either fits or starts on the next
+        // page.
         let behind = largest.saturating_sub(LEAST_PART);
         if behind == 0 {
             return Ok(shape);
@@ -280,7 +283,7 @@ impl SlottedShape {
         self.blocks
     }
 
-    /// Bytes that a page has for the rest of a record.
+    /// The bytes that a page has for remaining bytes of a record from an earlier page.
     fn going_on(&self) -> usize {
         self.page_bytes() - self.header_bytes() - BEFORE
     }
@@ -394,7 +397,7 @@ impl SlottedShape {
             );
             return Err(field(first_at, what, found, "at most 4294967295 together"));
         }
-        // Every page holds at least one record or a part of one, and every record is on a page.
+        // Every page has at least one record or a part of one, and every record is on a page.
         if pages > nodes.saturating_mul(shape.pages_per_record() as u64)
             || nodes > pages.saturating_mul(MAX_RECORDS as u64)
         {
@@ -451,8 +454,8 @@ impl SlottedShape {
         4 * self.blocks + FIXED + if self.has_ids() { 8 } else { 0 }
     }
 
-    /// Checks pages from number `page` on. Refuses a block with a wrong checksum, and a partial
-    /// page.
+    /// Checks the pages from number `page` on. A wrong checksum of a block is an error, and so is
+    /// an incomplete page.
     pub fn check(&self, bytes: &[u8], page: u64, file: &str) -> Result<(), LayoutError> {
         let mut first = self.first_block(page);
         for page in bytes.chunks(self.page_bytes()) {

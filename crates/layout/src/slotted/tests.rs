@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const KINDS: [FileKind; 3] = [FileKind::Packed, FileKind::Adjacency, FileKind::Vectors];
 
-/// External id, list, vector.
+/// A node's external id, list and vector.
 type Node = (u64, Vec<u8>, Vec<u8>);
 
 fn shape(kind: FileKind, largest: usize) -> SlottedShape {
@@ -52,7 +52,7 @@ fn room(kind: FileKind, blocks: usize) -> usize {
     blocks * BLOCK - 4 * blocks - fixed - node
 }
 
-/// A relocated page of nodes; they must all fit.
+/// A relocated page of nodes, which must all fit.
 fn build_relocated(shape: SlottedShape, page: u64, numbers: &[u32], nodes: &[Node]) -> Vec<u8> {
     let mut builder = SlottedBuilder::new(shape);
     builder.start_relocated();
@@ -82,7 +82,7 @@ fn assert_nodes(view: &SlottedView<'_>, numbers: &[u32]) {
     }
 }
 
-/// A page of nodes; they must all fit.
+/// A page of nodes, which must all fit.
 fn build(shape: SlottedShape, first: u32, page: u64, nodes: &[Node]) -> Vec<u8> {
     let mut builder = SlottedBuilder::new(shape);
     builder.start(first);
@@ -181,7 +181,7 @@ fn bytes_stand_where_the_table_says() {
 
 #[test]
 fn a_record_of_photographs_costs_five_bytes() {
-    // Lists of about 80 bytes, vectors of about 86, ids of 10 million in no order.
+    // Lists have about 80 bytes and vectors about 86. Ids are up to 10 million, in no order.
     let shape = shape(FileKind::Packed, 400);
     let mut builder = SlottedBuilder::new(shape);
     let mut number = numbers(1);
@@ -236,8 +236,7 @@ fn a_record_may_fill_a_page_to_the_last_byte() {
         for blocks in [1, 2, 5] {
             let shape = shape(kind, room(kind, blocks));
             assert_eq!(shape.blocks_per_page(), blocks);
-            // Four bytes more than the largest record of a shape has, where there are relocated
-            // pages.
+            // Where there are relocated pages, four bytes more than the largest record of a shape.
             let room = shape.page_bytes() - shape.header_bytes();
             for list in [0, 1, room / 2, room] {
                 let mut whole = node(kind, u64::MAX, list, room - list);
@@ -255,7 +254,7 @@ fn a_record_may_fill_a_page_to_the_last_byte() {
                 assert!(!builder.push(larger.0, &larger.1, &larger.2));
                 assert!(builder.is_empty());
                 assert!(builder.push(whole.0, &whole.1, &whole.2));
-                // Not even an empty record: its length differs, and that costs a byte.
+                // Even an empty record does not fit, since its different length costs a byte.
                 assert!(!builder.push(0, &[], &[]));
                 assert_eq!(builder.len(), 1);
                 let page = builder.finish(3);
@@ -278,7 +277,7 @@ fn several_records_may_fill_a_page_to_the_last_byte() {
     for (id, list, vector) in &nodes {
         assert!(builder.push(*id, list, vector));
     }
-    // 20 bytes in front, 31 lengths of two bytes, 3000 bytes of lists: 1014 are left.
+    // 20 bytes of header, 31 lengths of two bytes, and 3000 bytes of lists leave 1014 bytes.
     let last = node(kind, 30, 1015, 0);
     assert!(!builder.push(last.0, &last.1, &last.2));
     let last = node(kind, 30, 1014, 0);
@@ -301,7 +300,8 @@ fn a_record_that_does_not_fit_changes_nothing() {
         for (id, list, vector) in &nodes {
             assert!(builder.push(*id, list, vector));
         }
-        // Too long; and one that would fit, were it not for the wider ids and lengths of all.
+        // First a record that is too long. Then a record that would fit if it did not widen the ids
+        // and lengths of all records.
         let huge = node(kind, u64::MAX, 4000, 4000);
         assert!(!builder.push(huge.0, &huge.1, &huge.2));
         assert!(!builder.push(huge.0, &huge.1, &huge.2));
@@ -332,7 +332,7 @@ fn ids_take_as_many_bytes_as_they_spread_over() {
         (vec![0], 0),
         (vec![top - 2, top - 1, top], 0),
         (vec![17, 18, 19, 20], 0),
-        // One after the other, but not upwards, or not from the first.
+        // Numbers that follow one another, but not in ascending order, or not from the first.
         (vec![20, 19, 18], 1),
         (vec![17, 18, 20], 1),
         (vec![5, 5, 5], 1),
@@ -352,7 +352,7 @@ fn ids_take_as_many_bytes_as_they_spread_over() {
     ] {
         for kind in [FileKind::Packed, FileKind::Vectors] {
             let shape = shape(kind, 300);
-            // Long records, short ones, and empty ones, whose page ends after the ids.
+            // Long records, short records, and empty records, whose page ends after the ids.
             for (list, vector) in [(8, 9), (0, 1), (0, 0)] {
                 let nodes: Vec<Node> = ids.iter().map(|&id| node(kind, id, list, vector)).collect();
                 let page = build(shape, 0, 0, &nodes);
@@ -629,7 +629,8 @@ fn lengths_that_lead_out_of_the_page_are_refused() {
         .map(|id| node(FileKind::Packed, id, 10 + id as usize, 20))
         .collect();
     let mut page = build(shape, 0, 0, &nodes);
-    // The least length of a vector: 20 becomes 500, and the eighth record ends outside.
+    // The smallest length of a vector changes from 20 to 500, so that the eighth record ends
+    // outside.
     page[16..18].copy_from_slice(&500u16.to_le_bytes());
     reseal(&shape, &mut page, 0);
     let text = SlottedView::open(&shape, &page, 0, true, "f")
@@ -667,7 +668,7 @@ fn a_byte_too_many_is_refused() {
             _ => (room, room),
         };
         let mut page = build(shape, 0, 0, &[node(kind, 1, list, vector)]);
-        // The least length, which is the record's, of a list or of a vector.
+        // The smallest length: of the record, which is the length of a list or of a vector.
         let at = if shape.has_lists() { 12 } else { 16 };
         let length = u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
         page[at..at + 4].copy_from_slice(&(length + 1).to_le_bytes());
@@ -678,7 +679,7 @@ fn a_byte_too_many_is_refused() {
         SlottedView::open(&shape, &page, 0, true, "f").unwrap_err();
     }
 
-    // Records of which only ids are there, to the last byte of the page.
+    // Records that have only ids, up to the last byte of the page.
     let shape = shape(FileKind::Vectors, 0);
     let mut page = vec![0; BLOCK];
     page[6] = 1;
@@ -759,7 +760,7 @@ fn other_pages_have_consecutive_nodes() {
             let last = first + 3;
             assert_nodes(&view, &(first..=last).collect::<Vec<_>>());
         }
-        // Node numbers above the largest: no build writes such a page.
+        // Node numbers beyond the largest allowed one. No build writes such a page.
         let page = build(shape, u32::MAX - 1, 0, &nodes);
         let view = SlottedView::open(&shape, &page, 0, true, "f").unwrap();
         assert_eq!(view.node(1), Ok(u32::MAX));
@@ -787,7 +788,8 @@ fn the_largest_record_fits_a_relocated_page() {
             let mut larger = whole.clone();
             larger.1.push(1);
             assert!(!builder.push_node(4, larger.0, &larger.1, &larger.2));
-            // A node that did not fit is not on the page, and its number is not the least.
+            // A node that did not fit is not on the page, and its number does not become the
+            // smallest.
             assert!(builder.push_node(9, whole.0, &whole.1, &whole.2));
             assert!(!builder.push_node(5, 0, &[], &[]));
             let page = builder.finish(3);
@@ -806,7 +808,7 @@ fn a_finished_page_takes_more_records() {
         let nodes: Vec<Node> = (0..5).map(|id| node(kind, id * 900, 10, 20)).collect();
         let numbers = [70, 3, 0x1_0000, 1, 2];
         let mut builder = SlottedBuilder::new(shape);
-        // Nothing is left of the earlier page.
+        // No data of the earlier page remains.
         builder.start(1);
         assert!(builder.push(1, &[255; 300], &[]));
         builder.start_relocated();
@@ -829,7 +831,7 @@ fn a_finished_page_takes_more_records() {
 #[test]
 fn nodes_that_contradict_each_other_are_refused() {
     for kind in [FileKind::Packed, FileKind::Adjacency] {
-        // Few nodes, and more than fit the array for few nodes.
+        // Few nodes, and more nodes than fit into the array for few nodes.
         for count in [3, 500] {
             let shape = shape(kind, 4);
             let nodes: Vec<Node> = (0..count).map(|id| node(kind, id, 0, 0)).collect();
@@ -864,7 +866,7 @@ fn nodes_that_contradict_each_other_are_refused() {
             assert!(text.contains("is 10; expected"), "{text}");
         }
     }
-    // More nodes than fit a page.
+    // More nodes than fit into a page.
     let shape = shape(FileKind::Adjacency, 4);
     let mut page = vec![0; BLOCK];
     page[6..8].copy_from_slice(&[NO_IDS, RELOCATED]);
@@ -1025,7 +1027,7 @@ fn header_round_trip_and_contradictions() {
             "{text}"
         );
     }
-    // A file without nodes, and one whose last node is the last of all.
+    // A file without nodes, and a file whose last node has the largest possible number.
     let shape = shape(FileKind::Packed, 300);
     SlottedShape::from_header(&shape.header(0, 0, 0), "f").unwrap();
     SlottedShape::from_header(&shape.header(u32::MAX - 5, 5, 1), "f").unwrap();
@@ -1072,7 +1074,7 @@ fn number_of(seed: u64, slot: usize) -> u32 {
     (slot as u32).wrapping_mul(0x9e37_79b1) ^ seed as u32
 }
 
-/// The records of as many nodes as fit a page, and the page's shape.
+/// As many records as fit into a page, and the page's shape.
 fn fill(
     kind: FileKind,
     lists: (usize, usize),
@@ -1095,7 +1097,7 @@ fn fill(
     let mut nodes = Vec::new();
     while nodes.len() < most {
         let length = |(least, spread): (usize, usize), by: u64| {
-            // Extremes often, so that the widths are what the spread needs.
+            // Extreme lengths are frequent, so that the widths are as large as the spread needs.
             least + [0, spread, by as usize % (spread + 1)][by as usize / 7 % 3]
         };
         let id = if ascending {

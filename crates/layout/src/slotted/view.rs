@@ -1,7 +1,7 @@
 //! Reads slotted pages in place.
 //!
-//! A search opens a page for one of its records. The functions for this are forced inline, because
-//! a view has many words: returning it through memory takes about as long as finding the record.
+//! A search opens a page for one of its records. The functions for this are forced inline: a view
+//! has many words, and returning it through memory takes about as long as finding the record.
 
 use super::{BEFORE, FIXED, NO_IDS, NODE, RELOCATED, SlottedShape};
 use crate::block::{self, u16_at, u32_at, u64_at};
@@ -15,7 +15,8 @@ const ID: &str = "outside id";
 const NODE_OF: &str = "node of a record";
 const BEGUN: &str = "bytes of a record that began before this page";
 const PAGE_BEFORE: &str = "checksum of the page before, whose record continues here";
-/// The offset, after the checksum, of the length of the rest of a record.
+/// The offset, after the checksums, of the number of remaining bytes of a record from an earlier
+/// page.
 const BEGUN_AT: usize = 8;
 
 /// A page that is read in place, without copies or allocations.
@@ -227,7 +228,8 @@ impl<'a> SlottedView<'a> {
         Ok(view)
     }
 
-    /// Records that start on the page: 1 or more, unless the page begins with the rest of a record.
+    /// The number of records that start on the page: 1 or more, unless the page begins with the end
+    /// of a record.
     #[inline]
     pub fn len(&self) -> usize {
         self.count
@@ -238,8 +240,9 @@ impl<'a> SlottedView<'a> {
         self.count == 0
     }
 
-    /// The node of the first record, or, if no record starts here, of the next record that starts.
-    /// On a relocated page the least node. The value comes from the file, so it may be any `u32`.
+    /// The node of the first record. If no record starts here, the node of the next record that
+    /// starts. On a relocated page, the least node. The value comes from the file, so it may be any
+    /// `u32`.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
@@ -306,8 +309,7 @@ impl<'a> SlottedView<'a> {
                 let at = self.ids_at + slot * width;
                 match self.bytes.get(at..at + 8) {
                     Some(eight) => u64_at(eight, 0) & u64::MAX >> (64 - 8 * width),
-                    // This is the case near the end of the page, if the records are empty or nearly
-                    // so.
+                    // This happens near the end of the page, if the records are empty or nearly so.
                     None => {
                         let mut eight = [0; 8];
                         eight[..width].copy_from_slice(&self.bytes[at..at + width]);
@@ -400,11 +402,11 @@ impl<'a> SlottedView<'a> {
     }
 
     /// The vector of the record in slot `slot`. If it continues in `rest`, the pages after this
-    /// one, it is assembled in `scratch`. With `verify`, the checksums of those pages are checked
+    /// one, it is composed in `scratch`. With `verify`, the checksums of those pages are checked
     /// too.
     ///
-    /// Refuses a slot that does not exist, and an incomplete record: `rest` is too short, or has
-    /// something else.
+    /// Returns an error if the slot does not exist, or the record is incomplete: `rest` is too
+    /// short, or has other bytes.
     #[inline(always)]
     pub fn whole<'s>(
         &self,
@@ -428,7 +430,7 @@ impl<'a> SlottedView<'a> {
         Ok(scratch)
     }
 
-    /// Assembles a record that continues on later pages.
+    /// Composes a record that continues on later pages.
     #[inline(never)]
     fn put_together(
         &self,

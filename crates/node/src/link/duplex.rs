@@ -1,4 +1,4 @@
-//! The two directions of a connection, taken apart, so that one thread reads while others write.
+//! A connection split into its two directions, so that one thread reads while others write.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,13 +14,13 @@ use stratann_tier::remote::ucx::{UcxReader, UcxStream, UcxWriter};
 use super::pipe::{self, Pipe, PipeReader, PipeWriter};
 use crate::stream::Stream;
 
-/// Bytes that are encrypted at a time.
+/// The number of bytes that are encrypted at a time.
 const RECORDS: usize = 32 << 10;
 
 /// The TLS state of a connection. Both directions share keys and counters.
 struct Tls {
     connection: Mutex<Connection>,
-    /// Locked by writers, before `connection`, so that records are sent in the order in which they
+    /// Writers lock this before `connection`, so that records are sent in the order in which they
     /// were made.
     outgoing: Mutex<Outgoing>,
 }
@@ -42,8 +42,8 @@ impl Tls {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Encrypts and sends. Encrypted bytes that are not sent in time are sent first by the next
-    /// call.
+    /// Encrypts and sends. If the time limit ends before all encrypted bytes are sent, the next
+    /// call sends them first.
     fn send(&self, bytes: &[u8], until: Option<Instant>) -> io::Result<Sent> {
         let mut outgoing = self.outgoing();
         let Outgoing { socket, records } = &mut *outgoing;
@@ -69,14 +69,15 @@ impl Tls {
 /// The progress of a send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    /// Bytes that must not be passed again. The others have to be.
+    /// The number of bytes that the caller must not pass again. It has to pass the later bytes
+    /// again.
     pub(crate) taken: usize,
-    /// Whether all bytes were sent. Otherwise the time was over.
+    /// Whether all bytes were sent. If not, the time limit ended first.
     pub(crate) whole: bool,
 }
 
-/// Writes until a time is over, however small the pieces that the peer takes. Returns the number of
-/// bytes written.
+/// Writes until a time limit ends, even if the peer accepts only small pieces. Returns the number
+/// of bytes written.
 fn send(to: &mut impl Write, bytes: &[u8], until: Option<Instant>) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
@@ -139,7 +140,7 @@ pub(crate) enum Closer {
 
 impl Closer {
     pub(crate) fn close(&self) {
-        // Closing fails if the peer has closed first, which is as good.
+        // Closing fails if the peer has closed first, and has the same effect.
         let _ = match self {
             Closer::Tcp(socket) => socket.shutdown(Shutdown::Both),
             Closer::Unix(socket) => socket.shutdown(Shutdown::Both),
@@ -151,7 +152,7 @@ impl Closer {
     }
 }
 
-/// A greeted connection, taken apart.
+/// A connection after its greeting, split into its two directions.
 pub(crate) struct Duplex {
     pub(crate) receiver: Receiver,
     pub(crate) sender: Sender,
@@ -159,7 +160,7 @@ pub(crate) struct Duplex {
 }
 
 impl Duplex {
-    /// `limit`: the time that the peer has to take the bytes of one send.
+    /// `limit` is the time that the peer has to receive the bytes of one send.
     fn new(from: From, to: To, closer: Closer, limit: Option<Duration>) -> Duplex {
         Duplex {
             receiver: Receiver { from },
@@ -268,7 +269,7 @@ impl Duplex {
 }
 
 impl Receiver {
-    /// How long a read waits; `None` is for ever.
+    /// Sets the time limit of a read. With `None` a read waits without limit.
     pub(crate) fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         match &mut self.from {
             From::Tcp(socket) | From::Tls { socket, .. } => socket.set_read_timeout(limit),
@@ -332,7 +333,7 @@ impl Read for Receiver {
 }
 
 impl Sender {
-    /// Sets the time that the peer has to take the bytes of one send.
+    /// Sets the time that the peer has to receive the bytes of one send.
     pub(crate) fn set_limit(&mut self, limit: Duration) -> io::Result<()> {
         self.limit = Some(limit);
         match &mut self.to {
@@ -353,7 +354,7 @@ impl Sender {
         }
     }
 
-    /// Sends as many bytes as the peer takes within the limit.
+    /// Sends as many bytes as the peer receives within the limit.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<Sent> {
         let until = self.limit.map(|limit| Instant::now() + limit);
         let taken = match &mut self.to {

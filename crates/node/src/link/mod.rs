@@ -6,25 +6,28 @@
 //!   worker ── still in its turn       ┘                                       └──> ...
 //! ```
 //!
-//! The messages of a walk are tens of node numbers, and a system call for each would cost more than
-//! its content. A worker therefore works in *turns*. In a turn it continues all queries that can
-//! continue, and hands over their messages together at its end. The thread that ends the last turn
-//! in progress writes the messages, and so does a thread that has gathered enough of them. This is
-//! the paper's communicator without a thread that must be woken for each write.
+//! A message of a search has tens of node numbers. A system call for each message would cost more
+//! than the message itself. A worker therefore works in *turns*. In a turn it continues all queries
+//! that can continue, and queues their messages together when the turn ends. The thread that ends
+//! the last turn in progress writes the queued messages. So does a thread that finds enough
+//! messages in the queue. This is the paper's communicator, without a thread that must be woken for
+//! each write.
 //!
-//! A turn counts from the moment at which its worker is notified, so that workers notified together
-//! write together. Messages that are handed over during a write go with the next write, which the
-//! same thread makes. A message thus waits only for turns of other workers that have begun by then.
-//! Once half of the queries that are allowed in flight wait with it, it waits no longer.
+//! A turn begins when its worker is notified, so that the messages of workers notified together are
+//! written together. Messages that are queued during a write are sent with the next write, which
+//! the same thread makes. A message therefore waits only for turns of other workers that began
+//! before it was queued. It also waits no longer once half of the queries allowed in flight have
+//! messages in the queue.
 //!
-//! A storage thread that ranks for many queries *lays* its answers in the queue. It writes the
-//! answers of one turn of its executor together ([`after_turn`](stratann_tier::after_turn)).
+//! A storage thread that ranks for many queries only appends its replies to the queue. It writes
+//! the replies of one turn of its executor together ([`after_turn`](stratann_tier::after_turn)).
 //!
-//! A thread that must not wait for one peer *hands over*. If the peer does not take its bytes
-//! within milliseconds, a new thread writes them, and ends when the peer has caught up.
+//! A thread that must not wait for one peer uses an outbox that *hands over*. If the peer does not
+//! receive its bytes within milliseconds, a new thread writes them. That thread ends when the peer
+//! has received all of them.
 //!
-//! At the other end one read receives all messages of a write. They are answered together, so that
-//! batches travel in both directions.
+//! The peer receives all messages of a write with one read. It answers them together, so that
+//! batches form in both directions.
 
 pub(crate) mod duplex;
 pub(crate) mod pipe;
@@ -39,13 +42,13 @@ use crate::greeting::Deadline;
 use crate::wire::{Frame, Incoming, WireError};
 use duplex::{Closer, Receiver, Sender, Sent};
 
-/// The least space for a read, in bytes.
+/// The smallest space for a read, in bytes.
 const ROOM: usize = 64 << 10;
-/// How long a peer may take for a write that can be handed over.
+/// The time that a peer has to receive a write before a new thread continues the write.
 const PROMPT: Duration = Duration::from_millis(2);
-/// Bytes of a piece. A peer that is behind has the full time limit for each piece.
+/// The bytes of one piece. A slow peer has the full time limit for each piece.
 const PIECE: usize = 64 << 10;
-/// The most bytes that wait for a peer that is behind. One more answer closes the connection.
+/// The largest number of bytes that wait for a slow peer. One more reply closes the connection.
 const MOST_BEHIND: usize = 8 << 20;
 
 /// Counters of the messages on connections.
@@ -59,7 +62,7 @@ pub struct Counts {
     bytes_received: AtomicU64,
 }
 
-/// The messages on connections, up to some moment.
+/// The messages on connections, up to the moment of the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Messages sent.
@@ -101,9 +104,9 @@ impl Counts {
 /// How messages are batched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batching {
-    /// If off, each message is written by itself. For comparisons.
+    /// If false, each message is written by itself. Used in comparisons.
     pub(crate) on: bool,
-    /// The number of waiting messages that are written without waiting for turns in progress.
+    /// When this many messages wait, they are written without waiting for turns in progress.
     pub(crate) enough: usize,
 }
 
@@ -127,7 +130,8 @@ pub(crate) struct Outbox {
     counts: Arc<Counts>,
     /// When the connection last received something, in microseconds on the clock of its reader.
     heard: AtomicU64,
-    /// If writes can be handed over: this outbox, and how long a peer that is behind is waited for.
+    /// If a new thread may continue writes: this outbox, and the time that a slow peer has for each
+    /// piece.
     behind: Option<(Weak<Outbox>, Duration)>,
 }
 
@@ -136,7 +140,7 @@ fn all(sender: &mut Sender, bytes: &[u8]) -> bool {
     let mut at = 0;
     loop {
         let end = bytes.len().min(at + PIECE);
-        // Called also with no bytes left, since encrypted bytes may be left.
+        // This also runs with no bytes left, since encrypted bytes may remain.
         if !sender.send(&bytes[at..end]).is_ok_and(|sent| sent.whole) {
             return false;
         }
@@ -147,7 +151,7 @@ fn all(sender: &mut Sender, bytes: &[u8]) -> bool {
     }
 }
 
-/// The frames in bytes that were appended.
+/// The frames within appended bytes.
 fn frames(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let len = Frame::len_of(bytes)?;
@@ -175,8 +179,8 @@ impl Outbox {
         }
     }
 
-    /// An outbox whose callers never wait for the peer. If the peer does not take bytes within
-    /// milliseconds, a new thread writes them, while the peer takes 64 KiB in each `patience`.
+    /// An outbox whose callers never wait for the peer. If the peer does not receive bytes within
+    /// milliseconds, a new thread writes them. The peer then has `patience` for each 64 KiB.
     pub(crate) fn handing_over(
         mut sender: Sender,
         closer: Closer,
@@ -195,7 +199,7 @@ impl Outbox {
         }))
     }
 
-    /// The connection received something.
+    /// Called when the connection received something.
     pub(crate) fn hear(&self, at: Duration) {
         self.heard.store(at.as_micros() as u64, Ordering::Relaxed);
     }
@@ -209,13 +213,13 @@ impl Outbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A worker is notified: its turn counts from here on.
+    /// Called when a worker is notified. The worker's turn begins here.
     pub(crate) fn expect(&self) {
         self.queue().turns += 1;
     }
 
-    /// Begins a turn, after which there may be something to send. `expected`: whether
-    /// [`expect`](Self::expect) was called for it, on this connection.
+    /// Begins a turn, after which the worker may send messages. `expected` says whether
+    /// [`expect`](Self::expect) was called for the turn on this connection.
     pub(crate) fn turn(&self, expected: bool) -> Turn<'_> {
         if !expected {
             self.expect();
@@ -238,7 +242,7 @@ impl Outbox {
     }
 
     /// Sends frames, now or with the messages of turns in progress. If the connection fails, it is
-    /// closed, which its reader notices.
+    /// closed, and its reader notices that.
     pub(crate) fn post(&self, bytes: &[u8]) {
         self.flush(self.add(bytes));
     }
@@ -248,12 +252,12 @@ impl Outbox {
         drop(self.add(bytes));
     }
 
-    /// Sends the queue, as [`post`](Self::post).
+    /// Sends the queue in the same way as [`post`](Self::post).
     pub(crate) fn send(&self) {
         self.flush(self.queue());
     }
 
-    /// Writes the queue, unless there is a reason to wait longer.
+    /// Writes the queue, unless its messages must wait for turns in progress.
     fn flush<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) {
         while !queue.writing
             && queue.messages > 0
@@ -275,7 +279,7 @@ impl Outbox {
             if let Some(rest) = rest
                 && self.hand_over(rest)
             {
-                // The new thread continues with frames that are appended meanwhile.
+                // The new thread also sends frames that are appended in the meantime.
                 return;
             }
             queue = self.queue();
@@ -286,7 +290,7 @@ impl Outbox {
         }
     }
 
-    /// Gives up the connection, since writing to it failed.
+    /// Closes the connection after a failed write.
     fn give_up(&self, queue: &mut Queue) {
         queue.over = true;
         queue.bytes = Vec::new();
@@ -294,8 +298,8 @@ impl Outbox {
         self.close();
     }
 
-    /// Starts a thread that writes the bytes that the peer did not take, and later ones, until the
-    /// peer has caught up. False if that is not possible.
+    /// Starts a thread that writes the remaining bytes and later ones, until the peer has received
+    /// all. Returns false if no thread can be started.
     fn hand_over(&self, rest: Vec<u8>) -> bool {
         let Some((own, patience)) = &self.behind else {
             return false;
@@ -333,14 +337,15 @@ impl Outbox {
         }
     }
 
-    /// Writes, and returns how far it came.
+    /// Writes, and returns the progress.
     fn write(&self, sender: &mut Sender, bytes: &[u8], messages: usize) -> io::Result<Sent> {
         let sent = match self.batching.on {
             true => {
                 self.counts.wrote(messages as u64, bytes.len());
                 match (&self.behind, bytes.len()) {
                     (Some(_), _) | (None, ..=PIECE) => sender.send(bytes),
-                    // The limit applies to each piece, so that it holds over a slow link too.
+                    // The limit applies to each piece, so that a slow link does not exceed it
+                    // either.
                     (None, taken) => Ok(Sent {
                         taken,
                         whole: all(sender, bytes),
@@ -379,17 +384,17 @@ impl Drop for Outbox {
 }
 
 /// A turn in progress, for which the messages of other workers wait. It ends when this is dropped,
-/// also by a panic.
+/// even by a panic.
 pub(crate) struct Turn<'a> {
     outbox: &'a Outbox,
 }
 
 impl Turn<'_> {
-    /// Ends the turn with its frames.
+    /// Ends the turn, and queues its frames.
     pub(crate) fn end(self, frames: &[u8]) {
         let outbox = self.outbox;
-        // The frames are appended first, so that they go with the messages that waited for the
-        // turn.
+        // The frames are appended before the turn ends, so that one write sends them and the
+        // messages that waited for the turn.
         drop(outbox.add(frames));
         drop(self);
     }
@@ -408,8 +413,8 @@ pub(crate) struct Inbox {
     receiver: Receiver,
     incoming: Incoming,
     counts: Arc<Counts>,
-    /// The time that the other side has to complete a frame that it has begun. Each 64 KiB begin
-    /// the time again.
+    /// The time that the peer has to complete a frame that it began. The time starts again after
+    /// each 64 KiB.
     patience: Duration,
     /// The deadline of a frame that has begun.
     begun: Option<Deadline>,
@@ -418,7 +423,7 @@ pub(crate) struct Inbox {
     limited: bool,
 }
 
-/// Why a connection receives nothing any more.
+/// The reasons why a connection receives nothing more.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     #[error("the connection was closed")]
@@ -427,13 +432,13 @@ pub(crate) enum Broken {
     Io(#[from] std::io::Error),
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The server says that it cannot answer now. Another one should be asked.
+    /// The server reports that it cannot answer now. The caller should ask another server.
     #[error("{0}")]
     Waits(String),
 }
 
 impl Inbox {
-    /// `most`: the most bytes of a frame's body.
+    /// `most` is the largest number of bytes of a frame's body.
     pub(crate) fn new(
         receiver: Receiver,
         counts: Arc<Counts>,
@@ -451,7 +456,7 @@ impl Inbox {
         }
     }
 
-    /// Reads once. If no frame has begun, it waits for ever.
+    /// Reads once. If no frame has begun, the read waits without limit.
     pub(crate) fn read(&mut self) -> Result<(), Broken> {
         let limit = self.begun.as_ref().map(Deadline::left).transpose()?;
         if limit.is_some() || self.limited {
@@ -478,9 +483,9 @@ impl Inbox {
         Ok(())
     }
 
-    /// The next received frame. To be called until it returns none.
+    /// The next received frame. The caller calls this until it returns `None`.
     pub(crate) fn frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
-        // The rest is the beginning of a frame.
+        // The remaining bytes are the beginning of a frame.
         let amid = self.incoming.is_amid();
         let frame = self.incoming.frame()?;
         match &frame {
@@ -533,7 +538,7 @@ mod tests {
         let mut found = vec![0; 2 * bytes.len()];
         peer.reader.read_exact(&mut found).unwrap();
         assert!(found == bytes.repeat(2));
-        // The peer has caught up: new frames are written at once.
+        // The peer has received all earlier bytes, so new frames are written at once.
         outbox.post(&bytes[..0]);
         outbox.post(&answers(1));
         peer.reader.read_exact(&mut found[..1000]).unwrap();
@@ -547,7 +552,7 @@ mod tests {
         outbox.lay(&bytes);
         let traffic = outbox.counts.traffic();
         assert_eq!((traffic.sent, traffic.writes), (0, 0));
-        // One call for each thread that laid frames.
+        // One call for each thread that appended frames.
         outbox.send();
         outbox.send();
         let traffic = outbox.counts.traffic();
@@ -561,7 +566,7 @@ mod tests {
     fn a_peer_that_takes_nothing_is_given_up() {
         for (patience, posts) in [(20, 1), (60_000, 5)] {
             let (outbox, peer) = handing_over(Duration::from_millis(patience));
-            // Too slow, or too many bytes.
+            // The peer is too slow, or too many bytes wait for it.
             (0..posts).for_each(|_| outbox.post(&answers(3000)));
             let began = Instant::now();
             while !outbox.queue().over {

@@ -1,4 +1,4 @@
-//! A connection within a process: a queue of bytes for each direction.
+//! A connection within a process: one queue of bytes for each direction.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most bytes that wait in one direction.
+/// The largest number of bytes that wait in one direction.
 const MOST: usize = 1 << 20;
 
 #[derive(Default)]
 struct Queue {
     bytes: VecDeque<u8>,
-    /// The direction is closed: no bytes are added or taken any more.
+    /// If true, the direction is closed: no bytes are added or removed any more.
     over: bool,
 }
 
@@ -20,7 +20,7 @@ struct Queue {
 #[derive(Default)]
 struct Way {
     queue: Mutex<Queue>,
-    /// Signalled when bytes or space become available, or the direction is closed.
+    /// Signalled when bytes or space become available, or when the direction is closed.
     stirs: Condvar,
 }
 
@@ -122,14 +122,14 @@ impl Pipe {
 }
 
 impl PipeReader {
-    /// How long a read waits; `None` is for ever.
+    /// Sets the time limit of a read. With `None` a read waits without limit.
     pub(crate) fn set_timeout(&mut self, limit: Option<Duration>) {
         self.limit = limit;
     }
 }
 
 impl PipeWriter {
-    /// How long a write waits; `None` is for ever.
+    /// Sets the time limit of a write. With `None` a write waits without limit.
     pub(crate) fn set_timeout(&mut self, limit: Option<Duration>) {
         self.limit = limit;
     }

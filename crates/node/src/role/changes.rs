@@ -1,43 +1,47 @@
-//! The changes that storage was asked for, through any connection. Each is made at most once, and a
-//! change that its client has given up is not made.
+//! The changes that compute servers requested from storage, through any connection. Storage makes
+//! each change at most once. It does not make a change that its client has withdrawn.
 //!
 //! A client that gets no answer asks again, perhaps through another compute server, while the first
-//! one keeps asking too. A request may also arrive long after its client gave it up. If storage
-//! made that change then, it could undo a later change of the same client. Clients therefore number
-//! their changes, and each request lists the changes that its client still waits for ([`Wanted`]).
-//! All others up to the newest are over for ever, and nothing about them need be kept (as in Lee et
-//! al., *Implementing Linearizability at Large Scale and Low Latency*, SOSP 2015, §3). For the
-//! wanted changes the outcome is kept, also a failure, and a repeated request gets the same answer.
-//! Any other change is answered only with the statement that it is over ([`Reason::Over`]).
+//! one keeps asking too. A request may also arrive long after its client withdrew it. If storage
+//! made that change then, it could undo a later change of the same client.
 //!
-//! A storage server that was restarted knows no changes. A token therefore names the run of storage
-//! that it is for, and another run refuses it. Only the client knows whether it already got an
-//! answer, so the client decides whether to ask the new run.
+//! Clients therefore number their changes, and each request lists the changes that its client still
+//! waits for ([`Wanted`]). Every other change up to the newest has ended for ever, and storage need
+//! not record it. Lee et al., *Implementing Linearizability at Large Scale and Low Latency*, SOSP
+//! 2015, §3, use the same method. For the wanted changes storage keeps the outcome, even a failure,
+//! and answers a repeated request with it. For any other change storage only answers that the
+//! change has ended ([`Reason::Over`]).
+//!
+//! A restarted storage server knows no changes. A token therefore names the run of storage that it
+//! is for, and another run refuses it. Only the client knows whether it already got an answer, so
+//! the client decides whether to ask the new run.
 //!
 //! Anyone who knows the secret can invent clients, so the memory for their changes is bounded. Over
-//! the bound, the clients that have been silent for longest are forgotten, except those with a
-//! change that waits or is being made. Another *run* begins with that, though the process is the
-//! same. A change of a forgotten client is refused as a change of an earlier run. Its client thus
-//! learns that the change may already have been made, before it is made again. Clients that are
-//! still known keep their run.
+//! the bound, storage forgets the clients that have been silent for longest. It keeps clients with
+//! a change that waits or is being made.
+//!
+//! When storage forgets clients, another *run* begins, though the process is the same. A change of
+//! a forgotten client is refused as a change of an earlier run. Its client thus learns that the
+//! change may already have been made, before storage makes it again. Clients that are still known
+//! keep their run.
 //!
 //! **Guarantees.** After a call of a client has returned:
 //!
-//! - With an answer: the change is durable, this run of storage made it once, and it is not made
+//! - With an answer: the change is durable, this run of storage made it once, and never makes it
 //!   again.
-//! - With a failure or an interruption: the change is not made after a later acknowledged change of
-//!   the same client. Nor is it made after the client was told that it is given up
-//!   ([`Message::GiveUp`](crate::wire::Message::GiveUp); a client that ends so sends it and waits
-//!   briefly for the answer). A client that was not told so knows that the change may still be
-//!   made, perhaps after another client's change. Compute servers ask for a change as long as its
-//!   client has said that it waits (30 s by default), and no longer than the client is connected to
-//!   them. Storage counts that time from the arrival of a request, since a request can lie in the
-//!   buffers of a connection for any time.
+//! - With a failure or an interruption: storage does not make the change after a later acknowledged
+//!   change of the same client. Nor does it make the change after the client was told that the
+//!   withdrawal succeeded ([`Message::GiveUp`](crate::wire::Message::GiveUp)). A client whose call
+//!   ends in this way sends that message and waits briefly for the answer. Without the answer, the
+//!   client knows that storage may still make the change, perhaps after another client's change.
+//! - Compute servers ask for a change for as long as its client announced that it waits, 30 s by
+//!   default. They stop earlier when the client disconnects. Storage counts that time from the
+//!   arrival of a request, since a request can stay in the buffers of a connection for any time.
 //! - If a client dies without a message, a compute server stops asking for its changes when the
-//!   connection ends. Storage still makes the changes that it has received by then.
+//!   connection ends. Storage still makes the changes that it received before that.
 //!
-//! Not guaranteed: if storage makes a change and is killed before it answers, the next run makes it
-//! again if its client still waits. The client is told that this may have happened
+//! Not guaranteed: if storage makes a change and is killed before it answers, the next run makes
+//! the change again if its client still waits. The client is told that this may have happened
 //! ([`Outcome::Changed`](super::Outcome::Changed)).
 
 use std::collections::{BTreeMap, HashMap};
@@ -45,20 +49,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::wire::{Changed, Reason, Token, Wanted};
 
-/// The most clients that are known: far more than connect while a change is still being asked for.
+/// The largest number of known clients. Far fewer clients connect while a change is still
+/// requested.
 const MOST: usize = 1 << 16;
-/// The most changes that all clients wait for: about 15 MB, and four times that if each has failed
-/// with a long text.
+/// The largest number of changes that all clients wait for. They need about 15 MB, or four times as
+/// much if each has failed with a long text.
 const MOST_OPEN: usize = 1 << 18;
-/// Bytes that are kept of an error text, to repeat it.
+/// The largest number of bytes that are kept of an error text, for repeated answers.
 const MOST_KEPT: usize = 256;
 
 /// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It was made.
+    /// Storage made the change.
     Made(Changed),
-    /// It was not made, or only in part: the reason, and the text.
+    /// Storage did not make the change, or only a part of it. The fields are the reason and the
+    /// text.
     Not(Reason, Box<str>),
 }
 
@@ -86,16 +92,16 @@ impl End {
     }
 }
 
-/// The state of a change that a client asks for.
+/// The state of a requested change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// Unknown: the caller has to make it now.
+    /// The change is new: the caller has to make it now.
     New,
-    /// It waits to be made, or is being made.
+    /// The change waits, or is being made.
     Going,
-    /// It is over.
+    /// The change has ended.
     Ended(End),
-    /// It is for another run of storage. The client may be told the number of this run.
+    /// The change is for another run of storage. The client may be told the number of this run.
     OtherRun(u64),
 }
 
@@ -110,12 +116,12 @@ struct Clients {
     /// The random number of this run of the server. A token is for one run, and the next run
     /// refuses it.
     run: u64,
-    /// The most clients, and the most changes that they wait for.
+    /// The largest number of clients, and the largest number of changes that they wait for.
     most: (usize, usize),
-    /// Changes that clients wait for.
+    /// The number of changes that clients wait for.
     open: usize,
     of: HashMap<u64, Client>,
-    /// The clients by the time of their last message, oldest first.
+    /// The clients by the time of their last message, the oldest first.
     recent: BTreeMap<u64, u64>,
     next: u64,
 }
@@ -125,9 +131,9 @@ struct Clients {
 struct Client {
     /// The run in which the client was first seen.
     run: u64,
-    /// The time of its last message, as a count.
+    /// The time of the client's last message, as a count of messages.
     at: u64,
-    /// The newest change. Changes up to this one that are not in `open` are over.
+    /// The newest change. Changes up to this one that are not in `open` have ended.
     newest: u64,
     open: BTreeMap<u64, Stage>,
 }
@@ -135,11 +141,11 @@ struct Client {
 /// The progress of a change that its client waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It was not asked for, or there was no space for it.
+    /// The client listed the change, but has not requested it. Or storage had no space for it.
     Named,
-    /// It waits to be made.
+    /// The change waits.
     Waits,
-    /// It is being made.
+    /// Storage is making the change.
     Made,
     Ended(End),
 }
@@ -154,15 +160,15 @@ impl Client {
         }
     }
 
-    /// Whether a change of the client is being made, or waits. The number of such clients is
-    /// bounded by the number of waiting changes.
+    /// Whether a change of the client waits or is being made. The number of such clients is bounded
+    /// by the number of waiting changes.
     fn is_being_served(&self) -> bool {
         let mut stages = self.open.values();
         stages.any(|stage| matches!(stage, Stage::Waits | Stage::Made))
     }
 
-    /// Takes the list of changes that the client waits for. Lists may arrive out of order. A change
-    /// that is being made is kept in any case, since it is not over.
+    /// Reads the list of changes that the client waits for. Lists may arrive out of order. A change
+    /// that is being made is kept even if the list does not contain it, since it has not ended.
     fn hear(&mut self, wanted: &Wanted<'_>) {
         let before = self.newest;
         self.open.retain(|&number, stage| {
@@ -178,16 +184,16 @@ impl Client {
 }
 
 impl Changes {
-    /// No changes. `run`: a random number.
+    /// No changes. `run` is a random number.
     pub fn new(run: u64) -> Changes {
         Changes::bounded(run, MOST, MOST_OPEN)
     }
 
-    /// As [`new`](Self::new), with at most `clients` clients and `open` changes that they wait for.
-    /// A single client may wait for more.
+    /// Like [`new`](Self::new), with at most `clients` clients that wait for at most `open` changes
+    /// together. A single client may wait for more changes.
     pub fn bounded(run: u64, clients: usize, open: usize) -> Changes {
         let kept = Clients {
-            // Clients that know no run name 0.
+            // Clients that know no run send 0.
             run: run.max(1),
             most: (clients, open),
             open: 0,
@@ -205,7 +211,7 @@ impl Changes {
     }
 
     /// Registers a request for a change. If the change is new, the caller then calls
-    /// [`starts`](Self::starts) to make it, or [`back`](Self::back).
+    /// [`starts`](Self::starts) to make it, or [`back`](Self::back) if there is no space.
     pub(super) fn begin(&self, token: Token, wanted: &Wanted<'_>) -> Known {
         let mut kept = self.kept();
         if let Some(run) = kept.hear(token, wanted) {
@@ -222,7 +228,8 @@ impl Changes {
         }
     }
 
-    /// Withdraws a change: it is not made unless it has begun. Never returns [`Known::New`].
+    /// Withdraws a change, so that storage does not make it unless it has begun. Never returns
+    /// [`Known::New`].
     pub(super) fn give_up(&self, token: Token, wanted: &Wanted<'_>) -> Known {
         let mut kept = self.kept();
         if let Some(run) = kept.hear(token, wanted) {
@@ -239,7 +246,7 @@ impl Changes {
         }
     }
 
-    /// Whether a change that has waited is to be made now. If so, the caller reports its outcome
+    /// Whether the caller has to make a waiting change now. If so, the caller reports the outcome
     /// with [`end`](Self::end).
     pub(super) fn starts(&self, token: Token) -> bool {
         let mut kept = self.kept();
@@ -252,7 +259,7 @@ impl Changes {
         }
     }
 
-    /// There is no space for a change: its client may ask for it again.
+    /// Called if there is no space for a change. Its client may request it again.
     pub(super) fn back(&self, token: Token) {
         if let Some(stage @ Stage::Waits) = self.kept().open(token) {
             *stage = Stage::Named;
@@ -268,15 +275,15 @@ impl Changes {
 }
 
 impl Clients {
-    /// A change that is not over.
+    /// The stage of a change that is kept: its client waits for it, or it is being made.
     fn open(&mut self, token: Token) -> Option<&mut Stage> {
         let client = self.of.get_mut(&token.client);
         let client = client.filter(|client| client.run == token.run);
         client?.open.get_mut(&token.number)
     }
 
-    /// Takes the list of wanted changes that came with a change. If the token is for another run,
-    /// returns this run's number and takes nothing.
+    /// Reads the list of wanted changes that came with a change. If the token is for another run,
+    /// returns this run's number and ignores the list.
     fn hear(&mut self, token: Token, wanted: &Wanted<'_>) -> Option<u64> {
         let known = self.of.get(&token.client);
         let run = known.map_or(self.run, |client| client.run);
@@ -298,9 +305,9 @@ impl Clients {
     }
 
     /// Forgets the clients that have been silent for longest, several at once, and begins another
-    /// run, in which they are unknown. The client that is being served is kept, and so are clients
-    /// with a change that waits or is being made. Otherwise they would be told that no further part
-    /// of that change is made.
+    /// run, in which they are unknown. The client `but`, whose request is being served, is kept. So
+    /// are clients with a change that waits or is being made. Otherwise storage would tell them
+    /// that no further part of that change is made.
     fn forget(&mut self, but: u64) {
         let enough = |most: usize| most - most / 8;
         let (clients, open) = (enough(self.most.0), enough(self.most.1));
@@ -341,7 +348,7 @@ mod tests {
         }
     }
 
-    /// The list of changes that a client waits for, after encoding and decoding.
+    /// Calls `then` with the list of changes that a client waits for, after encoding and decoding.
     fn told<T>(newest: u64, numbers: &[u64], then: impl FnOnce(&Wanted<'_>) -> T) -> T {
         let mut bytes = Vec::new();
         let of = token(1, numbers[0]);
@@ -353,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Asks for the last of some changes that a client waits for.
+    /// Requests the change `of`, with a list of the changes that a client waits for.
     fn begin(changes: &Changes, client: u64, newest: u64, numbers: &[u64], of: u64) -> Known {
         told(newest, numbers, |wanted| {
             changes.begin(token(client, of), wanted)
@@ -394,16 +401,16 @@ mod tests {
         let over = Known::Ended(End::over());
         assert_eq!(begin(&changes, 1, 2, &[1, 2], 2), Known::New);
         assert_eq!(begin(&changes, 1, 5, &[2, 4, 5], 5), Known::New);
-        // Changes that were given up before they arrived, and a repeated one.
+        // Changes that were withdrawn before they arrived, and a repeated change.
         assert_eq!(begin(&changes, 1, 1, &[1], 1), over);
         assert_eq!(begin(&changes, 1, 3, &[1, 3], 3), over);
-        // The client waits for this change, which arrives now, with an older list.
+        // The client waits for this change, which arrives now with an older list.
         assert_eq!(begin(&changes, 1, 4, &[2, 3, 4], 4), Known::New);
         assert!(changes.starts(token(1, 4)));
-        // The next change gives up the waiting one, so that is not made.
+        // The next change withdraws the waiting one, so the waiting one is not made.
         assert_eq!(begin(&changes, 1, 6, &[6], 6), Known::New);
         assert!(!changes.starts(token(1, 2)) && !changes.starts(token(1, 5)));
-        // A change in progress is not over until it is made.
+        // A change that is being made has not ended.
         let give_up = |number| {
             told(6, &[number], |wanted| {
                 changes.give_up(token(1, number), wanted)
@@ -431,7 +438,7 @@ mod tests {
             })
         };
         let over = Known::Ended(End::given_up());
-        // A change that was given up before it arrived is not made when it arrives.
+        // A change that was withdrawn before it arrived is not made when it arrives.
         assert_eq!(give_up(1), over);
         assert_eq!(begin(&changes, 1, 9, &[1], 1), over);
         let changes = Changes::new(1);
@@ -469,7 +476,7 @@ mod tests {
         );
         assert!(changes.starts(token(1, 1)));
         assert_eq!(begin(&changes, 99, 1, &[1], 1), Known::New);
-        // Fourteen clients are left, with all their changes.
+        // Fourteen clients remain, with all their changes.
         assert_eq!(changes.kept().of.len(), 14);
         assert_eq!(
             begin(&changes, 0, 1, &[1], 1),
@@ -521,7 +528,7 @@ mod tests {
             most = most.max(open);
         }
         assert!(run > 10 && most == 90, "{run} {most}");
-        // The bytes of memory with the default limits.
+        // The bytes that the default limits allow in memory.
         let each = size_of::<(u64, Stage)>() + MOST_KEPT;
         assert!(MOST_OPEN * each + MOST * size_of::<(u64, Client)>() < 100 << 20);
     }

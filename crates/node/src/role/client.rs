@@ -1,4 +1,5 @@
-//! A client of a compute server: its requests, until each is answered or its deadline passes.
+//! A client of a compute server. It tracks its requests until each is answered or its deadline
+//! passes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,19 +13,19 @@ use crate::wire::{
     append_give_up,
 };
 
-/// Why a request has no answer.
+/// The reasons why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The server refused.
+    /// The server refused the request.
     #[error("the compute server at {server} {}: {text}", has(*.reason))]
     Refused {
         /// The server's name.
         server: String,
         /// The reason.
         reason: Reason,
-        /// The reason in the server's words.
+        /// The reason, in the server's words.
         text: String,
-        /// The possible effects of a change.
+        /// The possible effects of the change.
         doubt: Doubt,
     },
     /// The deadline passed.
@@ -34,15 +35,15 @@ pub enum Failure {
         server: String,
         /// How long the client waited.
         waited: Duration,
-        /// The last error on the way.
+        /// The last error before the deadline.
         trouble: String,
-        /// The possible effects of a change.
+        /// The possible effects of the change.
         doubt: Doubt,
     },
 }
 
 impl Failure {
-    /// The server's reason; `None` if it did not answer.
+    /// The server's reason, or `None` if the server did not answer.
     pub fn reason(&self) -> Option<Reason> {
         match self {
             Failure::Refused { reason, .. } => Some(*reason),
@@ -50,7 +51,7 @@ impl Failure {
         }
     }
 
-    /// The possible effects of a change that failed so.
+    /// The possible effects of a change that failed with this error.
     pub fn doubt(&self) -> Doubt {
         match self {
             Failure::Refused { doubt, .. } | Failure::Deadline { doubt, .. } => *doubt,
@@ -58,7 +59,7 @@ impl Failure {
     }
 }
 
-/// The part of an error text that says how a server refused, for each reason.
+/// For each reason, the part of an error text that describes the refusal.
 fn has(reason: Reason) -> String {
     match reason {
         Reason::Invalid => "refused the request".to_owned(),
@@ -94,40 +95,40 @@ pub enum Outcome {
     Changed {
         /// Its effect.
         changed: Changed,
-        /// Whether an earlier run of storage may have made the change, or a part of it, before.
-        /// Then `deleted` counts the ids that were still there.
+        /// Whether an earlier run of storage may have made the change, or a part of it, before. If
+        /// so, `deleted` counts only the ids that this run still found.
         again: bool,
     },
 }
 
-/// The number of a request that ended, and its answer.
+/// The number of a completed request, and its answer.
 pub type Ended = (u64, Result<Outcome, Failure>);
 
-/// A request.
+/// The requests of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Asks for a description of the collection.
     Describe {
-        /// The collection will be changed, and a compute server needs storage alone for that.
+        /// Whether the collection will be changed. For changes a compute server needs only storage.
         for_changes: bool,
     },
     /// Asks for the nearest vectors of a query.
     Search {
-        /// The number of answers wanted.
+        /// The requested number of results.
         k: u32,
-        /// D_high; 0: the server's default.
+        /// D_high, or 0 for the server's default.
         list: u32,
-        /// Beam width; 0: the server's default.
+        /// The beam width, or 0 for the server's default.
         beam: u32,
         /// The query.
         row: Vec<u8>,
     },
-    /// Vectors to put into the index, each in place of the vector with the same id, and ids to
-    /// delete.
+    /// Vectors to put into the index, and ids to delete. Each vector replaces the vector with the
+    /// same id.
     Change {
         /// Ids of `rows`.
         upserts: Vec<u64>,
-        /// Rows, back to back.
+        /// Rows, one directly after the other.
         rows: Vec<u8>,
         /// Ids to delete, if they exist.
         deletes: Vec<u64>,
@@ -145,22 +146,22 @@ impl Asked {
     }
 }
 
-/// The most of a query's time that the client keeps back, so that a server can still report why
-/// there is no answer.
+/// The part of a query's time that the client keeps back at most. In this time a server can still
+/// report why there is no answer.
 const HEARD: Duration = Duration::from_millis(50);
 
-/// How long servers pass on the withdrawal of a change if the client does not wait for its outcome.
+/// How long servers forward the withdrawal of a change if the client does not wait for its outcome.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
 struct Request {
-    /// `None`: a request for the outcome of a change that is given up.
+    /// `None` for a request for the outcome of a withdrawn change.
     asked: Option<Asked>,
-    /// The change that it makes or gives up.
+    /// The change that this request makes or withdraws.
     change: Option<Meant>,
     began: Duration,
     deadline: Duration,
     backoff: Backoff,
-    /// The pauses while the server is overloaded or starting.
+    /// The pauses while the server is overloaded or starts.
     busy: Backoff,
     again: Duration,
     trouble: String,
@@ -172,30 +173,31 @@ pub struct ClientState {
     retry: Duration,
     next: u64,
     up: bool,
-    /// Since when the server has answered no request.
+    /// The time since which the server has answered no request.
     unanswered: Option<Duration>,
-    /// When the server was asked for a sign of life that it has not given yet.
+    /// When the client asked the server for a sign of life that has not arrived yet.
     probed: Option<Duration>,
     requests: BTreeMap<u64, Request>,
     /// Whether the client knows other servers.
     others: bool,
     /// The server's reason why it cannot answer now.
     waits: Option<String>,
-    /// The run of storage that makes changes, if known; else 0.
+    /// The number of the run of storage that makes changes, or 0 if it is not known.
     run: u64,
-    /// The client's random number, which distinguishes its changes from the changes of others.
+    /// The client's random number. It distinguishes the client's changes from changes of other
+    /// clients.
     client: u64,
     /// The number of the newest change.
     newest: u64,
-    /// Changes that ended with the client but may still be made.
+    /// Changes whose requests ended at the client, but which storage may still make.
     open: BTreeMap<u64, Meant>,
-    /// Whether the last request was a change, or a description for changes.
+    /// Whether the last request was a change or a description for changes.
     changes: bool,
 }
 
 impl ClientState {
-    /// A client without a connection. `first`: a random number, so that its ids and changes differ
-    /// from other clients'.
+    /// A client without a connection. `first` is a random number, so that its ids and changes
+    /// differ from the ids and changes of other clients.
     pub fn new(server: &str, retry: Duration, first: u64) -> ClientState {
         ClientState {
             server: server.to_owned(),
@@ -215,8 +217,8 @@ impl ClientState {
         }
     }
 
-    /// As `self`, for a client that knows other servers. Each server is asked whether it can answer
-    /// now ([`waits`](Self::waits)), when it is connected and when it is silent.
+    /// Like `self`, for a client that knows other servers. When a server is connected or silent,
+    /// the client asks whether it can answer now ([`waits`](Self::waits)).
     #[must_use]
     pub fn with_others(self) -> ClientState {
         ClientState {
@@ -225,7 +227,7 @@ impl ClientState {
         }
     }
 
-    /// Requests in flight.
+    /// The number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.requests.len()
     }
@@ -259,7 +261,7 @@ impl ClientState {
     ) -> u64 {
         self.next = self.next.wrapping_add(1);
         if self.requests.is_empty() {
-            // There was no request meanwhile, so silence says nothing about the server.
+            // There was no request in the meantime, so silence proves nothing about the server.
             (self.unanswered, self.probed) = (None, None);
         }
         self.changes = asked.as_ref().is_none_or(Asked::is_for_changes);
@@ -286,8 +288,8 @@ impl ClientState {
         id
     }
 
-    /// The changes that the client waits for. Changes that ended and are not given up yet are
-    /// included, since storage would otherwise forget their outcome.
+    /// The changes that the client waits for. The list includes changes that ended and are not
+    /// withdrawn yet, since storage would otherwise forget their outcome.
     fn wants(&self) -> Wants {
         let changes = self.requests.values();
         let changes = changes.filter_map(|request| request.change.as_ref());
@@ -295,8 +297,8 @@ impl ClientState {
         Wants::new(self.client, self.newest, numbers.collect())
     }
 
-    /// Drops a request whose answer is not wanted. If it is a change, servers are told once that it
-    /// is given up. The next change of the client tells them again.
+    /// Drops a request whose answer is not wanted. If the request is a change, the client tells
+    /// servers once that the change is withdrawn. The client's next change tells them again.
     pub fn forget(&mut self, id: u64, out: &mut Vec<u8>) {
         let Some(meant) = self.ended(id).filter(|_| self.up) else {
             return;
@@ -304,25 +306,27 @@ impl ClientState {
         let mut wants = self.wants();
         if meant.doubt() != Doubt::Nothing && wants.add(meant.number) {
             let token = wants.token(&meant);
-            // The answer is ignored. The new id distinguishes the withdrawal from other requests,
-            // and servers drop it soon.
+            // The client ignores the answer. The new id distinguishes the withdrawal from other
+            // requests, and servers drop it soon.
             self.next = self.next.wrapping_add(1);
             let head = Head::until(self.next, 0, FORGOTTEN);
             append_give_up(head, token, wants.told(), out);
         }
     }
 
-    /// Removes a request, and returns the change that it made if its outcome is not known.
+    /// Removes a request. Returns its change if the outcome of the change is not known.
     fn ended(&mut self, id: u64) -> Option<Meant> {
         let asked = self.requests.remove(&id);
         let asked = asked.and_then(|request| request.change);
         asked.or_else(|| self.open.remove(&id))
     }
 
-    /// Gives up a change: asks for its outcome, and that it is not made if it has not begun.
-    /// Returns the number of this request. It ends with [`Outcome::Changed`] if the change was
-    /// made, and otherwise with its possible effects ([`Failure::doubt`]). `None`: the change has
-    /// no effect, or the request is no change.
+    /// Withdraws a change: storage must not make the change if it has not begun it. Returns the
+    /// number of this request, which also asks for the outcome.
+    ///
+    /// If the change was made, the request ends with [`Outcome::Changed`]. Otherwise it ends with
+    /// the change's possible effects ([`Failure::doubt`]). Returns `None` if the change has no
+    /// effect, or the request is no change.
     pub fn give_up(
         &mut self,
         now: Duration,
@@ -337,7 +341,7 @@ impl ClientState {
         Some(self.begin(now, deadline, (None, Some(meant)), out))
     }
 
-    /// The server is connected: sends all unanswered requests again.
+    /// Called when the server is connected. Sends all unanswered requests again.
     pub fn up(&mut self, now: Duration, out: &mut Vec<u8>) {
         (self.up, self.probed, self.waits) = (true, None, None);
         self.unanswered = (!self.requests.is_empty()).then_some(now);
@@ -351,7 +355,7 @@ impl ClientState {
         }
     }
 
-    /// The connection is over.
+    /// Called when the connection has ended.
     pub fn down(&mut self, why: &str) {
         self.up = false;
         (self.unanswered, self.probed) = (None, None);
@@ -361,18 +365,18 @@ impl ClientState {
         }
     }
 
-    /// Takes a frame, and returns the request that it answers, with the answer.
+    /// Processes a frame. Returns the request that it answers, with the answer.
     ///
     /// # Errors
-    /// The frame is nothing that a compute server sends. The connection has to be closed.
+    /// The frame is no message of a compute server. The caller has to close the connection.
     pub fn message(
         &mut self,
         now: Duration,
         frame: &Frame<'_>,
     ) -> Result<Option<Ended>, WireError> {
         let message = Message::decode(frame)?;
-        // The server is alive, so the other requests get their time again. With other servers at
-        // hand, a mere sign of life does not count.
+        // The server is alive, so the time limits of the other requests start again. If the client
+        // knows other servers, a mere sign of life does not count.
         if !self.others || self.requests.contains_key(&frame.head.id) {
             self.unanswered = self.unanswered.map(|_| now);
         }
@@ -410,8 +414,8 @@ impl ClientState {
                 },
                 Some(Asked::Change { .. }),
             ) => {
-                // Storage was restarted, and its new run never makes a change for the old one. The
-                // change is still wanted, so it is sent for the new run.
+                // Storage was restarted, and its new run never makes a change for the old run. The
+                // client still wants the change, so it sends the change for the new run.
                 self.run = frame.head.state;
                 text.clone_into(&mut request.trouble);
                 let new = request.change.as_mut();
@@ -448,28 +452,29 @@ impl ClientState {
         Ok(Some((id, outcome)))
     }
 
-    /// Keeps a change that ended but may still be made, until it is given up.
+    /// Keeps a change whose request ended, but which storage may still make, until the change is
+    /// withdrawn.
     fn keep_open(&mut self, id: u64, ended: &Request, doubt: Doubt) {
         let open = doubt == Doubt::Yet && ended.asked.is_some();
         self.open
             .extend(ended.change.filter(|_| open).map(|meant| (id, meant)));
     }
 
-    /// Since when the server has answered no request, or has not given the sign of life that
-    /// [`probe`](Self::probe) asked for. `None` without requests.
+    /// The time since which the server has answered no request, or has not given the sign of life
+    /// that [`probe`](Self::probe) asked for. `None` if there is no request.
     pub fn unanswered(&self) -> Option<Duration> {
         let since = self.probed.or(self.unanswered);
         since.filter(|_| !self.requests.is_empty())
     }
 
-    /// The server's reason why it cannot answer now, if it gave one since the last call. If the
-    /// client knows another server, it should connect to that one.
+    /// The server's reason why it cannot answer now, if it gave a reason since the last call. If
+    /// the client knows another server, it should connect to that server.
     pub fn waits(&mut self) -> Option<String> {
         self.waits.take()
     }
 
     /// Asks for a sign of life. A server answers a request for a description at once, however many
-    /// queries wait. False: it was asked before and has not answered.
+    /// queries wait. Returns false if the client already asked and has no answer yet.
     pub fn probe(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
         if self.probed.is_some() || !self.up {
             return false;
@@ -479,7 +484,7 @@ impl ClientState {
         true
     }
 
-    /// Asks for a description, which a server refuses while it waits for another server. If all
+    /// Asks for a description. A server refuses it while it waits for another server. If all
     /// requests are changes, the server need not wait for the memory server.
     fn describe(&mut self, out: &mut Vec<u8>) {
         self.next = self.next.wrapping_add(1);
@@ -501,8 +506,8 @@ impl ClientState {
         self.requests.values().map(due).min()
     }
 
-    /// Repeats the requests that are due. Requests whose deadline has passed are removed, and
-    /// appended to `over`.
+    /// Repeats the requests that are due. Removes requests whose deadline has passed, and appends
+    /// them to `over`.
     pub fn timer(&mut self, now: Duration, out: &mut Vec<u8>, over: &mut Vec<(u64, Failure)>) {
         let late = |(&id, request): (&u64, &Request)| (now >= request.deadline).then_some(id);
         let late: Vec<u64> = self.requests.iter().filter_map(late).collect();
@@ -536,17 +541,17 @@ impl ClientState {
 }
 
 impl Request {
-    /// The possible effects of the request if it is refused, or not answered.
+    /// The possible effects of the request if it is refused or not answered.
     fn doubt(&self, refused: Option<Reason>) -> Doubt {
         let Some(meant) = &self.change else {
             return Doubt::Nothing;
         };
         match refused {
             Some(Reason::Invalid | Reason::GivenUp) => meant.refused(),
-            // Only storage refuses a change so. A part of the change may have been made, and
-            // storage makes no further part.
+            // Only storage refuses a change for this reason. A part of the change may have been
+            // made, and storage makes no further part.
             Some(Reason::Failed) => Doubt::Perhaps,
-            // An answer to a withdrawal: the run that was to make the change is gone, or has
+            // This answers a withdrawal. The run that was to make the change has ended or has
             // forgotten the change.
             Some(Reason::OtherState | Reason::Over) => Doubt::Perhaps,
             _ => meant.doubt(),
@@ -559,8 +564,8 @@ impl Request {
             "the client has as many changes in flight as are allowed".clone_into(&mut self.trouble);
             return;
         }
-        // A little less than the time left, so that a server that knows which server did not answer
-        // can still report it.
+        // A little less than the remaining time. A server that knows which server did not answer
+        // can then still report it.
         let left = self.deadline.saturating_sub(now);
         let head = Head::until(id, 0, left - (left / 10).min(HEARD));
         let token = wants.token(&self.change.unwrap_or_default());

@@ -1,9 +1,9 @@
-//! The compute role: the requests of one worker. A search is a walk with the memory server and a
-//! ranking by storage. A change is passed on to storage.
+//! The compute role: the requests of one worker. A search is a walk through the graph, together
+//! with the memory server, and then a ranking by storage. A change is forwarded to storage.
 //!
-//! A worker has a few searches in flight, its *coroutines* (§4.1): while one waits for an answer,
-//! the others continue. Workers share only the low codes ([`Shelf`]). The lower 16 bits of an id
-//! are the worker's lane, by which answers are dispatched.
+//! A worker has a few searches in flight, its *coroutines* (§4.1): while one search waits for a
+//! reply, the worker continues the other searches. Workers share only the low codes ([`Shelf`]).
+//! The lower 16 bits of an id are the worker's lane. Replies are dispatched by their lane.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,29 +17,29 @@ use super::waiting::GIVEN_UP;
 use super::{HalfError, LowHalf, Missing, Narrowing, Request, Shelf, Wants};
 use crate::wire::{Counters, Frame, HEADER, Head, Message, Reason, Token, WireError};
 
-/// Searches that may be in ranking for each search that walks.
+/// The number of searches that may be in ranking, for each search that may walk.
 const RANKED: usize = 8;
 
-/// Changes that may wait for storage at once.
+/// The number of changes that may wait for storage at once.
 const CHANGES: usize = 8;
 
 /// The parameters of a worker.
 #[derive(Clone, Debug)]
 pub struct ComputeOptions {
-    /// Searches that walk at once.
+    /// The number of searches that may walk at once.
     pub in_flight: usize,
     /// How low codes narrow the candidates.
     pub narrowing: Narrowing,
-    /// The most bytes of low codes. If all codes take more, the codes of unpopular nodes are
-    /// offloaded to the memory server (§3.3).
+    /// The largest number of bytes of low codes. If all codes need more, the codes of unpopular
+    /// nodes are offloaded to the memory server (§3.3).
     pub low_memory: u64,
-    /// The time after which an unanswered message is repeated. Each pause is twice the one before.
+    /// The time after which an unanswered message is repeated. Each pause is twice as long as the
+    /// pause before.
     pub retry: Duration,
-    /// The time without any answer after which a connection counts as dead
-    /// ([`Out::memory_silent`]).
+    /// The time after which a connection without any reply counts as dead ([`Out::memory_silent`]).
     pub silence: Duration,
-    /// How often the worker tells storage the memory server's state, so that storage keeps it:
-    /// several times a minute. [`Duration::MAX`]: never.
+    /// How often the worker reports the memory server's state to storage, so that storage keeps the
+    /// state. This happens several times a minute; with [`Duration::MAX`] never.
     pub vouch: Duration,
     /// The memory server's name in error texts.
     pub memory: String,
@@ -69,8 +69,8 @@ pub struct Worker<L: LowHalf> {
 }
 
 impl<L: LowHalf> Worker<L> {
-    /// A worker without connections. `first`: a random number, so that its ids differ from the ids
-    /// of other runs. Workers that share a connection need different lanes.
+    /// A worker without connections. `first` is a random number, so that the worker's ids differ
+    /// from the ids of other runs. Workers that share a connection need different lanes.
     pub fn new(shelf: Arc<Shelf<L>>, options: ComputeOptions, lane: u16, first: u64) -> Worker<L> {
         Worker {
             queries: Vec::new(),
@@ -94,18 +94,18 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// The lane of the worker that sent the request to which a frame is the answer.
+    /// The lane of the worker whose request a frame answers.
     pub fn lane_of(id: u64) -> u16 {
         id as u16
     }
 
-    /// Whether the worker can begin one more search at once. That needs a connected memory server,
-    /// its low codes, fewer than `in_flight` searches that walk, and a bounded number in ranking.
-    /// Searches in ranking do not take the place of walks (§4.3), and changes take no place of
-    /// searches.
+    /// Whether the worker can begin one more search at once. It can if a memory server is connected
+    /// and its low codes are loaded. Also, fewer than `in_flight` searches must be walking, and the
+    /// number of searches in ranking must be below its bound. Searches in ranking do not count as
+    /// walks (§4.3), and changes do not count as searches.
     pub fn has_room(&self) -> bool {
         let most = self.common.options.in_flight.max(1);
-        // While this worker waits for the memory server, another may have a connection that
+        // While this worker waits for the memory server, another worker may have a connection that
         // answers.
         let begins = self.common.memory.up && self.common.low.is_some();
         let searches = || self.busy().filter(|query| !query.request.is_change());
@@ -116,13 +116,13 @@ impl<L: LowHalf> Worker<L> {
             && searches().count() < most * (1 + RANKED)
     }
 
-    /// Whether the worker can take one more change, which needs storage alone.
+    /// Whether the worker can begin one more change, which needs only storage.
     pub fn has_room_for_change(&self) -> bool {
         let changes = self.busy().filter(|query| query.request.is_change());
         changes.count() < CHANGES
     }
 
-    /// Searches and changes that are not answered yet.
+    /// The number of searches and changes that are not answered yet.
     pub fn in_flight(&self) -> usize {
         self.busy().count()
     }
@@ -134,7 +134,7 @@ impl<L: LowHalf> Worker<L> {
     }
 
     /// The obstacle that keeps searches from continuing, if there is one. Clients whose search
-    /// waits for a worker in vain get this text.
+    /// waits in vain for a worker receive this text.
     pub fn trouble(&self, now: Duration) -> Option<String> {
         let Common {
             options,
@@ -154,7 +154,7 @@ impl<L: LowHalf> Worker<L> {
         Some(format!("the memory server at {} {what}", options.memory))
     }
 
-    /// Begins a search or a change. The caller checks for space before
+    /// Begins a search or a change. The caller first checks that the worker has room
     /// ([`has_room`](Self::has_room), [`has_room_for_change`](Self::has_room_for_change)).
     pub fn take(&mut self, now: Duration, request: Request, out: &mut Out) {
         let free = self
@@ -173,7 +173,7 @@ impl<L: LowHalf> Worker<L> {
         query.trouble = None;
         query.backoff.reset();
         query.found.clear();
-        // From here on the request is this worker's, also if its half panics.
+        // From here on the request belongs to this worker, even if its half panics.
         query.stage = Stage::Held(Peer::Memory);
         match query.request.wants {
             Wants::Change { .. } => self.common.change(now, query, out),
@@ -184,12 +184,12 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Fails all requests of a worker that must not be used any more, since a half has panicked.
+    /// Fails all requests of a worker that must not be used any more, since a half panicked.
     pub fn abandon(&mut self, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free {
                 let text = "a worker of the compute server failed at this request, or at another one that it handled meanwhile";
-                // Storage continues with the change, and its client asks again.
+                // Storage continues with the change, and the client asks again.
                 let reason = match query.request.is_change() {
                     true => Reason::Busy,
                     false => Reason::Failed,
@@ -199,7 +199,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// A client is gone: its answers are dropped, and storage is not asked again for its changes.
+    /// Called when a client has disconnected. The worker drops its answers, and does not ask
+    /// storage again for its changes.
     pub fn gone(&mut self, now: Duration, client: u64, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free && query.request.client == client {
@@ -211,7 +212,7 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// A change is given up: storage is not asked for it again.
+    /// Called when a change is withdrawn. The worker does not ask storage for it again.
     pub fn given_up(&mut self, token: Token, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free && query.request.is(token) {
@@ -220,8 +221,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// The memory server is connected. It may have another state than before, so the low codes are
-    /// fetched again unless they have its state.
+    /// Called when the memory server is connected. It may have another state than before. Unless
+    /// the low codes have its state, the worker fetches them again.
     pub fn memory_up(&mut self, now: Duration, out: &mut Out) {
         self.common.memory.set(true);
         self.common.vouch_from(Some(now));
@@ -230,18 +231,19 @@ impl<L: LowHalf> Worker<L> {
         self.resume(now, Peer::Memory, out);
     }
 
-    /// The memory server has told another worker that it no longer has the state of the low codes.
-    /// This worker fetches other codes, even if no search of its own is in progress that would be
-    /// refused. Otherwise clients that wait for the new state would wait for ever.
+    /// Called when the memory server has told another worker that it no longer has the state of the
+    /// low codes. This worker then fetches new codes, even if it has no search that would be
+    /// refused. Without this, clients that wait for the new state would wait without end.
     pub fn outdated(&mut self, now: Duration, out: &mut Out) {
-        // If the codes are stale already, others are being fetched, or will be after a pause.
+        // If the codes are already stale, a worker is fetching new codes, or will fetch them after
+        // a pause.
         if !self.common.stale {
             self.common.stale = true;
             self.common.renew(now, out);
         }
     }
 
-    /// The connection to the memory server is over, and its requests are lost.
+    /// Called when the connection to the memory server has ended. Its requests are lost.
     pub fn memory_down(&mut self, why: &str) {
         self.common.memory.set(false);
         self.common.vouch_from(None);
@@ -253,24 +255,25 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// The memory server sent something at that time, to this worker or to another one with the
-    /// same connection.
+    /// Called when the memory server sent something at time `at`, to this worker or to another
+    /// worker on the same connection.
     pub fn memory_heard(&mut self, at: Duration) {
         self.common.memory.heard(at);
     }
 
-    /// The same for storage.
+    /// Called when storage sent something at time `at`, to this worker or to another worker on the
+    /// same connection.
     pub fn storage_heard(&mut self, at: Duration) {
         self.common.storage.heard(at);
     }
 
-    /// Storage is connected.
+    /// Called when storage is connected.
     pub fn storage_up(&mut self, now: Duration, out: &mut Out) {
         self.common.storage.set(true);
         self.resume(now, Peer::Storage, out);
     }
 
-    /// The connection to storage is over.
+    /// Called when the connection to storage has ended.
     pub fn storage_down(&mut self, why: &str, out: &mut Out) {
         self.common.storage.set(false);
         for query in &mut self.queries {
@@ -291,10 +294,10 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Takes a frame of the memory server.
+    /// Processes a frame of the memory server.
     ///
     /// # Errors
-    /// The frame is nothing that a memory server sends. The connection has to be closed.
+    /// The frame is no message of a memory server. The caller has to close the connection.
     pub fn memory(
         &mut self,
         now: Duration,
@@ -315,8 +318,8 @@ impl<L: LowHalf> Worker<L> {
         if let Message::Description { collection, .. } = message
             && frame.head.id == 0
         {
-            // The server has another state by now. Walks continue in the state before, which it
-            // keeps for a while.
+            // The server has another state now. Walks continue in the earlier state, which the
+            // server keeps for a while.
             let known = self.common.low.as_ref();
             if known.is_some_and(|low| low.collection().state != collection.state) {
                 self.common.stale = true;
@@ -355,7 +358,7 @@ impl<L: LowHalf> Worker<L> {
             }
             Message::Lists { step, lists } if step == current => {
                 let Some(low) = common.low_of(query.state) else {
-                    // Other low codes arrived meanwhile, and all walks began again.
+                    // Other low codes arrived in the meantime, and all walks began again.
                     return Ok(());
                 };
                 let expanded = low.expand(&mut query.low, lists);
@@ -400,10 +403,10 @@ impl<L: LowHalf> Worker<L> {
         Ok(())
     }
 
-    /// Takes a frame of storage.
+    /// Processes a frame of storage.
     ///
     /// # Errors
-    /// The frame is nothing that storage sends. The connection has to be closed.
+    /// The frame is no message of storage. The caller has to close the connection.
     pub fn storage(
         &mut self,
         now: Duration,
@@ -416,8 +419,8 @@ impl<L: LowHalf> Worker<L> {
             query.id == frame.head.id
                 && match query.stage {
                     Stage::Rank | Stage::Change => true,
-                    // Storage was busy with the change and is to be asked again. It may answer
-                    // before that.
+                    // Storage was busy with the change, and the worker will ask again. Storage may
+                    // answer before that.
                     Stage::Held(Peer::Storage) => query.request.is_change(),
                     _ => false,
                 }
@@ -519,7 +522,7 @@ impl<L: LowHalf> Worker<L> {
     }
 
     /// Does the work that is due: repeats messages, fails requests whose deadline has passed, and
-    /// takes low codes that another worker has fetched.
+    /// adopts low codes that another worker has fetched.
     pub fn timer(&mut self, now: Duration, out: &mut Out) {
         if let Some(loading) = &mut self.common.loading {
             loading.timer(now, &mut out.memory);
@@ -555,8 +558,8 @@ impl<L: LowHalf> Worker<L> {
                 self.common.go_on(now, query, out);
             }
         }
-        // If no query waits for an answer, no answer is late. An unanswered message of a query that
-        // was given up says nothing about a connection that all workers share.
+        // If no query waits for a reply, no reply is late. An unanswered message of an abandoned
+        // query proves nothing about a connection that all workers share.
         let asked =
             |stage: fn(&Stage) -> bool| self.queries.iter().any(|query| stage(&query.stage));
         let walks = asked(|stage| matches!(stage, Stage::Walk(_)));
@@ -569,7 +572,7 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Takes the low codes of the shelf. Walks with other codes begin again.
+    /// Adopts the low codes of the shelf. Walks with other codes begin again.
     fn adopt(&mut self, now: Duration, out: &mut Out) {
         let common = &mut self.common;
         common.low = common.shelf.low();
@@ -589,7 +592,7 @@ impl<L: LowHalf> Worker<L> {
 
 impl<L: LowHalf> Drop for Worker<L> {
     fn drop(&mut self) {
-        // Another worker may fetch the codes in its place.
+        // Another worker may fetch the codes instead.
         self.common.give_up_loading();
     }
 }

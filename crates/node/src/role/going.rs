@@ -1,8 +1,10 @@
 //! The state of the index that each connection of a storage server uses, as the connection last
-//! named it. When all use the state after a merge, storage gives up the state before.
+//! named it. When all connections use the state after a merge, storage gives up the state before
+//! the merge.
 //!
-//! Memory servers have no connection to storage, so compute servers name their state. They do so
-//! with each ranking, and without searches by renewing their memory server's state (`vouching.rs`).
+//! Memory servers have no connection to storage, so compute servers name the state of their memory
+//! server. They name it with each ranking. Without searches they name it by renewing that state
+//! (`vouching.rs`).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,21 +19,23 @@ pub struct Going {
 #[derive(Debug, Default)]
 struct Known {
     next: u64,
-    /// The state that each connection named last; 0 before the first.
+    /// The state that each connection named last, or 0 if it has named none.
     open: HashMap<u64, u64>,
-    /// The same for connections that are over, and until when each is expected back.
+    /// The last named state of each closed connection, and the time until which its client is
+    /// expected to connect again.
     gone: Vec<(Duration, u64)>,
 }
 
 impl Going {
-    /// How long a lost connection is expected back, with the state that it named last.
+    /// How long the client of a lost connection is expected to connect again. For that time the
+    /// state that it named last counts.
     pub const BACK: Duration = Duration::from_secs(60);
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a new connection, and returns its number here.
+    /// Registers a new connection, and returns its number in this table.
     pub(super) fn come(&self) -> u64 {
         let mut known = self.known();
         known.next += 1;
@@ -40,12 +44,12 @@ impl Going {
         name
     }
 
-    /// A connection has named a state.
+    /// Called when a connection has named a state.
     pub(super) fn names(&self, name: u64, state: u64) {
         self.known().open.insert(name, state);
     }
 
-    /// A connection is over.
+    /// Called when a connection has ended.
     pub(super) fn left(&self, now: Duration, name: u64) {
         let mut known = self.known();
         // A connection that has named no state is not waited for.
@@ -54,8 +58,8 @@ impl Going {
         }
     }
 
-    /// The state that all connections have named last, those that are open and those that are
-    /// expected back. `None` if they differ, if one has named none, or if none is open.
+    /// The state that all connections have named last, both open connections and those expected
+    /// again. `None` if they named different states, if one has named none, or if none is open.
     pub fn all_by(&self, now: Duration) -> Option<u64> {
         let mut known = self.known();
         known.gone.retain(|&(until, _)| now < until);
@@ -84,7 +88,7 @@ mod tests {
         assert_eq!(at(0), Some(8));
         going.names(one, 7);
         assert_eq!(at(0), None, "one worker of it is behind");
-        // A lost connection may come back, with the same memory server.
+        // A lost connection may return with the same memory server.
         going.left(seconds(5), one);
         assert_eq!(at(64), None);
         assert_eq!(at(65), Some(8));

@@ -1,5 +1,5 @@
-//! How a compute server gets its low codes: first a description of the collection, then the codes,
-//! piece by piece, all of one state.
+//! How a compute server gets its low codes. It requests a description of the collection, and then
+//! the codes, piece by piece, all of one state.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use crate::wire::{Collection, Frame, Head, Message, Reason};
 
 /// The effect of a message.
 pub(super) enum Loaded {
-    /// More is needed, and has been asked for.
+    /// More data is needed, and has been requested.
     Not,
-    /// The memory server has the state of the codes that are here already.
+    /// The memory server has the state of the codes that are already loaded.
     Same,
     /// All codes have arrived.
     All(Begun),
 }
 
-/// The part that has arrived so far.
+/// The codes that have arrived so far.
 pub(super) struct Begun {
     pub(super) collection: Collection,
     pub(super) centroids: Vec<u8>,
-    /// The number of nodes whose codes are wanted, the most popular ones.
+    /// The number of nodes whose codes are wanted: the most popular nodes.
     kept: u32,
     /// The number of nodes that were received, with or without a code.
     nodes: u32,
-    /// A bit for each of these nodes, set if it has a code. Empty if all have.
+    /// A bit for each of these nodes, set if the node has a code. Empty if all nodes have codes.
     pub(super) bits: Vec<u8>,
     pub(super) codes: Vec<u8>,
 }
@@ -35,7 +35,7 @@ impl Begun {
         self.kept < self.collection.nodes
     }
 
-    /// Takes a piece. False if it is invalid or not the next one.
+    /// Adds a piece. Returns false if the piece is invalid or not the next one.
     fn take(&mut self, from: u32, count: u32, sent: &[u8]) -> bool {
         let left = self.collection.nodes - self.nodes;
         // The bits of a piece fill whole bytes, except in the last piece.
@@ -57,8 +57,8 @@ impl Begun {
         if codes.len() != width * coded as usize || codes.len() > all - self.codes.len() {
             return false;
         }
-        // Reserves the space that will be needed, but at most twice the bytes received so far,
-        // since the announced size may be wrong.
+        // Reserves the space that will be needed. The announced size may be wrong, so the reserved
+        // space is at most twice the bytes received so far.
         let room = (all - self.codes.len()).min(codes.len().max(self.codes.len()));
         self.codes.reserve_exact(room);
         self.codes.extend_from_slice(codes);
@@ -71,12 +71,12 @@ impl Begun {
 /// Low codes that are being loaded.
 pub(super) struct Loading {
     id: u64,
-    /// The most bytes that they may take.
+    /// The largest number of bytes that the codes may need.
     room: u64,
     /// `None` until the collection is described.
     begun: Option<Begun>,
     backoff: Backoff,
-    /// When to ask again.
+    /// When to repeat the request.
     pub(super) again: Duration,
 }
 
@@ -102,7 +102,7 @@ impl Loading {
         loading
     }
 
-    /// Asks for the next part.
+    /// Requests the next part.
     fn ask(&self, out: &mut Vec<u8>) {
         let mut head = Head {
             id: self.id,
@@ -122,7 +122,7 @@ impl Loading {
         }
     }
 
-    /// Asks again if it is time.
+    /// Repeats the request, if that is due.
     pub(super) fn timer(&mut self, now: Duration, out: &mut Vec<u8>) {
         if now >= self.again {
             self.again = self.backoff.pause(now);
@@ -130,7 +130,7 @@ impl Loading {
         }
     }
 
-    /// Takes an answer. `known`: the state of the low codes that are here.
+    /// Processes a reply. `known` is the state of the low codes that are already loaded.
     pub(super) fn message<L: LowHalf>(
         &mut self,
         now: Duration,
@@ -168,7 +168,7 @@ impl Loading {
                     return Loaded::Not;
                 }
             }
-            // The server has another state by now.
+            // The server has another state now.
             (
                 Message::Refused {
                     reason: Reason::OtherState,
@@ -176,8 +176,8 @@ impl Loading {
                 },
                 begun,
             ) => *begun = None,
-            // The server is counting the popularity of nodes. It is asked again as soon as at
-            // first, without growing pauses.
+            // The server is counting the popularity of nodes. The client repeats its request at the
+            // initial interval, without growing pauses.
             (
                 Message::Refused {
                     reason: Reason::Waiting,

@@ -1,35 +1,36 @@
-//! A client's knowledge of its changes: the run of storage that each is for, its possible effects,
-//! and the changes that the client waits for.
+//! A client's knowledge of its changes: the run of storage that each change is for, the possible
+//! effects, and the changes that the client waits for.
 
 use crate::wire::{MOST_WANTED, Token};
 
-/// The possible effects of a change that was not acknowledged. For a request that is no change,
-/// `Nothing`.
+/// The possible effects of a change that was not acknowledged. The value is `Nothing` for a request
+/// that is no change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Doubt {
     /// The change was not made and will not be.
     #[default]
     Nothing,
-    /// The change, or a part of it, may have been made. No further part will be.
+    /// The change, or a part of it, may have been made. Storage makes no further part.
     Perhaps,
     /// The change may still be made.
     Yet,
 }
 
-/// A change, or the subject of a withdrawal.
+/// A change, or the change that a withdrawal is about.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Meant {
     pub(super) number: u64,
-    /// The run of storage that is to make it; 0 while none is known, and then none makes it.
+    /// The run of storage that is to make the change, or 0 while the client knows none. No run
+    /// makes a change for run 0.
     pub(super) run: u64,
-    /// Whether that run was asked for it.
+    /// Whether that run was asked for the change.
     pub(super) sent: bool,
-    /// Whether an earlier run may have made it.
+    /// Whether an earlier run may have made the change.
     pub(super) before: bool,
 }
 
 impl Meant {
-    /// The possible effects, before storage has answered.
+    /// The possible effects, while storage has not answered.
     pub(super) fn doubt(&self) -> Doubt {
         match (self.run, self.sent) {
             (0, _) => Doubt::Nothing,
@@ -38,7 +39,7 @@ impl Meant {
         }
     }
 
-    /// The possible effects if this run has not made it and will not.
+    /// The possible effects if this run has not made the change and will not make it.
     pub(super) fn refused(&self) -> Doubt {
         match self.before {
             true => Doubt::Perhaps,
@@ -46,7 +47,7 @@ impl Meant {
         }
     }
 
-    /// Sets the run of storage. False if the change was for this run already.
+    /// Sets the run of storage. Returns false if the change was for this run already.
     pub(super) fn is_for(&mut self, run: u64) -> bool {
         let other = self.run != run;
         self.before |= other && self.run != 0 && self.sent;
@@ -56,22 +57,23 @@ impl Meant {
     }
 }
 
-/// The list of changes that a client waits for, which goes with each change.
+/// The list of changes that a client waits for. The client sends it with each change.
 #[derive(Default)]
 pub(super) struct Wants {
     client: u64,
     /// The newest change that the list is about.
     pub(super) newest: u64,
-    /// Ascending. A change that is given up without waiting for its outcome may be last.
+    /// The numbers of the changes, in ascending order. The last may be a change that is withdrawn
+    /// without waiting for its outcome.
     numbers: Vec<u64>,
 }
 
 impl Wants {
-    /// `newest`: the client's newest change. `numbers`: the changes that it waits for.
+    /// `newest` is the client's newest change, and `numbers` has the changes that it waits for.
     pub(super) fn new(client: u64, mut newest: u64, mut numbers: Vec<u64>) -> Wants {
         numbers.sort_unstable();
         if numbers.len() > MOST_WANTED {
-            // The list ends before the changes over the limit, which are not sent yet.
+            // The list ends before the changes over the limit, which the client has not sent yet.
             numbers.truncate(MOST_WANTED);
             newest = numbers.last().copied().unwrap_or(0);
         }
@@ -82,7 +84,7 @@ impl Wants {
         }
     }
 
-    /// Adds a change, so that it can be given up. False if the list is full.
+    /// Adds a change, so that the client can withdraw it. Returns false if the list is full.
     pub(super) fn add(&mut self, number: u64) -> bool {
         let room = self.numbers.len() < MOST_WANTED;
         if room {
@@ -100,7 +102,7 @@ impl Wants {
         }
     }
 
-    /// The newest change that the list is about, and the changes in it.
+    /// The newest change that the list is about, and the changes in the list.
     pub(super) fn told(&self) -> (u64, &[u64]) {
         (self.newest, &self.numbers)
     }

@@ -1,5 +1,5 @@
-//! The memory role: the walks of one connection. Connections share only the half, so that each can
-//! have a thread and none needs a lock.
+//! The memory role: the walks of one connection. Connections share only the half. Each connection
+//! can therefore have a thread, and no connection needs a lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::wire::{
 /// The limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryOptions {
-    /// The most walks at once.
+    /// The largest number of walks at once.
     pub most: usize,
-    /// How long a walk is kept without a message.
+    /// How long the server keeps a walk that gets no message.
     pub idle: Duration,
-    /// The most bytes of low codes in one answer, less than [`MOST_BODY`].
+    /// The largest number of bytes of low codes in one reply, less than [`MOST_BODY`].
     pub piece: usize,
 }
 
@@ -36,18 +36,17 @@ impl Default for MemoryOptions {
 /// One walk.
 #[derive(Default)]
 struct Walk<Q> {
-    /// Its state of the index.
+    /// The walk's state of the index.
     state: u64,
     query: Q,
-    /// The last step that was answered, and its frame, which is sent again if the request is
-    /// repeated.
+    /// The last answered step and its frame, which is sent again if the request is repeated.
     step: u32,
     answer: Vec<u8>,
-    /// Whether that answer ended the walk.
+    /// Whether the reply to that step ended the walk.
     done: bool,
-    /// When the walk is given up.
+    /// When the server gives up the walk.
     until: Duration,
-    /// D_high, which determines the size of its buffers.
+    /// D_high, the list size, which determines the size of the walk's buffers.
     list: usize,
 }
 
@@ -61,7 +60,7 @@ struct Room {
 }
 
 impl Room {
-    /// Takes the nodes of a message: the nodes whose low codes are missing, and the nodes that are
+    /// Reads the nodes of a message: the nodes whose low codes are missing, and the nodes that are
     /// refined or offered.
     ///
     /// # Errors
@@ -94,8 +93,8 @@ impl<H> Clone for Held<H> {
     }
 }
 
-/// The checkpoints of an index that a memory server serves: the last one, and the one before it
-/// while some server still uses it. All connections of the server share them.
+/// The checkpoints of an index that a memory server serves. They are the last one, and the one
+/// before it while some server still uses that. All connections of the server share them.
 pub struct Checkpoints<H> {
     last: Held<H>,
     before: Option<Held<H>>,
@@ -111,7 +110,7 @@ impl<H> Clone for Checkpoints<H> {
 }
 
 impl<H: HighHalf> Checkpoints<H> {
-    /// A single checkpoint, with none before it.
+    /// A single checkpoint, without an earlier one.
     pub fn of(high: Arc<H>) -> Checkpoints<H> {
         Checkpoints {
             last: Held {
@@ -127,18 +126,18 @@ impl<H: HighHalf> Checkpoints<H> {
         &self.last.high
     }
 
-    /// Whether there is a checkpoint before the last.
+    /// Whether there is a checkpoint before the last one.
     pub fn has_before(&self) -> bool {
         self.before.is_some()
     }
 
-    /// Adds a newer checkpoint. The last one becomes the one before.
+    /// Adds a newer checkpoint. The last checkpoint becomes the one before it.
     pub fn go_on(&mut self, high: Arc<H>) {
         let next = Checkpoints::of(high).last;
         self.before = Some(std::mem::replace(&mut self.last, next));
     }
 
-    /// Drops the checkpoint before the last. Requests that name it are refused from now on.
+    /// Drops the checkpoint before the last one. Requests that name it are refused from now on.
     pub fn forget_before(&mut self) {
         self.before = None;
     }
@@ -151,9 +150,9 @@ impl<H: HighHalf> Checkpoints<H> {
 
 /// A connection of the memory role.
 pub struct MemoryState<H: HighHalf> {
-    /// The last state that the other side was told without asking.
+    /// The last state that the server sent to the client without a request.
     told: u64,
-    /// Whether the other side has used the checkpoint before the last since the last
+    /// Whether the client has used the checkpoint before the last one since the last call of
     /// [`was_behind`](Self::was_behind).
     behind: bool,
     options: MemoryOptions,
@@ -161,9 +160,9 @@ pub struct MemoryState<H: HighHalf> {
     /// Completed walks, whose buffers the next walks reuse.
     spare: Vec<Walk<H::Query>>,
     room: Room,
-    /// When to look for walks to give up.
+    /// When to look for walks that are idle too long.
     sweep: Duration,
-    /// The half that was asked for a selection by popularity before the popularity was known.
+    /// The half that was asked for the most popular nodes before the popularity was known.
     uncounted: Option<Arc<H>>,
 }
 
@@ -172,10 +171,10 @@ const COUNTS: &str =
     "this server still counts the links to each node, once after its start. Ask again";
 
 impl<H: HighHalf> MemoryState<H> {
-    /// The most completed walks that are kept.
+    /// The largest number of completed walks that are kept.
     const SPARE: usize = 64;
-    /// The list length and the bytes of an answer beyond which a walk is not kept. Few queries are
-    /// so large, and without a limit all kept walks would grow to the buffers of the largest.
+    /// The largest list size and the largest reply in bytes of a walk that is kept. Few queries are
+    /// larger. Without a limit all kept walks would grow to the buffers of the largest query.
     const SPARE_LIST: usize = 1024;
     const SPARE_ANSWER: usize = 64 << 10;
 
@@ -194,12 +193,13 @@ impl<H: HighHalf> MemoryState<H> {
     }
 
     /// The half whose popularity is to be counted ([`count_popular`](HighHalf::count_popular)), if
-    /// it was needed since the last call. Requests that need it are refused until it is known.
+    /// a request needed it since the last call. Requests that need the popularity are refused until
+    /// it is known.
     pub fn take_uncounted(&mut self) -> Option<Arc<H>> {
         self.uncounted.take()
     }
 
-    /// Whether the popularity of nodes is known. If not, the request is refused.
+    /// Whether the popularity of nodes is known. If it is not, refuses the request.
     fn knows_popular(&mut self, held: &Held<H>, head: Head, out: &mut Vec<u8>) -> bool {
         let knows = held.high.knows_popular();
         if !knows {
@@ -209,22 +209,22 @@ impl<H: HighHalf> MemoryState<H> {
         knows
     }
 
-    /// Whether the other side has used the checkpoint before the last since the last call.
+    /// Whether the client has used the checkpoint before the last one since the last call.
     pub fn was_behind(&mut self) -> bool {
         std::mem::take(&mut self.behind)
     }
 
-    /// Walks in progress.
+    /// The number of walks in progress.
     pub fn walks(&self) -> usize {
         self.walks.len()
     }
 
-    /// When to call [`expire`](Self::expire); `None` without walks.
+    /// When to call [`expire`](Self::expire), or `None` without walks.
     pub fn next_expiry(&self) -> Option<Duration> {
         (self.sweep < Duration::MAX).then_some(self.sweep)
     }
 
-    /// Gives up walks that were idle for long, or whose deadline has passed.
+    /// Gives up walks that were idle too long, or whose deadline has passed.
     pub fn expire(&mut self, now: Duration) {
         if now < self.sweep {
             return;
@@ -243,10 +243,10 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// Takes a frame, and appends the answer, if there is one, from one of the checkpoints.
+    /// Processes a frame with one of the checkpoints. Appends the reply, if the frame has one.
     ///
     /// # Errors
-    /// The frame is nothing that a compute server sends. The connection has to be closed.
+    /// The frame is no message of a compute server. The caller has to close the connection.
     pub fn message(
         &mut self,
         now: Duration,
@@ -284,7 +284,7 @@ impl<H: HighHalf> MemoryState<H> {
             return Ok(());
         }
         let Some(held) = checkpoints.held(asked) else {
-            // An end gets no answer.
+            // The end of a walk gets no reply.
             if message != Message::End {
                 append_refusal(
                     head,
@@ -306,7 +306,7 @@ impl<H: HighHalf> MemoryState<H> {
                 }
                 let most = self.options.piece.min(MOST_BODY / 2)
                     / (held.collection.low_bytes as usize).max(1);
-                // A multiple of 8, so that the bits fill whole bytes.
+                // The count is a multiple of 8, so that the bits fill whole bytes.
                 let count = count.min((most as u32).next_multiple_of(8).max(8));
                 let end = from.saturating_add(count).min(held.collection.nodes);
                 let from = from.min(end);
@@ -423,7 +423,7 @@ impl<H: HighHalf> MemoryState<H> {
         };
         walk.until = walk.until.max(now + self.options.idle);
         let (reason, text) = match step.checked_sub(walk.step) {
-            // A late request is of no use.
+            // A late request needs no reply.
             None => return,
             Some(0) => return out.extend(&walk.answer),
             Some(1) if !walk.done => {
@@ -437,7 +437,8 @@ impl<H: HighHalf> MemoryState<H> {
                     Err(HalfError(text)) => (Reason::Invalid, text),
                 }
             }
-            // Steps are missing in between, and the server that knew them is gone.
+            // Steps between the two are missing, and the server that knew them is no longer
+            // connected.
             Some(_) => (
                 Reason::Unknown,
                 "steps of the query are missing here".to_owned(),
@@ -451,10 +452,10 @@ impl<H: HighHalf> MemoryState<H> {
 }
 
 impl<Q> Walk<Q> {
-    /// Takes the nodes of a step.
+    /// Passes the nodes of a step to the half.
     ///
     /// # Errors
-    /// The half's own.
+    /// The half fails.
     fn take<H: HighHalf<Query = Q>>(&mut self, high: &H, room: &mut Room) -> Result<(), HalfError> {
         let Room {
             scored,
@@ -472,7 +473,8 @@ impl<Q> Walk<Q> {
     /// estimates that this step asked for.
     ///
     /// # Errors
-    /// The answer exceeds a frame, which would end the connection and with it all of its walks.
+    /// The reply exceeds a frame. Sending it would close the connection and so end all of its
+    /// walks.
     fn answer<H: HighHalf<Query = Q>>(
         &mut self,
         high: &H,

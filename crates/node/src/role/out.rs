@@ -2,7 +2,7 @@
 
 use crate::wire::{Head, Message, Reason};
 
-/// Bytes of each buffer that are kept. Changes take mebibytes and are rare.
+/// The bytes of each buffer that are kept. Changes need mebibytes and are rare.
 const KEPT: usize = 256 << 10;
 
 /// The output of a worker, as frames.
@@ -16,12 +16,13 @@ pub struct Out {
     clients: Vec<u8>,
     /// For each frame in `clients`: the client, the id of the request, and the end of the frame.
     answered: Vec<(u64, u64, usize)>,
-    /// The shelf has other low codes: the other workers have to look
+    /// Whether the shelf has new low codes. If so, the other workers have to check the shelf
     /// ([`Worker::timer`](super::Worker::timer)).
     pub renewed: bool,
-    /// The memory server has been silent for too long: its connection is to be replaced.
+    /// Whether the memory server has been silent too long. If so, the caller has to replace its
+    /// connection.
     pub memory_silent: bool,
-    /// The same for storage.
+    /// Whether storage has been silent too long. If so, the caller has to replace its connection.
     pub storage_silent: bool,
 }
 

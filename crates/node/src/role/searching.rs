@@ -1,5 +1,5 @@
-//! One search of a worker, and the part that all searches of a worker share: how they begin, ask,
-//! wait, continue and fail.
+//! One search of a worker, and the data that all searches of a worker share. The functions here
+//! begin a search, send its requests, continue it after a reply, and fail it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::wire::{
     append_look, append_rank, append_refine,
 };
 
-/// Bits of an id that name the worker.
+/// The number of bits of an id that name the worker.
 pub(super) const LANES: u32 = 16;
 
 /// The server that a search waits for.
@@ -29,13 +29,13 @@ pub(super) enum Peer {
 pub(super) enum Stage {
     /// There is no search.
     Free,
-    /// The search continues when the server is connected, or a pause is over.
+    /// The search continues when the server is connected, or when a pause ends.
     Held(Peer),
-    /// The memory server was asked for this step.
+    /// The search requested this step from the memory server.
     Walk(u32),
-    /// Storage was asked for a ranking.
+    /// The search requested a ranking from storage.
     Rank,
-    /// Storage was asked for a change, or for the outcome of one.
+    /// The request asked storage for a change, or for the outcome of a change.
     Change,
 }
 
@@ -52,35 +52,36 @@ pub(super) struct Query<Q> {
     pub(super) stage: Stage,
     pub(super) request: Request,
     pub(super) low: Q,
-    /// When it began.
+    /// When the search began.
     pub(super) began: Duration,
-    /// D_high of this attempt. It is larger than requested if much of the result of a shorter list
-    /// is deleted.
+    /// D_high of this attempt. If much of the result of a smaller list was deleted, it is larger
+    /// than requested.
     pub(super) list: u32,
     /// The id of this attempt.
     pub(super) id: u64,
     pub(super) state: u64,
-    /// The result of the walk; empty until it is over.
+    /// The result of the walk, empty until the walk has ended.
     pub(super) found: Vec<u32>,
-    /// The last message, to repeat it.
+    /// The last message, in case it has to be repeated.
     pub(super) asked: Vec<u8>,
     pub(super) backoff: Backoff,
     pub(super) again: Duration,
     pub(super) counters: Counters,
-    /// Distances by low codes in walks that were given up.
+    /// The number of distances that abandoned walks computed by low codes.
     pub(super) low_before: u64,
     /// The last error.
     pub(super) trouble: Option<String>,
 }
 
-/// A server that is asked.
+/// The connection to a server that the worker asks.
 #[derive(Default)]
 pub(super) struct Line {
-    /// Whether it is connected.
+    /// Whether the server is connected.
     pub(super) up: bool,
-    /// Since when it has answered no request. Time without requests does not count.
+    /// The time since which the server has answered no request. Time without requests does not
+    /// count.
     pub(super) unanswered: Option<Duration>,
-    /// How long that was when the last request was given up.
+    /// How long the server had been silent when the last request was given up.
     before: Duration,
 }
 
@@ -92,40 +93,40 @@ impl Line {
         };
     }
 
-    /// A request was sent.
+    /// Called when a request was sent.
     pub(super) fn asked(&mut self, now: Duration) {
         let since = now.saturating_sub(self.before);
         self.unanswered.get_or_insert(since);
     }
 
-    /// An answer to this worker arrived.
+    /// Called when a reply to this worker arrived.
     pub(super) fn answered(&mut self) {
         self.set(self.up);
     }
 
-    /// The server sent something to one of the workers that share the connection.
+    /// Called when the server sent something to a worker that shares the connection.
     pub(super) fn heard(&mut self, at: Duration) {
         if let Some(since) = self.unanswered.filter(|&since| since < at) {
             (self.unanswered, self.before) = (Some(since.max(at)), Duration::ZERO);
         }
     }
 
-    /// No request waits for the server any more.
+    /// Called when no request waits for the server any more.
     pub(super) fn settle(&mut self, now: Duration) {
         if let Some(since) = self.unanswered.take() {
             self.before = now.saturating_sub(since);
         }
     }
 
-    /// When the server counts as dead.
+    /// The time at which the server counts as dead.
     pub(super) fn dead(&self, silence: Duration) -> Duration {
         self.unanswered
             .map_or(Duration::MAX, |since| since + silence)
     }
 }
 
-/// The share of the nodes found by walks that are deleted or replaced, as a moving mean over some
-/// tens of walks.
+/// The share of deleted or replaced nodes among the nodes that walks find. It is a moving mean over
+/// some tens of walks.
 #[derive(Debug, Default)]
 pub(super) struct Share(f32);
 
@@ -136,7 +137,7 @@ impl Share {
         }
     }
 
-    /// The list length that has about `list` live nodes; at most twice `list`.
+    /// The list size that has about `list` live nodes, at most twice `list`.
     fn beyond(&self, list: u32, nodes: u32) -> u32 {
         if self.0 < 0.01 {
             return list;
@@ -146,15 +147,15 @@ impl Share {
     }
 }
 
-/// The part that all searches of a worker share.
+/// The data that all searches of a worker share.
 pub(super) struct Common<L> {
     pub(super) options: ComputeOptions,
     pub(super) shelf: Arc<Shelf<L>>,
     pub(super) low: Option<Arc<L>>,
     pub(super) lane: u16,
-    /// The share of the nodes found by walks that are not in the index any more.
+    /// The share of nodes found by walks that are not in the index any more.
     pub(super) refused_share: Share,
-    /// The nodes for the memory server to score; scratch.
+    /// The nodes for the memory server to score, as scratch space.
     pub(super) scored: Vec<(u32, f32)>,
     /// The nodes of a step whose low codes are missing.
     pub(super) missing: Missing,
@@ -165,7 +166,7 @@ pub(super) struct Common<L> {
     pub(super) storage: Line,
     pub(super) loading: Option<Loading>,
     pub(super) vouching: Vouching,
-    /// Whether other low codes are needed, and when to fetch them or to look for them again.
+    /// Whether other low codes are needed. If so, also when to fetch them or check the shelf again.
     pub(super) stale: bool,
     pub(super) again: Duration,
 }
@@ -203,7 +204,7 @@ impl<Q: Default> Query<Q> {
         )
     }
 
-    /// Number of answers wanted; 0 for a change.
+    /// The requested number of results, or 0 for a change.
     pub(super) fn k(&self) -> u32 {
         match self.request.wants {
             Wants::Search { k, .. } => k,
@@ -211,13 +212,14 @@ impl<Q: Default> Query<Q> {
         }
     }
 
-    /// The search is over. Large buffers are freed, since a change has up to two mebibytes.
+    /// Called when the search has ended. Large buffers are freed, since a change needs up to two
+    /// mebibytes.
     pub(super) fn free(&mut self) {
         self.stage = Stage::Free;
         self.request.wants = NOTHING;
     }
 
-    /// Waits for a server, until it is connected or a time is set.
+    /// Waits for a server until it is connected, or until a set time.
     pub(super) fn hold(&mut self, peer: Peer, why: &str) {
         self.stage = Stage::Held(peer);
         self.again = Duration::MAX;
@@ -232,13 +234,13 @@ impl<L: LowHalf> Common<L> {
         self.next << LANES | u64::from(self.lane)
     }
 
-    /// The low codes, if they have the state of a walk.
+    /// The low codes, if their state is the state of a walk.
     pub(super) fn low_of(&self, state: u64) -> Option<Arc<L>> {
         let low = self.low.as_ref();
         low.filter(|low| low.collection().state == state).cloned()
     }
 
-    /// Begins a walk, the first one or another.
+    /// Begins the first or a later walk of a search.
     pub(super) fn begin(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         let Some(low) = self.low.clone() else {
             return query.hold(Peer::Memory, "has not sent the low codes yet");
@@ -259,7 +261,7 @@ impl<L: LowHalf> Common<L> {
             return self.fail(query, Reason::Invalid, &text, out);
         }
         // D_low follows from the options (`Narrowing`), and D_high = 2 D_full (§3.1). No list is
-        // shorter than the number of answers.
+        // smaller than the requested number of results.
         let list = list.clamp(1, MOST_NODES as u32);
         let full = (list / 2).max(k).min(list);
         if query.id != 0 {
@@ -296,8 +298,8 @@ impl<L: LowHalf> Common<L> {
     }
 
     /// Whether a ranked search has to walk again, since too many of its nodes are deleted. If so,
-    /// its list is made longer and its result is forgotten. Lists and codes are of the last merge
-    /// and know no deletes.
+    /// its list size grows and its result is dropped. Lists and codes are as of the last merge, so
+    /// walks also find nodes deleted since.
     pub(super) fn walks_again(
         &self,
         now: Duration,
@@ -315,10 +317,10 @@ impl<L: LowHalf> Common<L> {
         };
         let (k, list) = (*k, *list);
         let counted = (query.found.len() as u32).saturating_sub(refused);
-        // Almost as many as a ranking would have without deletes.
+        // Almost as many nodes as a ranking would have without deletes.
         let enough = (list / 2).max(k);
         let is_enough = counted >= enough || refused <= enough / 4 && counted >= k;
-        // A walk with a longer list takes longer than all walks so far.
+        // A walk with a larger list takes longer than all walks of the search so far.
         let took = now.saturating_sub(query.began);
         if is_enough || query.list >= most || now + 2 * took >= deadline {
             return false;
@@ -329,8 +331,8 @@ impl<L: LowHalf> Common<L> {
         true
     }
 
-    /// The memory server's answer to a step was taken. Asks for the next step, or fails if the
-    /// answer was invalid.
+    /// Called after the memory server's reply to a step. Requests the next step, or fails the
+    /// search if the reply is invalid.
     pub(super) fn next_step(
         &mut self,
         now: Duration,
@@ -368,7 +370,7 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Asks storage for the exact distances of the nodes that the walk found.
+    /// Requests from storage the exact distances of the nodes that the walk found.
     pub(super) fn rank(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return query.hold(Peer::Storage, "is not connected");
@@ -383,15 +385,15 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Asks storage to make a change. If storage is not connected, the client is told and asks
-    /// again as long as it wants to. A change must not wait here, nor be repeated to a storage that
-    /// has forgotten it. Otherwise it could be made long after its client was answered, and undo
-    /// later changes.
+    /// Requests a change from storage. If storage is not connected, the client is told so, and
+    /// repeats its request for as long as it wants the change. A change must not wait here. Nor may
+    /// it be repeated to a storage server that has forgotten it. Otherwise storage could make it
+    /// long after its client was answered, and undo later changes.
     pub(super) fn change(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return self.no_storage(query, "is not connected", out);
         }
-        // One id for all attempts, since any answer will do.
+        // All attempts have one id, since a reply to any attempt is sufficient.
         if query.id == 0 {
             query.id = self.id();
         }
@@ -399,7 +401,7 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Fails a change that storage was to make, so that its client may ask again.
+    /// Refuses a change because storage cannot make it now. The client may ask again.
     pub(super) fn no_storage(&mut self, query: &mut Query<L::Query>, why: &str, out: &mut Out) {
         let text = format!("the storage server at {} {why}", self.options.storage);
         self.fail(query, Reason::Busy, &text, out);
@@ -420,7 +422,7 @@ impl<L: LowHalf> Common<L> {
         line.asked(now);
         let before = to.len();
         match query.request.wants {
-            // The body is kept in the request only.
+            // Only the request keeps the body.
             Wants::Change {
                 gives_up, ref body, ..
             } => append_change_body(head, gives_up, body, to),
@@ -434,8 +436,8 @@ impl<L: LowHalf> Common<L> {
         match query.stage {
             Stage::Free => {}
             Stage::Walk(_) | Stage::Rank | Stage::Change => self.ask(now, query, out),
-            // Storage was busy, and its connection is the same (`no_storage` ends changes when it
-            // ends): ask again.
+            // Storage was busy, and its connection is the same, since `no_storage` ends changes
+            // when a connection ends. The worker therefore asks again.
             Stage::Held(_) if query.request.is_change() => self.change(now, query, out),
             Stage::Held(_) if !query.found.is_empty() => self.rank(now, query, out),
             Stage::Held(_) => {
@@ -464,7 +466,7 @@ impl<L: LowHalf> Common<L> {
         query.free();
     }
 
-    /// A server refused: the search fails, waits to ask again, or begins again in another state.
+    /// Handles a refusal: the search fails, waits to ask again, or begins again in another state.
     pub(super) fn refused(
         &mut self,
         now: Duration,
@@ -493,7 +495,7 @@ impl<L: LowHalf> Common<L> {
             Reason::OtherState => {
                 if peer == Peer::Storage {
                     // The walk's nodes are of another state. The search begins again in the state
-                    // that the memory server then has.
+                    // that the memory server has at that time.
                     query.found.clear();
                 }
                 query.hold(peer, &format!("has another state of the index: {text}"));
@@ -504,7 +506,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Fails a search whose deadline has passed, and names the server that did not answer.
+    /// Fails a search whose deadline has passed. The error names the server that did not answer.
     pub(super) fn too_late(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         let (role, name) = match query.stage {
             Stage::Rank | Stage::Change | Stage::Held(Peer::Storage) => {
@@ -524,7 +526,7 @@ impl<L: LowHalf> Common<L> {
         self.fail(query, Reason::Deadline, &text, out);
     }
 
-    /// Whether the shelf has other low codes than this worker uses.
+    /// Whether the low codes of the shelf differ from the codes that this worker uses.
     pub(super) fn differs(&self) -> bool {
         match (self.shelf.low(), &self.low) {
             (Some(new), Some(own)) => !Arc::ptr_eq(&new, own),
@@ -532,8 +534,8 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Fetches other low codes, unless another worker does so already. Then this worker looks for
-    /// them later.
+    /// Fetches new low codes, unless another worker already fetches them. In that case this worker
+    /// checks the shelf later.
     pub(super) fn renew(&mut self, now: Duration, out: &mut Out) {
         if !self.stale || self.loading.is_some() {
             return;
@@ -554,7 +556,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Logs a warning if not a single low code fits, unless that was so before.
+    /// Logs a warning if not a single low code fits into the space, unless that was true before.
     fn warn_of_none(&self, low: &L) {
         let keeps_none = |low: &L| low.kept() == Some(0) && low.collection().nodes > 0;
         if !keeps_none(low) || self.low.as_deref().is_some_and(keeps_none) {
@@ -575,7 +577,8 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Takes a message that may be part of the low codes. Returns whether the shelf has others now.
+    /// Processes a message that may be part of the low codes. Returns whether the shelf has new
+    /// codes now.
     pub(super) fn load(
         &mut self,
         now: Duration,

@@ -13,12 +13,12 @@ pub struct Shelf<L> {
 #[derive(Debug)]
 pub(super) struct Kept<L> {
     pub(super) low: Option<Arc<L>>,
-    /// The worker that fetches other codes.
+    /// The worker that fetches new codes.
     pub(super) loader: Option<u16>,
 }
 
 impl<L: LowHalf> Shelf<L> {
-    /// `low`: the codes, or `None`. Without codes the first worker fetches them.
+    /// `low` are the codes, if there are any. Without codes the first worker fetches them.
     pub fn new(low: Option<L>) -> Shelf<L> {
         Shelf {
             kept: Mutex::new(Kept {
@@ -32,7 +32,7 @@ impl<L: LowHalf> Shelf<L> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The low codes, once they have arrived.
+    /// The low codes, if they have arrived.
     pub fn low(&self) -> Option<Arc<L>> {
         self.kept().low.clone()
     }

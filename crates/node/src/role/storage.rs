@@ -1,4 +1,5 @@
-//! The storage role: the rankings in progress of one connection, and the changes that it asks for.
+//! The storage role: the rankings in progress of one connection, and the changes that the
+//! connection requested.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use super::out::append_refusal;
 use super::{HalfError, NotChanged, Ranker, other_row, other_state};
 use crate::wire::{Changed, Frame, Head, Ids, Message, Ranked, Reason, Token, Wanted, WireError};
 
-/// The number of rankings that a server may have at once, for all its connections together.
+/// The number of rankings that a server may have at once, over all its connections.
 #[derive(Debug)]
 pub struct Slots {
     most: usize,
     taken: AtomicUsize,
 }
 
-/// A ranking's place among the [`Slots`], which is free again when this is dropped. That must be
+/// A ranking's place among the [`Slots`], which becomes free when this is dropped. Drop this only
 /// after the last resource of the ranking is released. Neither a deadline nor the end of the
 /// connection frees a ranking that waits for a stalled device.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl Slots {
         Arc::new(Slots { most, taken })
     }
 
-    /// Rankings in progress.
+    /// The number of rankings in progress.
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::SeqCst)
     }
@@ -56,8 +57,8 @@ impl Drop for Slot {
 pub enum Job<'a> {
     /// Rank nodes.
     Rank(RankJob<'a>),
-    /// Make a change, if it is still wanted then ([`StorageState::starts`]). The result goes to
-    /// [`StorageState::changed`].
+    /// Make a change, if its client still wants it ([`StorageState::starts`]). The caller passes
+    /// the result to [`StorageState::changed`].
     Change {
         /// The id of the request.
         id: u64,
@@ -68,14 +69,14 @@ pub enum Job<'a> {
     },
 }
 
-/// A ranking to be made.
+/// A ranking that the caller has to make.
 #[derive(Debug)]
 pub struct RankJob<'a> {
     /// The id of the request, for [`StorageState::ranked`].
     pub id: u64,
     /// The state of the index.
     pub state: u64,
-    /// The number of answers wanted.
+    /// The requested number of results.
     pub k: usize,
     /// The query.
     pub row: &'a [u8],
@@ -83,17 +84,16 @@ pub struct RankJob<'a> {
     pub nodes: &'a [u32],
     /// The client's deadline.
     pub until: Duration,
-    /// To be dropped when no part of the ranking is left.
+    /// The caller drops this when no part of the ranking remains.
     pub slot: Slot,
 }
 
-/// Why there is no ranking.
+/// The reason why there is no ranking.
 #[derive(Clone, Copy, Debug)]
 pub struct NotRanked<'a> {
-    /// The half's error.
+    /// The error of the half.
     pub why: &'a HalfError,
-    /// Whether the reason is that storage has given up the state meanwhile. Then the search begins
-    /// again.
+    /// Whether storage has given up the state in the meantime. If so, the search begins again.
     pub gone: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct NotRanked<'a> {
 pub struct StorageState {
     slots: Arc<Slots>,
     changes: Arc<Changes>,
-    /// Rankings in progress by id: the state, and the client's deadline.
+    /// The rankings in progress, by id: the state, and the client's deadline.
     ranking: HashMap<u64, (u64, Duration)>,
     nodes: Vec<u32>,
     /// Where the connection names the state that it uses, its number there, and the last state that
@@ -111,7 +111,7 @@ pub struct StorageState {
 }
 
 impl StorageState {
-    /// How long a client without a deadline is waited for.
+    /// How long the server works for a client without a deadline.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A new connection to a server with these slots and changes.
@@ -133,22 +133,22 @@ impl StorageState {
         self
     }
 
-    /// The connection is over. `now`: a time on the clock of the [`Going`].
+    /// Called when the connection has ended. `now` is a time on the clock of the [`Going`].
     pub fn left(&mut self, now: Duration) {
         if let Some((going, name, _)) = self.line.take() {
             going.left(now, name);
         }
     }
 
-    /// Rankings in progress.
+    /// The number of rankings in progress.
     pub fn ranking(&self) -> usize {
         self.ranking.len()
     }
 
-    /// Takes a frame. Appends the answer, or returns the work to be done first by this ranker.
+    /// Processes a frame. Appends the reply, or returns the work that this ranker has to do first.
     ///
     /// # Errors
-    /// The frame is nothing that a compute server sends. The connection has to be closed.
+    /// The frame is no message of a compute server. The caller has to close the connection.
     pub fn message<'a, R: Ranker>(
         &'a mut self,
         now: Duration,
@@ -201,10 +201,10 @@ impl StorageState {
         }))
     }
 
-    /// The ranking to be made, or `None` if it is in progress already.
+    /// The ranking to make, or `None` if it is already in progress.
     ///
     /// # Errors
-    /// The reason and the text of the refusal.
+    /// The request is refused. The error has the reason and the text.
     fn rank<'a, R: Ranker>(
         &'a mut self,
         Head { id, state, .. }: Head,
@@ -215,7 +215,7 @@ impl StorageState {
         let Message::Rank { k, row, nodes } = message else {
             return Ok(None);
         };
-        // A compute server without low codes names state 0.
+        // A compute server without low codes names the state 0.
         if let Some((going, name, said)) = self.line.as_mut().filter(|_| state != 0)
             && *said != state
         {
@@ -251,8 +251,8 @@ impl StorageState {
         })))
     }
 
-    /// The change to be made, or `None` if its outcome is known or it must not be made any more.
-    /// Then the answer is appended.
+    /// The change to make. `None` if its outcome is known, or if it must not be made any more. In
+    /// these cases the reply is appended.
     fn change<'a>(
         &self,
         head: Head,
@@ -274,7 +274,8 @@ impl StorageState {
         }
     }
 
-    /// Takes the result of a ranking, and appends the answer, or that it is too late.
+    /// Processes the result of a ranking. Appends the reply, or a refusal if the deadline has
+    /// passed.
     pub fn ranked(
         &mut self,
         now: Duration,
@@ -287,7 +288,7 @@ impl StorageState {
         };
         let head = Head { id, state, left: 0 };
         if until < now {
-            // Answered all the same, so that the requester knows that storage is alive.
+            // The server replies all the same, so that the client knows that storage is alive.
             let text = "the ranking was not done in time";
             let reason = Reason::Deadline;
             return append_refusal(head, reason, text, out);
@@ -301,16 +302,16 @@ impl StorageState {
         }
     }
 
-    /// There is no space for a change that [`message`](Self::message) returned: its client may ask
-    /// for it again.
+    /// Called if there is no space for a change that [`message`](Self::message) returned. Its
+    /// client may request it again.
     pub fn no_room(&self, (id, token): (u64, Token), text: &str, out: &mut Vec<u8>) {
         self.changes.back(token);
         append_refusal(head_of(id), Reason::Busy, text, out);
     }
 
-    /// Whether a change that [`message`](Self::message) returned is to be made now. False if its
-    /// deadline has passed, in which case the answer is appended. False too if its client has given
-    /// it up meanwhile and was told so.
+    /// Whether the caller has to make a change that [`message`](Self::message) returned. False if
+    /// its deadline has passed; the reply is appended in this case. Also false if its client has
+    /// withdrawn it in the meantime and was told so.
     pub fn starts(
         &self,
         now: Duration,
@@ -318,7 +319,7 @@ impl StorageState {
         out: &mut Vec<u8>,
     ) -> bool {
         if now >= until {
-            // A client that has given up on the change may have changed the same ids again, so it
+            // A client whose request has expired may have changed the same ids again, so the change
             // must not be made now.
             let text = "the change waited until its deadline; it was not made, and will not be";
             let end = End::not(Reason::GivenUp, text);
@@ -329,8 +330,8 @@ impl StorageState {
         self.changes.starts(token)
     }
 
-    /// Takes the outcome of a change for which [`starts`](Self::starts) returned true, and appends
-    /// the answer. To be called also if the connection is over.
+    /// Processes the outcome of a change for which [`starts`](Self::starts) returned true, and
+    /// appends the reply. The caller calls this even if the connection has ended.
     pub fn changed(
         &self,
         (id, token): (u64, Token),
@@ -360,7 +361,7 @@ fn head_of(id: u64) -> Head {
     }
 }
 
-/// Appends the answer for a change with a known state.
+/// Appends the reply for a change with a known state.
 fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
     match known {
         Known::New => {}
@@ -368,7 +369,7 @@ fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
             let text = "the server is making this change, which is not durable yet";
             append_refusal(head, Reason::Busy, text, out);
         }
-        // The answer names this run, so that the client can ask it.
+        // The reply names this run, so that the client can send the change to it.
         Known::OtherRun(run) => {
             let text = "this change was sent to an earlier run of storage, or the server has forgotten this client";
             append_refusal(Head { state: run, ..head }, Reason::OtherState, text, out);
@@ -378,7 +379,8 @@ fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
     }
 }
 
-/// Why a change does not fit a collection with rows of `row_bytes` bytes, if it does not.
+/// The reason why a change does not fit a collection with rows of `row_bytes` bytes, if there is
+/// one.
 fn misfit((upserts, rows): (Ids<'_>, &[u8]), deletes: Ids<'_>, row_bytes: u32) -> Option<String> {
     let right = upserts.len() * row_bytes as usize;
     if rows.len() != right {

@@ -1,5 +1,5 @@
-//! Keeps storage from giving up the state of the memory server, also without searches: a compute
-//! server renews it, as one renews a lease.
+//! Keeps storage from giving up the state of the memory server, even without searches. A compute
+//! server renews the state in the same way as a lease.
 //!
 //! ```text
 //!   compute ──low codes of no nodes, in the state of those that are here──> memory
@@ -7,14 +7,15 @@
 //!           ──rank nothing, in the state that it has──> storage   keeps it another minute
 //! ```
 //!
-//! Storage keeps the checkpoint before a merge until no server has used it for a minute, and does
-//! not merge again before that. Memory servers do not know storage, and compute servers know both.
+//! Storage keeps the checkpoint before a merge until no server has used it for a minute. Until then
+//! storage does not merge again. Memory servers do not know storage, and compute servers know both.
 //! So each compute server vouches for its memory server, several times a minute.
 //!
-//! A memory server that does not follow merges, or follows slowly, thus has its searches ranked for
-//! as long as it answers. A memory server that is gone, or silent, delays merges for at most that
-//! minute. A compute server names the state after a merge as soon as it has its low codes. When all
-//! have named it, storage does not wait for the minute (`going.rs`).
+//! A memory server may follow merges slowly, or not at all. Storage still ranks its searches, for
+//! as long as the memory server answers. A memory server that has disconnected or is silent delays
+//! merges for at most that minute. A compute server names the state after a merge as soon as it has
+//! the low codes of that state. When all compute servers have named it, storage does not wait for
+//! the minute (`going.rs`).
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use crate::wire::{Frame, Head, Message, Reason, append_rank};
 /// The renewals of a worker.
 #[derive(Debug)]
 pub(super) struct Vouching {
-    /// When to ask the memory server next; never without a connection.
+    /// When to ask the memory server next, or never without a connection.
     pub(super) next: Duration,
     /// The id of the last request, while it is unanswered.
     asked: Option<u64>,
@@ -42,7 +43,8 @@ impl Default for Vouching {
 }
 
 impl<L: LowHalf> Common<L> {
-    /// The memory server is connected, or gone. Earlier requests will not be answered.
+    /// Called when the memory server is connected or has disconnected. Earlier requests will get no
+    /// reply.
     pub(super) fn vouch_from(&mut self, now: Option<Duration>) {
         let pause = self.options.vouch;
         self.vouching = Vouching {
@@ -51,7 +53,8 @@ impl<L: LowHalf> Common<L> {
         };
     }
 
-    /// Other low codes arrived. Storage is told at once, so that it can give up the state before.
+    /// Called when new low codes arrived. Tells storage at once, so that it can give up the earlier
+    /// state.
     pub(super) fn vouch_soon(&mut self, now: Duration, out: &mut Out) {
         if self.vouching.next < Duration::MAX {
             self.vouching.next = now;
@@ -59,7 +62,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Asks the memory server for its state, if it is time.
+    /// Asks the memory server for its state, if that is due.
     pub(super) fn vouch(&mut self, now: Duration, out: &mut Out) {
         if now < self.vouching.next {
             return;
@@ -67,15 +70,16 @@ impl<L: LowHalf> Common<L> {
         self.vouch_from(Some(now));
         let id = self.id();
         self.vouching.asked = Some(id);
-        // State 0 before there are low codes; then the server answers with the state that it has.
+        // The state is 0 before there are low codes. The server then replies with its own state.
         let state = (self.low.as_ref()).map_or(0, |low| low.collection().state);
         let head = Head { id, state, left: 0 };
         let (from, count, kept) = (0, 0, u32::MAX);
         Message::LowCodes { from, count, kept }.append(head, &mut out.memory);
     }
 
-    /// Takes the memory server's answer, and names its state to storage. `None` if the frame is no
-    /// such answer. Otherwise returns whether the state differs from the state of the low codes.
+    /// Processes the memory server's reply, and names its state to storage. Returns `None` if the
+    /// frame is no such reply. Otherwise returns whether the state differs from the state of the
+    /// low codes.
     pub(super) fn vouched(
         &mut self,
         frame: &Frame<'_>,
@@ -89,12 +93,12 @@ impl<L: LowHalf> Common<L> {
                 reason: Reason::OtherState,
                 ..
             } => true,
-            // The answer names no state.
+            // The reply names no state.
             _ => return Some(false),
         };
         let state = frame.head.state;
         if self.storage.up && state != 0 {
-            // The row has an invalid length, so that storage ranks nothing.
+            // The row deliberately has an invalid length, so that storage ranks nothing.
             let head = Head { id, state, left: 0 };
             append_rank(head, 1, &[0], &mut Vec::new(), &mut out.storage);
         }

@@ -1,5 +1,5 @@
-//! Searches and changes that wait for a worker of a compute server. Their number is bounded, and
-//! each waits until its client's deadline.
+//! Searches and changes that wait for a worker of a compute server. Their number is bounded. Each
+//! waits at most until its client's deadline.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::wire::{Collection, Frame, Head, Message, Reason, Token, WireError};
 pub struct Request {
     /// The number of the client's connection.
     pub client: u64,
-    /// The client's id for it.
+    /// The client's id for the request.
     pub id: u64,
     /// When the client stops waiting.
     pub deadline: Duration,
-    /// The request.
+    /// The content of the request.
     pub wants: Wants,
 }
 
@@ -26,42 +26,42 @@ pub struct Request {
 pub enum Wants {
     /// The vectors nearest to a row.
     Search {
-        /// The number of answers wanted.
+        /// The requested number of results.
         k: u32,
-        /// D_high.
+        /// D_high, the list size.
         list: u32,
-        /// Candidates that one step expands.
+        /// The number of candidates that one step expands.
         beam: u32,
         /// The query.
         row: Vec<u8>,
     },
-    /// A change of the index, by storage.
+    /// A change of the index, which storage makes.
     Change {
         /// The token of the change.
         token: Token,
         /// Whether the request withdraws the change and asks for its outcome.
         gives_up: bool,
-        /// The body of its message, which is passed on unchanged.
+        /// The body of the client's message, which is forwarded unchanged.
         body: Vec<u8>,
     },
 }
 
-/// The work that a client's message leaves to the caller ([`Waiting::message`]).
+/// The work that a client's message leaves for the caller ([`Waiting::message`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// One more request waits for a worker.
+    /// Whether one more request waits for a worker.
     pub waits: bool,
-    /// A change that workers are to [give up](super::Worker::given_up).
+    /// A change that workers have to drop ([`given_up`](super::Worker::given_up)).
     pub given_up: Option<Token>,
 }
 
 impl Request {
-    /// Whether it is a change.
+    /// Whether the request is a change.
     pub fn is_change(&self) -> bool {
         matches!(self.wants, Wants::Change { .. })
     }
 
-    /// Bytes that the request keeps in memory while it waits.
+    /// The bytes that the request keeps in memory while it waits.
     fn bytes(&self) -> usize {
         match &self.wants {
             Wants::Search { row, .. } => row.len(),
@@ -89,40 +89,40 @@ impl Request {
     }
 }
 
-/// The answer to a change that its client has given up. The client does not read it.
+/// The reply to a change that its client has withdrawn. The client does not read it.
 pub(super) const GIVEN_UP: &str = "its client has given up this change";
 
 /// Requests that wait, and requests that are known.
 #[derive(Debug)]
 pub struct Waiting {
     most: usize,
-    /// D_high and the beam width, for clients that leave them to the server.
+    /// D_high and the beam width for clients that request the server's defaults.
     usual: (u32, u32),
     patience: Duration,
     queue: VecDeque<Request>,
-    /// No request expires before this, so the queue need not be scanned each time that a worker
-    /// takes one.
+    /// No request expires before this time. The queue therefore need not be scanned each time that
+    /// a worker removes a request.
     next: Duration,
-    /// Bytes of the rows in the queue.
+    /// The bytes of the rows in the queue.
     bytes: usize,
-    /// The trouble of workers when one last reported it.
+    /// The obstacle that a worker last reported.
     trouble: Option<String>,
     /// Requests that wait or are in progress, by client and id.
     known: HashSet<(u64, u64)>,
 }
 
 impl Waiting {
-    /// The longest list, and the most answers, that a client may ask for. If the server's default
-    /// list is longer, that is the limit.
+    /// The largest list size, and the largest number of results, that a client may request. If the
+    /// server's default list size is larger, the default is the limit.
     pub const MOST_LIST: u32 = 8192;
-    /// The widest beam, in the same way.
+    /// The largest beam width. If the server's default is larger, the default is the limit.
     pub const MOST_BEAM: u32 = 256;
-    /// The most bytes of rows that wait. A client may have half of these, and half of the queries,
-    /// so that there is space for others.
+    /// The largest number of bytes of waiting rows. One client may use half of these bytes, and
+    /// half of the queries, so that other clients have space.
     pub const MOST_BYTES: usize = 64 << 20;
 
-    /// Space for `most` requests. `list`, `beam`: the defaults for clients that name none.
-    /// `patience`: how long a client without a deadline waits.
+    /// Space for `most` requests. `list` and `beam` are the defaults for clients that name none.
+    /// `patience` is the time that a client without a deadline waits.
     pub fn new(most: usize, list: u32, beam: u32, patience: Duration) -> Waiting {
         Waiting {
             most,
@@ -136,7 +136,7 @@ impl Waiting {
         }
     }
 
-    /// Number of requests that wait.
+    /// The number of requests that wait.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
@@ -146,16 +146,17 @@ impl Waiting {
         self.queue.is_empty()
     }
 
-    /// Takes a client's message. A search or a change is queued. A message that can be answered at
-    /// once is answered. If there is no space, requests whose deadline has passed are answered, and
-    /// a new one is refused. A repeated request that is not answered yet is ignored.
+    /// Processes a client's message. A search or a change is queued. A message that needs no worker
+    /// is answered at once. If there is no space, requests whose deadline has passed are answered
+    /// first. If there is still none, the new request is refused. A repeated request that is not
+    /// answered yet is ignored.
     ///
-    /// `collection`: the collection that is searched, if it is known yet. `trouble`: why no search
-    /// could be answered now. A request for a description is answered with it, while searches wait
-    /// all the same.
+    /// `collection` is the collection that is searched, if it is known yet. `trouble` is the reason
+    /// why no search could be answered now. It is the reply to a request for a description, while
+    /// searches still wait.
     ///
     /// # Errors
-    /// The frame is nothing that a client sends. The connection has to be closed.
+    /// The frame is no message of a client. The caller has to close the connection.
     pub fn message(
         &mut self,
         now: Duration,
@@ -184,7 +185,7 @@ impl Waiting {
                 let or = |asked: u32, usual: u32| if asked == 0 { usual } else { asked };
                 Wants::Search {
                     k,
-                    // A list shorter than the number of answers could not hold them.
+                    // A list smaller than the number of results could not contain them.
                     list: or(list, self.usual.0).max(k),
                     beam: or(beam, self.usual.1),
                     row: row.to_vec(),
@@ -237,7 +238,7 @@ impl Waiting {
         Ok(taken)
     }
 
-    /// A change is given up: it is not sent to storage from here.
+    /// Called when a change is withdrawn. The change is not sent to storage from here.
     fn give_up(&mut self, token: Token, out: &mut Out) {
         let (known, bytes) = (&mut self.known, &mut self.bytes);
         self.queue.retain(|request| {
@@ -257,8 +258,8 @@ impl Waiting {
         });
     }
 
-    /// The refusal of a k, a list or a beam over the limit, since a large request delays all
-    /// others.
+    /// The text that refuses a k, a list size or a beam width over the limit. A large request
+    /// delays all others.
     fn too_much(&self, [k, list, beam]: [u32; 3]) -> Option<String> {
         let (most_list, most_beam) = (
             Self::MOST_LIST.max(self.usual.0),
@@ -275,15 +276,15 @@ impl Waiting {
         ))
     }
 
-    /// The refusal if there is no space for one more request, after requests whose deadline has
-    /// passed were removed.
+    /// The text of the refusal if there is no space for one more request, even after requests whose
+    /// deadline has passed are removed.
     fn no_room(&mut self, now: Duration, request: &Request, out: &mut Out) -> Option<String> {
         if self.is_greedy(request.client, request.bytes()) {
             let text = "this connection has as many queries and changes waiting as this compute server allows. Ask another server, or ask later";
             return Some(text.to_owned());
         }
         if self.queue.len() >= self.most {
-            // Workers may not have come to remove the requests whose deadline has passed.
+            // Workers may not have removed the requests whose deadline has passed.
             let trouble = self.trouble.take();
             self.expire(now, trouble.as_deref(), out);
         }
@@ -296,7 +297,7 @@ impl Waiting {
         })
     }
 
-    /// Whether a client has its share already, or would exceed it with `row` more bytes.
+    /// Whether a client already uses its share, or would exceed it with `row` more bytes.
     fn is_greedy(&self, client: u64, row: usize) -> bool {
         let (most, most_bytes) = ((self.most / 2).max(1), Self::MOST_BYTES / 2);
         if self.queue.len() < most && self.bytes + row <= most_bytes {
@@ -309,16 +310,16 @@ impl Waiting {
         count >= most || bytes > most_bytes
     }
 
-    /// The next search for a worker. The worker reports its trouble
-    /// ([`Worker::trouble`](super::Worker::trouble)), and calls [`over`](Self::over) when the
-    /// search is answered.
+    /// The next search for a worker. `trouble` is the worker's obstacle
+    /// ([`Worker::trouble`](super::Worker::trouble)). The worker calls [`over`](Self::over) when
+    /// the search is answered.
     pub fn pop(&mut self, now: Duration, trouble: Option<&str>, out: &mut Out) -> Option<Request> {
         self.expire(now, trouble, out);
         self.next_of(|request| !request.is_change())
     }
 
-    /// The next change for a worker. Changes need no memory server, so the trouble of searches does
-    /// not matter.
+    /// The next change for a worker. Changes need no memory server, so an obstacle for searches
+    /// does not matter.
     pub fn pop_change(&mut self) -> Option<Request> {
         self.next_of(Request::is_change)
     }
@@ -335,13 +336,13 @@ impl Waiting {
         self.queue.iter().any(Request::is_change)
     }
 
-    /// The earliest deadline of the requests that wait. Its request may have been taken since.
+    /// The earliest deadline of the waiting requests. A worker may have removed that request since.
     pub fn next_expiry(&self) -> Option<Duration> {
         (!self.queue.is_empty()).then_some(self.next)
     }
 
-    /// Refuses requests whose deadline has passed. `trouble`: the obstacle that keeps workers from
-    /// taking them.
+    /// Refuses requests whose deadline has passed. `trouble` is the obstacle that keeps workers
+    /// from serving them.
     pub fn expire(&mut self, now: Duration, trouble: Option<&str>, out: &mut Out) {
         if self.trouble.as_deref() != trouble {
             self.trouble = trouble.map(str::to_owned);
@@ -368,12 +369,12 @@ impl Waiting {
         self.next = deadlines.min().unwrap_or(Duration::MAX);
     }
 
-    /// A request was answered.
+    /// Called when a request was answered.
     pub fn over(&mut self, client: u64, id: u64) {
         self.known.remove(&(client, id));
     }
 
-    /// A client is gone, and its requests are dropped.
+    /// Called when a client has disconnected. Its requests are dropped.
     pub fn gone(&mut self, client: u64) {
         self.queue.retain(|request| request.client != client);
         self.bytes = self.queue.iter().map(Request::bytes).sum();
@@ -381,7 +382,7 @@ impl Waiting {
     }
 }
 
-/// Answers with a description of the collection, or with the reason why no search could be answered
+/// Replies with a description of the collection, or with the reason why no search could be answered
 /// now.
 fn describe(
     client: u64,

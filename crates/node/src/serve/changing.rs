@@ -1,5 +1,5 @@
-//! A client's changes, made in parts. `stratann cluster upsert` and `delete` and the Python package
-//! use this.
+//! A client's changes, made in parts. `stratann cluster upsert`, `stratann cluster delete` and the
+//! Python package use this.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,21 +8,21 @@ use super::client::Client;
 use crate::role::{Asked, Doubt, Failure};
 use crate::wire::{Changed, MOST_ASKED, MOST_NODES, MOST_WANTED};
 
-/// The most ids of a part, and the most bytes of its rows.
+/// The largest number of ids of a part. The next constant limits the bytes of its rows.
 const MOST_IDS: usize = MOST_NODES / 2;
 const MOST_ROWS: usize = 1 << 20;
 const _: () = assert!(MOST_ROWS + 16 * MOST_IDS + 8 * MOST_WANTED + 64 < MOST_ASKED);
 
-/// Why a change ended early.
+/// The reasons why a change ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// A part was refused, not made, or not answered in time.
+    /// A part was refused, was not made, or was not answered in time.
     #[error(transparent)]
     Server(#[from] Failure),
     /// The rows or ids are invalid.
     #[error("{0}")]
     Wrong(String),
-    /// The caller interrupted it.
+    /// The caller interrupted the change.
     #[error("the change was interrupted")]
     Interrupted,
 }
@@ -30,17 +30,17 @@ pub enum ChangeError {
 /// The effect of a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Ids that were inserted or replaced.
+    /// The number of ids that were inserted or replaced.
     pub upserted: u64,
-    /// Ids that were deleted.
+    /// The number of ids that were deleted.
     pub deleted: u64,
-    /// Ids to delete that did not exist and may have existed before. Storage was restarted
-    /// meanwhile, and may have deleted them in the run before.
+    /// The number of ids to delete that did not exist but may have existed before. Storage was
+    /// restarted in the meantime, and its earlier run may have deleted them.
     pub unsure: u64,
 }
 
 impl Done {
-    /// Adds a part with `ids` ids. `again`: it may have been made before.
+    /// Adds a part with `ids` ids. `again` says whether an earlier run may have made the part.
     fn add(&mut self, part: Changed, again: bool, ids: usize) {
         self.upserted += u64::from(part.upserted);
         self.deleted += u64::from(part.deleted);
@@ -56,16 +56,16 @@ impl Done {
 pub struct Unfinished {
     /// The durable part.
     pub done: Done,
-    /// Number of ids in the durable part, with ids to delete that did not exist.
+    /// The number of ids in the durable part, including ids to delete that did not exist.
     pub acknowledged: usize,
-    /// Number of the following ids that may have been changed as well, all or some.
+    /// The number of the following ids in doubt. All or some of them may have been changed too.
     pub unknown: usize,
-    /// Whether these may still be changed later, since servers could not be told that the change is
-    /// given up.
+    /// Whether the ids in doubt may still be changed later, since no server could be told that the
+    /// change is withdrawn.
     pub yet: bool,
-    /// Number of all ids.
+    /// The number of all ids.
     pub total: usize,
-    /// Why it ended.
+    /// The reason why the change ended.
     #[source]
     pub why: ChangeError,
 }
@@ -104,30 +104,30 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// An id that occurs twice, if there is one. A change must have each id once, since it would be
-/// ambiguous which of its vectors is meant.
+/// An id that occurs twice, if there is one. In a change with a repeated id it would be ambiguous
+/// which of its vectors to keep.
 pub fn twice(ids: &[u64]) -> Option<u64> {
     let mut seen = HashSet::with_capacity(ids.len());
     ids.iter().copied().find(|&id| !seen.insert(id))
 }
 
 impl Client {
-    /// Puts rows into the index, and replaces the vectors that have the same ids. When it returns,
-    /// the rows are durable on storage, and every search that begins then sees them.
+    /// Puts rows into the index, and replaces the vectors that have the same ids. When the call
+    /// returns, the rows are durable on storage. Every search that begins after that finds them.
     ///
-    /// The change is made in parts of a mebibyte, one after the other. For each part `read` gets
-    /// the number of its first row, and a buffer for its rows of `row_bytes` bytes. After each part
-    /// `goes_on` gets the number of its rows and returns whether to continue. While a part is
-    /// waited for, it is also called several times a second, with 0.
+    /// The change is made in parts of a mebibyte, one after the other. For each part `read`
+    /// receives the number of its first row, and a buffer for its rows of `row_bytes` bytes. After
+    /// each part `goes_on` receives the number of its rows, and returns whether to continue. While
+    /// the call waits for a part, it also calls `goes_on` several times a second, with 0.
     ///
     /// # Errors
-    /// [`Unfinished`], with the durable part and the part in doubt. An id is given twice: then
-    /// nothing is changed. `read` failed; or a part was refused, failed, or was not answered in
-    /// time. If a part is not answered in time or is interrupted, storage is asked for its outcome,
-    /// for one more second.
+    /// [`Unfinished`], with the durable part and the part in doubt. If an id is given twice,
+    /// nothing is changed. In all other cases `read` failed, or a part was refused, failed, or was
+    /// not answered in time. If a part is interrupted or not answered in time, the call asks
+    /// storage for its outcome, for one more second.
     ///
-    /// The same change may be made again, since it replaces the rows that are there. An unfinished
-    /// change is not made after a later acknowledged change of this client. Unless
+    /// The caller may make the same change again, since it replaces the existing rows. An
+    /// unfinished change is not made after a later acknowledged change of this client. Unless
     /// [`yet`](Unfinished::yet) is set, it is not made after this call.
     pub fn upsert(
         &self,
@@ -145,10 +145,10 @@ impl Client {
         self.in_parts(ids, most, part, goes_on)
     }
 
-    /// Deletes ids, if they exist. Otherwise as [`upsert`](Self::upsert).
+    /// Deletes ids, if they exist. Otherwise like [`upsert`](Self::upsert).
     ///
     /// # Errors
-    /// As [`upsert`](Self::upsert).
+    /// The errors of [`upsert`](Self::upsert).
     pub fn delete(
         &self,
         ids: &[u64],

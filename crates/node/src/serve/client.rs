@@ -15,19 +15,19 @@ use crate::options::NodeError;
 use crate::role::{Asked, ClientState, Doubt, Failure, Found, Outcome};
 use crate::wire::{Changed, Collection, MOST_NODES};
 
-/// How often a waiting thread asks whether to go on.
+/// How often a waiting thread asks whether to continue.
 const LOOKS: Duration = Duration::from_millis(50);
 
-/// How a client asks.
+/// The time limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {
-    /// The time for a query, and for connecting to the servers, all of them together.
+    /// The time for a query. Also the time for connecting, over all servers together.
     pub patience: Duration,
     /// The time after which an unanswered query is sent again. It grows with each repetition.
     pub retry: Duration,
-    /// The time without any answer after which the next server is asked. A server that says that it
-    /// waits for others is left at once. A client of a single server asks it for a sign of life
-    /// then, and connects again after as long.
+    /// The time without any reply after which the client asks the next server. If a server reports
+    /// that it waits for other servers, the client leaves it at once. A client of a single server
+    /// then asks it for a sign of life, and connects again after the same time.
     pub silence: Duration,
 }
 
@@ -42,7 +42,7 @@ impl Default for ClientOptions {
 }
 
 /// A client. It has one connection, with many queries in flight. If the connection ends, the client
-/// connects to the next of its servers and asks again.
+/// connects to the next of its servers and repeats its requests.
 pub struct Client {
     keeper: Arc<Keeper>,
     shared: Arc<Shared>,
@@ -54,16 +54,16 @@ struct Shared {
     state: Mutex<State>,
     stirs: Condvar,
     counts: Arc<Counts>,
-    /// The time without any answer after which the next server is asked.
+    /// The time without any reply after which the client asks the next server.
     silence: Duration,
-    /// Whether there is no other server. Then the server is asked for a sign of life before the
-    /// connection counts as dead and is replaced.
+    /// Whether the client has only one server. If so, it asks the server for a sign of life before
+    /// it counts the connection as dead and replaces it.
     alone: bool,
 }
 
 struct State {
     state: ClientState,
-    /// The kinds of connection errors that were logged since a connection was last of use.
+    /// The kinds of connection errors that were logged since a connection last delivered a reply.
     said: Vec<String>,
     outbox: Option<Arc<Outbox>>,
     ended: HashMap<u64, Result<Outcome, Failure>>,
@@ -131,14 +131,14 @@ impl Correspondent for Connection {
     }
 }
 
-/// How long the outcome of a change that is given up is waited for.
+/// How long the client waits for the outcome of a withdrawn change.
 const FATE: Duration = Duration::from_secs(1);
 
-/// The outcome of a change that is given up.
+/// The outcome of a withdrawn change.
 enum Fate {
-    /// It was not made, and will not be.
+    /// Storage has not made the change and will not make it.
     Nothing,
-    /// It had ended already.
+    /// The change had ended already.
     Ended(Result<Outcome, Failure>),
     /// Servers were asked for the outcome.
     Asked(Pending),
@@ -151,8 +151,8 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Waits for the answer while `goes_on` returns true, which is called from time to time. `None`
-    /// if it returned false.
+    /// Waits for the reply while `goes_on` returns true. `goes_on` is called from time to time.
+    /// Returns `None` if it returned false.
     fn outcome(&self, goes_on: &mut dyn FnMut() -> bool) -> Option<Result<Outcome, Failure>> {
         let (mut out, mut late) = (Vec::new(), Vec::new());
         let mut state = self.shared.state();
@@ -199,7 +199,7 @@ impl Pending {
                 }
                 out.clear();
                 state = self.shared.state();
-                // The answer may have arrived meanwhile, and its notification is not repeated.
+                // The reply may have arrived in the meantime, and its notification is not repeated.
                 if !silent || state.ended.contains_key(&self.id) {
                     continue;
                 }
@@ -224,8 +224,8 @@ impl Pending {
             .unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// As [`wait`](Self::wait), while `goes_on` returns true. It is called several times a second.
-    /// `None` if it returned false.
+    /// Like [`wait`](Self::wait), while `goes_on` returns true. It is called several times a
+    /// second. Returns `None` if it returned false.
     pub fn wait_while(self, mut goes_on: impl FnMut() -> bool) -> Option<Result<Found, Failure>> {
         let found = self.outcome(&mut goes_on)?;
         Some(found.map(|outcome| match outcome {
@@ -238,12 +238,12 @@ impl Pending {
 }
 
 impl Pending {
-    /// Gives up a change, and asks for its outcome, which is final.
+    /// Withdraws a change, and asks for its outcome, which is final.
     fn give_up(&self) -> Fate {
         let now = self.shared.began.elapsed();
         let mut out = Vec::new();
         let mut state = self.shared.state();
-        // It may have ended since the last look.
+        // The change may have ended since the last check.
         if let Some(ended) = state.ended.remove(&self.id) {
             return Fate::Ended(ended);
         }
@@ -264,14 +264,14 @@ impl Drop for Pending {
         state.ended.remove(&self.id);
         let outbox = state.outbox.clone();
         drop(state);
-        // Servers are told that the change is given up.
+        // This tells servers that the change is withdrawn.
         if !out.is_empty() {
             outbox.into_iter().for_each(|outbox| outbox.post(&out));
         }
     }
 }
 
-/// The effect of a change, from its answer.
+/// The effect of a change, from the reply to it.
 fn made(outcome: Result<Outcome, Failure>) -> Result<(Changed, bool), Failure> {
     match outcome? {
         Outcome::Changed { changed, again } => Ok((changed, again)),
@@ -285,17 +285,17 @@ impl Client {
     /// Connects to the first of several compute servers that can be reached.
     ///
     /// # Errors
-    /// None can be reached within the time of a query; the error lists the reason for each.
+    /// No server can be reached within the time of a query. The error lists the reason for each.
     pub fn connect(servers: Vec<Place>, options: ClientOptions) -> Result<Client, NodeError> {
         let connected = Client::connect_while(servers, options, || true)?;
         Ok(connected.unwrap_or_else(|| unreachable!("`goes_on` never returned false")))
     }
 
-    /// As [`connect`](Self::connect), while `goes_on` returns true. It is called several times a
-    /// second. `None` if it returned false.
+    /// Like [`connect`](Self::connect), while `goes_on` returns true. It is called several times a
+    /// second. Returns `None` if it returned false.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect); or no thread could be started.
+    /// The errors of [`connect`](Self::connect), or no thread could be started.
     pub fn connect_while(
         servers: Vec<Place>,
         options: ClientOptions,
@@ -307,14 +307,14 @@ impl Client {
         let destination = Destination {
             places: servers.iter().map(|place| place.within(each)).collect(),
             protocol: Protocol::Compute,
-            // Requests have deadlines, so writes are handed over.
+            // Requests have deadlines, so a new thread continues slow writes.
             batching: None,
             counts: counts.clone(),
         };
         let destination = Arc::new(destination);
         let (told, hears) = mpsc::sync_channel(1);
         let theirs = destination.clone();
-        // The thread ends by itself, at the latest when the time of a query is over.
+        // The thread ends by itself, at the latest when the time of a query has passed.
         let connects = move || drop(told.send(theirs.connect(0)));
         let named = thread::Builder::new().name("stratann-connect".to_owned());
         named.spawn(connects).map_err(NodeError::Thread)?;
@@ -386,12 +386,13 @@ impl Client {
         }
     }
 
-    /// Sends a query for the `k` nearest vectors, and does not wait. `row` is in the collection's
-    /// element type, as bytes. `list`: D_high; `beam`: candidates that a step expands. 0 stands for
-    /// the server's default.
+    /// Sends a query for the `k` nearest vectors, and does not wait. `row` has the collection's
+    /// element type, as bytes. `list` is D_high, and `beam` is the number of candidates that a step
+    /// expands. 0 is the server's default for either.
     pub fn submit(&self, row: &[u8], k: u32, list: u32, beam: u32) -> Pending {
-        // Numbers over the limit of a message would end the connection. The limit of the message is
-        // still over every server's limit, so the server refuses it with a reason.
+        // Numbers over the limit of a message would end the connection. They are reduced to the
+        // limit of a message. This limit is higher than every server's limit, so the server still
+        // refuses the request with a reason.
         let [k, list, beam] = [k, list, beam].map(|asked| asked.min(MOST_NODES as u32));
         self.ask(Asked::Search {
             k,
@@ -401,10 +402,10 @@ impl Client {
         })
     }
 
-    /// As [`submit`](Self::submit), and waits.
+    /// Like [`submit`](Self::submit), and waits for the result.
     ///
     /// # Errors
-    /// As [`Pending::wait`].
+    /// The errors of [`Pending::wait`].
     pub fn search(&self, row: &[u8], k: u32, list: u32, beam: u32) -> Result<Found, Failure> {
         self.submit(row, k, list, beam).wait()
     }
@@ -412,14 +413,14 @@ impl Client {
     /// The description of the collection.
     ///
     /// # Errors
-    /// As [`Pending::wait`].
+    /// The errors of [`Pending::wait`].
     pub fn collection(&self) -> Result<Collection, Failure> {
         let found = self.collection_while(|| true);
         found.unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// As [`collection`](Self::collection), while `goes_on` returns true. It is called several
-    /// times a second. `None` if it returned false.
+    /// Like [`collection`](Self::collection), while `goes_on` returns true. It is called several
+    /// times a second. Returns `None` if it returned false.
     pub fn collection_while(
         &self,
         mut goes_on: impl FnMut() -> bool,
@@ -427,8 +428,8 @@ impl Client {
         self.described(false, &mut goes_on)
     }
 
-    /// As [`collection_while`](Self::collection_while), for changes. Storage alone answers, so that
-    /// changes continue without a memory server.
+    /// Like [`collection_while`](Self::collection_while), for changes. Only storage answers, so
+    /// that changes continue without a memory server.
     pub fn changeable_while(
         &self,
         mut goes_on: impl FnMut() -> bool,
@@ -450,9 +451,9 @@ impl Client {
         }))
     }
 
-    /// Makes a change, and waits while `goes_on` returns true. If it ends before its outcome is
-    /// known, it is given up, and the outcome is waited for briefly. Returns the effect, and
-    /// whether an earlier run of storage may have made the change before.
+    /// Makes a change, and waits while `goes_on` returns true. If the wait ends before the outcome
+    /// is known, the client withdraws the change and waits briefly for the outcome. Returns the
+    /// effect, and whether an earlier run of storage may have made the change before.
     pub(super) fn changed(
         &self,
         asked: Asked,
@@ -486,7 +487,7 @@ impl Client {
         }
     }
 
-    /// The messages on its connections.
+    /// The messages on the client's connections.
     pub fn traffic(&self) -> Traffic {
         self.shared.counts.traffic()
     }

@@ -1,5 +1,5 @@
 //! A memory server serves the lists and codes of one checkpoint. This module looks for newer
-//! checkpoints, and makes the server go on to them.
+//! checkpoints, and makes the server serve them.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,11 +12,11 @@ use super::Newest;
 use crate::options::NodeError;
 use crate::role::HighHalf;
 
-/// Returns whether the thread is to end.
+/// Returns whether the thread has to end.
 pub type Over<'a> = dyn Fn() -> bool + Sync + 'a;
 
-/// A thread that looks for newer lists and codes. Dropping this ends the thread, after a load in
-/// progress.
+/// A thread that looks for newer lists and codes. If this is dropped, the thread ends after the
+/// load in progress.
 pub struct Follower {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -30,10 +30,10 @@ struct Stop {
 }
 
 impl Follower {
-    /// Calls `look` after each `every`, and [puts](Newest::put) its result. It is not called while
-    /// a server still uses the checkpoint before the last. If it fails, it is called again; the
-    /// first of such errors is logged. `look` may take long, and is passed a function that says
-    /// whether to give up.
+    /// Calls `look` after each `every`, and [puts](Newest::put) its result in place. The thread
+    /// does not call `look` while a server still uses the checkpoint before the last one. If `look`
+    /// fails, the thread calls it again; only the first of such errors is logged. `look` may take
+    /// long. It receives a function that returns whether to stop early.
     ///
     /// # Errors
     /// No thread could be started.
@@ -53,7 +53,7 @@ impl Follower {
             let mut trouble = false;
             while told.wait(every) {
                 newest.forget_unused();
-                // Otherwise three checkpoints would be in memory at once.
+                // Without this test three checkpoints would be in memory at once.
                 if newest.has_before() {
                     continue;
                 }
@@ -90,7 +90,7 @@ impl Follower {
 }
 
 impl Stop {
-    /// Waits. False if the thread is to end.
+    /// Waits. Returns false if the thread has to end.
     fn wait(&self, time: Duration) -> bool {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let goes_on = |(): &mut ()| !self.stopped.load(Ordering::SeqCst);
@@ -111,7 +111,7 @@ impl Drop for Follower {
         }
         self.stop.stirs.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic has been reported on standard error.
+            // The panic has already been reported on standard error.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
-//! The servers of an index, as `stratann memory-server INDEX` and the other commands start them,
-//! and the Python package.
+//! The servers of an index. `stratann memory-server INDEX`, the similar commands and the Python
+//! package start them.
 //!
 //! ```text
 //!   MemoryOfIndex    lists and high codes, read from the index; can follow its merges
@@ -7,7 +7,7 @@
 //!   ComputeServer    has no index: it fetches low codes from a memory server
 //! ```
 //!
-//! Each returns its condition as a [`Report`].
+//! Each server returns its condition as a [`Report`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use super::{ComputeServer, Follower, MemoryServer, Newest, Over, Page, Report, S
 use crate::options::{NodeError, Options};
 use crate::role::MemoryOptions;
 
-/// Queries that a storage server ranks at once, for all its compute servers together.
+/// The number of queries that a storage server ranks at once, over all its compute servers.
 const MOST_RANKED: usize = 1024;
-/// How often a memory server that follows looks for a merge.
+/// How often a following memory server looks for a merge.
 const FOLLOWS: Duration = Duration::from_secs(1);
-/// The description of the metric.
+/// The description of a metric for Prometheus.
 const NODES: &str = "Nodes of the checkpoint that the server uses";
 
-/// Why a server of an index does not start.
+/// The reasons why a server of an index does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The index.
@@ -40,7 +40,7 @@ pub enum StartError {
 
 /// A memory server of an index. Dropping it stops the server.
 pub struct MemoryOfIndex {
-    /// The first field, so that no new lists are put after its drop.
+    /// This is the first field, so that no new lists are put in place after its drop.
     _follower: Option<Follower>,
     server: MemoryServer,
     high: Newest<High>,
@@ -48,12 +48,13 @@ pub struct MemoryOfIndex {
 }
 
 impl MemoryOfIndex {
-    /// Reads the lists and codes of the index at `path`, reporting to `progress`, and serves them.
-    /// `follow`: go on to each later checkpoint within about a second of its commit; both are in
-    /// memory for a while. `batch`: as for [`MemoryServer::start`].
+    /// Reads the lists and codes of the index at `path`, and serves them. The read reports to
+    /// `progress`. If `follow` is set, the server serves each later checkpoint within about a
+    /// second of its commit. Both checkpoints are in memory for a while. `batch` has the meaning
+    /// that it has for [`MemoryServer::start`].
     ///
     /// # Errors
-    /// There is no index, or servers cannot share it; or the errors of [`MemoryServer::start`]. An
+    /// There is no index, or servers cannot share it. Or [`MemoryServer::start`] fails. An
     /// unavailable address is reported before the index is read.
     pub fn start(
         path: &Path,
@@ -83,12 +84,12 @@ impl MemoryOfIndex {
         &self.server
     }
 
-    /// Bytes of lists and codes in memory.
+    /// The bytes of lists and codes in memory.
     pub fn memory_bytes(&self) -> u64 {
         self.high.get().memory_bytes()
     }
 
-    /// Its condition.
+    /// The condition of the server.
     pub fn report(&self) -> Report {
         let mut report = Report::default();
         let high = self.high.get();
@@ -111,7 +112,7 @@ impl MemoryOfIndex {
     }
 }
 
-/// The warning of a server that stays with a checkpoint although the index has another one.
+/// The warning of a server that keeps its checkpoint although the index has another one.
 fn left_behind(path: &Path, own: &Collection, remedy: &str) -> Option<String> {
     let now = Collection::at(path).ok()?;
     (now.state != own.state).then(|| {
@@ -124,7 +125,7 @@ fn left_behind(path: &Path, own: &Collection, remedy: &str) -> Option<String> {
     })
 }
 
-/// Reports nothing, and stops the work when the follower is to end.
+/// Reports nothing, and stops the work when the follower has to end.
 struct Until<'a>(&'a Over<'a>);
 
 impl Progress for Until<'_> {
@@ -150,7 +151,8 @@ fn followed(path: &Path, newest: &Newest<High>) -> Result<Follower, NodeError> {
 
 /// A storage server of an index. Dropping it stops the server and closes the index.
 pub struct StorageOfIndex {
-    /// Fields are dropped in this order: the source of changes first, then the merger.
+    /// Fields are dropped in this order: first the server, which is the source of changes, then the
+    /// merger.
     server: StorageServer,
     _merger: Option<Merger>,
     full: Arc<Full>,
@@ -159,12 +161,12 @@ pub struct StorageOfIndex {
 
 impl StorageOfIndex {
     /// Opens the exact vectors of the index at `path`, with `threads` threads for ranking, and
-    /// serves them. `changes`: take inserts and deletes, and merge them when due. No other process
-    /// may have the index open for changes then.
+    /// serves them. If `changes` is set, the server accepts inserts and deletes, and merges them
+    /// when a merge is due. In this case no other process may have the index open for changes.
     ///
     /// # Errors
-    /// As [`Full::open`] and [`Full::open_for_changes`], or [`StorageServer::start`]. An
-    /// unavailable address is reported before the index is opened.
+    /// [`Full::open`], [`Full::open_for_changes`] or [`StorageServer::start`] fails. An unavailable
+    /// address is reported before the index is opened.
     pub fn start(
         path: &Path,
         threads: usize,
@@ -192,7 +194,7 @@ impl StorageOfIndex {
         &self.server
     }
 
-    /// Its condition.
+    /// The condition of the server.
     pub fn report(&self) -> Report {
         let mut report = Report::default();
         report.traffic("compute", self.server.traffic());
@@ -200,7 +202,7 @@ impl StorageOfIndex {
         report
     }
 
-    /// Adds the figures of an index that takes changes.
+    /// Adds the figures of an index that accepts changes.
     fn report_changes(&self, report: &mut Report) {
         let Some(live) = self.full.index() else {
             let remedy = "restart it and the other servers";
@@ -236,8 +238,8 @@ impl StorageOfIndex {
 }
 
 impl ComputeServer<Low> {
-    /// Its condition. For [`Page::Health`] it asks the servers that it needs, and waits up to a
-    /// second for them.
+    /// The condition of the server. For [`Page::Health`] it asks the servers that it needs, and
+    /// waits up to a second for them.
     pub fn report(&self, page: Page) -> Report {
         let (mut report, served) = (Report::default(), self.served());
         if page == Page::Health {

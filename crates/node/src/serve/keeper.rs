@@ -15,15 +15,15 @@ use crate::link::{Batching, Broken, Counts, Inbox, Outbox};
 use crate::options::NodeError;
 use crate::wire::MOST_BODY;
 
-/// The pause before a new attempt, at first and at most.
+/// The first pause before a new attempt. The next constant is the longest pause.
 const FIRST: Duration = Duration::from_millis(20);
 const MOST: Duration = Duration::from_secs(1);
-/// The time that a server has to take the bytes of one send, and to complete a frame.
+/// The time that a server has to receive the bytes of one send, and to complete a frame.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why there is no connection.
+/// The reasons why there is no connection.
 pub(super) enum Lost {
-    /// None of the places can be reached.
+    /// No server can be reached.
     Unreached(Vec<TierError>),
     /// The connection ended.
     Broken {
@@ -54,7 +54,8 @@ impl Lost {
         }
     }
 
-    /// A key that is equal for two errors of a kind, although their texts differ in times.
+    /// A key that is equal for two errors of the same kind, even if their texts contain different
+    /// times.
     pub(super) fn kind(&self) -> String {
         match self {
             Lost::Broken { place, broken, .. } => {
@@ -82,22 +83,22 @@ impl fmt::Display for Lost {
 
 /// The user of a kept connection.
 pub(super) trait Correspondent: Send + 'static {
-    /// There is a connection. Messages go into `outbox`.
+    /// Called when there is a connection. Messages go into `outbox`.
     fn up(&mut self, outbox: Arc<Outbox>);
 
-    /// Something was received.
+    /// Called when something was received.
     fn read(&mut self, inbox: &mut Inbox) -> Result<(), Broken>;
 
-    /// There is no connection yet, or the connection has ended.
+    /// Called when there is no connection yet, or when the connection has ended.
     fn down(&mut self, lost: &Lost);
 }
 
 /// The connection to keep.
 pub(super) struct Destination {
-    /// Tried in turn.
+    /// The servers, which are tried in turn.
     pub(super) places: Vec<Place>,
     pub(super) protocol: Protocol,
-    /// `None`: senders must not wait for a peer that does not take bytes
+    /// `None` if senders must not wait for a peer that does not receive bytes
     /// ([`Outbox::handing_over`]).
     pub(super) batching: Option<Batching>,
     pub(super) counts: Arc<Counts>,
@@ -106,7 +107,7 @@ pub(super) struct Destination {
 #[derive(Default)]
 struct State {
     over: bool,
-    /// Whether it is connecting, which may take as long as a server's time limit.
+    /// Whether the keeper is connecting, which may take as long as a server's time limit.
     connects: bool,
     outbox: Option<Arc<Outbox>>,
 }
@@ -122,14 +123,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets whether it is connecting. Returns whether to go on.
+    /// Sets whether the keeper is connecting. Returns whether to continue.
     fn connects(&self, connects: bool) -> bool {
         let mut state = self.state();
         state.connects = connects;
         !state.over
     }
 
-    /// Waits, and returns whether to go on.
+    /// Waits, and returns whether to continue.
     fn pause(&self, pause: Duration) -> bool {
         let state = self.state();
         let waited = self
@@ -139,14 +140,14 @@ impl Shared {
     }
 }
 
-/// Keeps a connection until it is dropped.
+/// Keeps a connection until this is dropped.
 pub(super) struct Keeper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Destination {
-    /// Connects to the first place that can be reached, beginning with number `from`. Returns its
+    /// Connects to the first server that can be reached, beginning with number `from`. Returns its
     /// number.
     pub(super) fn connect(&self, from: usize) -> Result<(usize, Duplex), Vec<TierError>> {
         let count = self.places.len();
@@ -165,7 +166,7 @@ impl Destination {
         Err(failed)
     }
 
-    /// Keeps a connection on a thread of its own. `first`: an existing connection.
+    /// Keeps a connection on a thread of its own. `first` is an existing connection.
     pub(super) fn keep(
         self: Arc<Self>,
         first: Option<(usize, Duplex)>,
@@ -264,7 +265,7 @@ impl Destination {
             match inbox.read().and_then(|()| correspondent.read(&mut inbox)) {
                 Ok(()) => of_use = true,
                 Err(broken) => {
-                    // If all places wait for other servers, there is a pause before they are asked
+                    // If all servers wait for other servers, the keeper pauses before it asks them
                     // again.
                     of_use &= !matches!(broken, Broken::Waits(_));
                     break broken;
@@ -289,7 +290,7 @@ impl Drop for Keeper {
         self.shared.ends.notify_all();
         // A thread that is connecting ends by itself, without a call to its correspondent.
         if let Some(thread) = self.thread.take().filter(|_| !connects) {
-            // A panic has been reported on standard error.
+            // The panic has already been reported on standard error.
             let _ = thread.join();
         }
     }

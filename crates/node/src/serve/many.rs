@@ -10,60 +10,60 @@ use crate::role::{Failure, Found};
 /// The parameters of the queries.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking {
-    /// Answers of each query.
+    /// The number of results of each query.
     pub k: usize,
-    /// D_high; `None`: the server's default.
+    /// D_high, or `None` for the server's default.
     pub list: Option<usize>,
-    /// Nodes that a round visits; `None`: the server's default.
+    /// The number of nodes that a round visits, or `None` for the server's default.
     pub beam: Option<usize>,
-    /// Queries in flight.
+    /// The number of queries in flight.
     pub in_flight: usize,
 }
 
 /// The results of many queries, and their costs.
 #[derive(Clone, Debug, Default)]
 pub struct Answered {
-    /// `k` ids for each query, nearest first. Missing answers are `u64::MAX`, which is no valid id.
+    /// `k` ids for each query, nearest first. Missing results are `u64::MAX`, which is no valid id.
     pub ids: Vec<u64>,
-    /// A distance for each id; infinite for missing answers.
+    /// A distance for each id, infinite for missing results.
     pub distances: Vec<f32>,
-    /// For each query, the microseconds from its sending to its answer.
+    /// For each query, the microseconds from the sending to the reply.
     pub latencies_us: Vec<f32>,
     /// The time for all queries.
     pub seconds: f64,
-    /// Mean costs of a query.
+    /// The mean costs of a query.
     pub means: Means,
-    /// The longest list of a search: the requested length or the server's default, and at least
-    /// `k`. 0 without queries.
+    /// The largest list size of a search. It is the requested size or the server's default, and at
+    /// least `k`. 0 if there was no query.
     pub list: u32,
-    /// The widest beam.
+    /// The largest beam width.
     pub beam: u32,
 }
 
 /// The mean costs of a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Means {
-    /// Distances by low codes, on the compute server.
+    /// The number of distances by low codes, on the compute server.
     pub low: f64,
-    /// Distances by high codes, on the memory server.
+    /// The number of distances by high codes, on the memory server.
     pub high: f64,
-    /// Distances by exact vectors, on storage.
+    /// The number of distances by exact vectors, on storage.
     pub full: f64,
-    /// Rounds between compute server and memory server.
+    /// The number of rounds between compute server and memory server.
     pub steps: f64,
-    /// Bytes between them, in both directions.
+    /// The bytes between compute server and memory server, in both directions.
     pub wire: f64,
-    /// Bytes between compute server and storage.
+    /// The bytes between compute server and storage, in both directions.
     pub storage_wire: f64,
-    /// Reads of storage.
+    /// The number of reads of storage.
     pub reads: f64,
-    /// Bytes of these reads.
+    /// The bytes of these reads.
     pub read_bytes: f64,
-    /// Restarts of a search.
+    /// The number of restarts of a search.
     pub restarts: f64,
 }
 
-/// Why many queries have no answers.
+/// The reasons why many queries have no results.
 #[derive(Debug)]
 pub enum Unanswered<E> {
     /// A server refused, or did not answer in time.
@@ -73,12 +73,12 @@ pub enum Unanswered<E> {
 }
 
 impl Client {
-    /// Sends `rows` queries, and waits for all answers. `read` gives the row of each. `goes_on` is
-    /// called several times a second.
+    /// Sends `rows` queries, and waits for all replies. `read` supplies the row of each query.
+    /// `goes_on` is called several times a second.
     ///
     /// # Errors
-    /// The first query that has no answer, or the first error of `read` or `goes_on`. Queries in
-    /// flight are given up then.
+    /// The first query without a result, or the first error of `read` or `goes_on`. The client then
+    /// drops the queries in flight.
     pub fn search_all<E>(
         &self,
         rows: usize,
@@ -122,8 +122,8 @@ impl Client {
 }
 
 impl Answered {
-    /// Adds exactly `k` answers of a query. A server that sends more must not change the shape of
-    /// the result.
+    /// Adds exactly `k` results of a query. A server that sends more must not change the shape of
+    /// the output.
     fn add(&mut self, found: &Found, k: usize) {
         let ids = found.ids.iter().copied();
         let distances = found.distances.iter().copied();

@@ -17,12 +17,12 @@ use crate::options::{NodeError, Options};
 use crate::role::{Checkpoints, HighHalf, MemoryOptions, MemoryState};
 use crate::wire::MOST_ASKED;
 
-/// Bytes of answers after which they are sent.
+/// When this many bytes of replies are collected, they are sent.
 const COLLECTED: usize = 256 << 10;
 
 /// A running memory server. Dropping it stops the server. Each connection has a thread, which reads
-/// all that was received, answers it from memory and writes once. A compute server that needs
-/// several threads makes several connections.
+/// all received messages, answers them from memory, and writes once. A compute server that needs
+/// several threads opens several connections.
 pub struct MemoryServer {
     listening: Listening,
     shared: Arc<Shared>,
@@ -44,8 +44,8 @@ struct Counter {
 }
 
 impl Counter {
-    /// Begins to count, unless a count is running. Clients that need the result ask again until it
-    /// is known.
+    /// Begins to count, unless a count is running. Clients that need the result repeat their
+    /// request until the count is complete.
     fn count<H: HighHalf>(&self, high: Arc<H>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let counts = thread.as_ref().is_some_and(|thread| !thread.is_finished());
@@ -75,7 +75,7 @@ impl Counter {
         let named = thread::Builder::new().name("stratann-popular".to_owned());
         match named.spawn(counts) {
             Ok(begun) => *thread = Some(begun),
-            // The next request tries again.
+            // The next request starts the count again.
             Err(error) => {
                 tracing::warn!(
                     "no thread could be started to count the links to each node: {error}"
@@ -93,24 +93,26 @@ impl Drop for Counter {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            // Waits for some milliseconds. A panic has been reported on standard error.
+            // This waits for some milliseconds. The panic has already been reported on standard
+            // error.
             let _ = thread.join();
         }
     }
 }
 
-/// How long the checkpoint before the last is kept without use.
+/// How long the checkpoint before the last one is kept without use.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// The lists and codes that a memory server serves now. A later checkpoint may replace them while
-/// it runs.
+/// the server runs.
 pub struct Newest<H> {
     kept: Arc<Mutex<Kept<H>>>,
 }
 
 struct Kept<H> {
     checkpoints: Checkpoints<H>,
-    /// When a server last used the checkpoint before the last, or could not know of the last yet.
+    /// When a server last used the checkpoint before the last one, or could not yet know of the
+    /// last one.
     behind: Instant,
 }
 
@@ -143,21 +145,21 @@ impl<H: HighHalf> Newest<H> {
         self.kept().checkpoints.last().clone()
     }
 
-    /// Whether the checkpoint before the last is kept too.
+    /// Whether the checkpoint before the last one is also kept.
     pub fn has_before(&self) -> bool {
         self.kept().checkpoints.has_before()
     }
 
-    /// Puts a newer checkpoint in place. Walks continue in the one before as long as a compute
-    /// server asks for it.
+    /// Puts a newer checkpoint in place. Walks continue in the checkpoint before it while a compute
+    /// server asks for that one.
     pub fn put(&self, high: Arc<H>) {
         let mut kept = self.kept();
         kept.checkpoints.go_on(high);
         kept.behind = Instant::now();
     }
 
-    /// Drops the checkpoint before the last if it was not used for half a minute. To be called now
-    /// and then.
+    /// Drops the checkpoint before the last one if it was not used for half a minute. The server
+    /// calls this from time to time.
     pub fn forget_unused(&self) {
         let mut kept = self.kept();
         if kept.checkpoints.has_before() && kept.behind.elapsed() >= KEPT {
@@ -222,8 +224,8 @@ impl<H: HighHalf> Memory<H> {
             inbox.read()?;
             let now = began.elapsed();
             state.expire(now);
-            // Held only while these messages are processed, so that an idle connection keeps no
-            // checkpoint in memory.
+            // These are kept only while the messages are processed, so that an idle connection
+            // keeps no checkpoint in memory.
             let checkpoints = self.high.checkpoints();
             while let Some(frame) = inbox.frame()? {
                 state.message(now, &frame, &checkpoints, &mut out)?;
@@ -248,11 +250,11 @@ impl<H: HighHalf> Memory<H> {
 }
 
 impl MemoryServer {
-    /// Starts the server on threads of its own. `batch`: whether answers to messages that were
+    /// Starts the server on threads of its own. `batch` says whether replies to messages that were
     /// received together are written together. False is for comparisons only.
     ///
     /// # Errors
-    /// As [`Running::start`](crate::Running::start).
+    /// The errors of [`Running::start`](crate::Running::start).
     pub fn start<H: HighHalf>(
         high: Arc<H>,
         walks: MemoryOptions,
@@ -262,11 +264,12 @@ impl MemoryServer {
         MemoryServer::following(Newest::new(high), walks, batch, options)
     }
 
-    /// As [`start`](Self::start), and goes on to each checkpoint that is [put](Newest::put) in
-    /// place. Compute servers are told, and fetch other low codes.
+    /// Like [`start`](Self::start). The server also serves each checkpoint that is
+    /// [put](Newest::put) in place later. It tells the compute servers, and they fetch the new low
+    /// codes.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn following<H: HighHalf>(
         high: Newest<H>,
         walks: MemoryOptions,
@@ -304,7 +307,7 @@ impl MemoryServer {
         self.shared.counts.traffic()
     }
 
-    /// Number of open connections.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }

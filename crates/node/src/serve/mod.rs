@@ -10,7 +10,7 @@
 //!   Client          a thread that keeps the connection; many queries, from any number of threads
 //! ```
 //!
-//! Each ends its threads when it is dropped or stopped.
+//! Each of these ends its threads when it is dropped or stopped.
 
 mod changing;
 mod client;
@@ -49,7 +49,7 @@ use crate::listen::Door;
 pub enum Place {
     /// `host:port`, with or without TLS, `shm:/path`, or `ucx:host:port`.
     Remote(Server),
-    /// In this process.
+    /// A server in this process.
     Local(Door),
 }
 
@@ -75,18 +75,18 @@ pub enum Encryption<'a> {
 
 impl Place {
     /// A server by its name, as a user writes it: `host:port`, `[address]:port`, `shm:/path` or
-    /// `ucx:host:port`. `shm:` is never encrypted, and `ucx:` cannot be. Nothing is sent yet.
+    /// `ucx:host:port`. `shm:` is never encrypted, and `ucx:` cannot be. This call sends nothing.
     ///
     /// # Errors
-    /// The name is unknown, or the certificates cannot be read. Or UCX is not available, or is to
-    /// be encrypted.
+    /// The name has no known form, or the certificates cannot be read. Or UCX is not available, or
+    /// is combined with encryption.
     pub fn of(
         name: &str,
         secret: Option<&Secret>,
         encryption: Encryption<'_>,
     ) -> Result<Place, TierError> {
         let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-        // Certificates name the address without the brackets that precede a port.
+        // Certificates contain the address without the brackets that precede a port.
         let bare = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'));
@@ -109,7 +109,7 @@ impl Place {
         Ok(Place::Remote(Server::new(name, secret.cloned(), tls)?))
     }
 
-    /// The same place, with a limit for connecting and greeting.
+    /// The same server, with a time limit for connecting and greeting.
     fn within(&self, limit: Duration) -> Place {
         match self {
             Place::Remote(server) => {
@@ -119,7 +119,7 @@ impl Place {
         }
     }
 
-    /// Connects, and completes the greeting. `limit`: the time that the server has to take the
+    /// Connects, and completes the greeting. `limit` is the time that the server has to receive the
     /// bytes of one send.
     fn connect(&self, protocol: Protocol, limit: Duration) -> Result<Duplex, Fault> {
         let failed = |error: std::io::Error| Fault::Unreachable(error.to_string());

@@ -22,22 +22,24 @@ use crate::role::{
 };
 use crate::wire::{Frame, MOST_ASKED, Message, Ranked, Token, WireError};
 
-/// Changes that may wait to be made. More are refused for now, and requested again.
+/// The largest number of waiting changes. The server refuses further changes for now, and they are
+/// requested again.
 const CHANGES: usize = 32;
-/// How often the thread that makes changes looks whether it is to end, and tidies.
+/// How often the thread that makes changes checks whether it has to end, and releases unneeded
+/// states.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A running storage server. Dropping it stops the server. Each connection has a thread, which
-/// takes its messages. Rankings run on the ranker's own threads (§4.3), which send their answers
+/// reads its messages. Rankings run on the ranker's own threads (§4.3), which send the replies
 /// themselves. One thread makes the changes, in the order of their arrival.
 pub struct StorageServer {
     listening: Listening,
     counts: Arc<Counts>,
-    /// Dropped after the source of changes.
+    /// This is dropped after the source of changes.
     _maker: Maker,
 }
 
-/// The thread that makes changes. Dropping this ends the thread, after a change in progress.
+/// The thread that makes changes. If this is dropped, the thread ends after the change in progress.
 struct Maker {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -47,7 +49,7 @@ impl Drop for Maker {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            // A panic has been reported on standard error.
+            // The panic has already been reported on standard error.
             let _ = thread.join();
         }
     }
@@ -58,14 +60,14 @@ struct Change {
     connection: Arc<Connection>,
     id: u64,
     token: Token,
-    /// The client's deadline, since the beginning of the connection.
+    /// The client's deadline, counted from the beginning of the connection.
     until: Duration,
     upserts: Vec<u64>,
     rows: Vec<u8>,
     deletes: Vec<u64>,
 }
 
-/// The states that connections use, and the clock of that record.
+/// The states that connections use, and the clock for them.
 struct Lines {
     going: Arc<Going>,
     began: Instant,
@@ -75,10 +77,11 @@ struct Lines {
 fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: &AtomicBool) {
     let mut tidied = Instant::now();
     while !over.load(Ordering::SeqCst) {
-        // Done here too, so that a continuous stream of changes does not delay it.
+        // States are released here too, so that a continuous stream of changes does not delay the
+        // release.
         if tidied.elapsed() >= LOOK {
             let all_by = lines.going.all_by(lines.began.elapsed());
-            // After a panic in it, changes continue.
+            // After a panic in `tidy`, changes continue.
             if catch_unwind(AssertUnwindSafe(|| ranker.tidy(all_by))).is_err() {
                 tracing::error!(
                     "dropping states that no server needs failed (the panic is on standard error). It is tried again, and changes continue"
@@ -115,7 +118,7 @@ fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: 
         });
         match &made {
             Ok(_) => {}
-            // The client gets this error, so the log has it at a low level only.
+            // The client receives this error, so the log has it at a low level only.
             Err(NotChanged::Invalid(why)) => tracing::info!("a change was refused: {why}"),
             Err(NotChanged::Failed(why)) => {
                 tracing::warn!("a change was not made, or only in part: {why}");
@@ -137,21 +140,22 @@ struct Storage<R> {
     counts: Arc<Counts>,
 }
 
-/// A connection, as the threads that rank use it.
+/// A connection, as the ranking threads use it.
 struct Connection {
     state: Mutex<StorageState>,
     outbox: Arc<Outbox>,
     began: Instant,
-    /// The connection is over, and its rankings are not needed.
+    /// Whether the connection has ended. If so, its rankings are not needed.
     gone: AtomicBool,
 }
 
-/// A requested ranking. If it is dropped before its result is known, it answers that there is none.
+/// A requested ranking. If it is dropped before its result is known, it reports that there is no
+/// ranking.
 struct Ranking {
     connection: Arc<Connection>,
     id: u64,
     told: AtomicBool,
-    /// The last field, so that it is dropped last.
+    /// This is the last field, so that it is dropped last.
     _slot: Slot,
 }
 
@@ -180,7 +184,7 @@ impl Connection {
         let mut state = self.state();
         state.ranked(self.began.elapsed(), id, result, &mut out);
         drop(state);
-        // Sent with the other rankings that end in this turn of the thread.
+        // The reply is sent with the other rankings that end in this turn of the thread.
         self.outbox.lay(&out);
         let outbox = self.outbox.clone();
         after_turn(move || outbox.send());
@@ -208,7 +212,7 @@ impl<R: Ranker> Storage<R> {
             sender,
             closer,
         } = Duplex::of_stream(client.stream, Some(client.patience))?;
-        // Threads that rank put answers here, and must not wait for a compute server.
+        // Ranking threads put replies here, and must not wait for a compute server.
         let outbox = Outbox::handing_over(sender, closer, self.counts.clone(), client.patience)?;
         let connection = Arc::new(Connection {
             state: Mutex::new(
@@ -232,7 +236,7 @@ impl<R: Ranker> Storage<R> {
                 break Err(broken);
             }
         };
-        // Threads that still rank hold the connection for a while.
+        // Threads that still rank keep the connection for a while.
         connection.gone.store(true, Ordering::SeqCst);
         connection.state().left(self.lines.began.elapsed());
         connection.outbox.close();
@@ -331,13 +335,14 @@ impl<R: Ranker> Storage<R> {
 }
 
 impl StorageServer {
-    /// Starts the server on threads of its own. `most`: rankings that may be in progress at once,
-    /// for all connections together, also connections that are over. A compute server has up to
-    /// eight for each search that walks ([`ComputeServerOptions`](super::ComputeServerOptions):
-    /// workers times `in_flight`). Over the limit it waits and asks again.
+    /// Starts the server on threads of its own. `most` is the number of rankings that may be in
+    /// progress at once. It covers all connections together, even connections that have ended. A
+    /// compute server has up to eight for each search that walks
+    /// ([`ComputeServerOptions`](super::ComputeServerOptions): workers times `in_flight`). Over the
+    /// limit it waits and asks again.
     ///
     /// # Errors
-    /// As [`Running::start`](crate::Running::start).
+    /// The errors of [`Running::start`](crate::Running::start).
     pub fn start<R: Ranker>(
         ranker: Arc<R>,
         most: usize,

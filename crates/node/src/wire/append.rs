@@ -1,5 +1,5 @@
-//! Messages as frames. [`Message::append`] encodes any message. The other functions encode messages
-//! straight from a role's own data, without a [`Message`] that borrows it.
+//! Encodes messages as frames. [`Message::append`] encodes any message. The other functions encode
+//! messages directly from a role's own data, without a [`Message`] that borrows it.
 
 use std::convert::Infallible;
 
@@ -140,7 +140,7 @@ impl Message<'_> {
     }
 }
 
-/// A part of a body, as received in a frame or as a role holds it.
+/// A part of a body, either as received in a frame or as a role stores it.
 trait Part {
     fn put(self, out: &mut Vec<u8>);
 }
@@ -151,7 +151,7 @@ impl Part for Nodes<'_> {
     }
 }
 
-/// Sorts the nodes first.
+/// Sorts the nodes before it appends them.
 impl Part for &mut Vec<u32> {
     fn put(self, out: &mut Vec<u8>) {
         nodes::append(self, out);
@@ -164,7 +164,7 @@ impl Part for Scored<'_> {
     }
 }
 
-/// Sorts the nodes first.
+/// Sorts the nodes before it appends them.
 impl Part for &mut Vec<(u32, f32)> {
     fn put(self, out: &mut Vec<u8>) {
         nodes::append_scored(self, out);
@@ -189,7 +189,7 @@ impl Part for &Ranked {
     }
 }
 
-/// Numbers of eight bytes. Their count is written separately, before them.
+/// Numbers of eight bytes. Their count is written separately, before the numbers.
 trait Numbers {
     fn count(&self) -> u32;
     fn put(&self, out: &mut Vec<u8>);
@@ -241,9 +241,9 @@ fn put_token(out: &mut Vec<u8>, token: Token, newest: u64) {
     put_long(out, &[token.run, token.client, token.number, newest]);
 }
 
-/// Appends the nodes whose low codes are missing, with the numbers of
-/// [`MissingNodes`](super::MissingNodes). Writes their length in bytes at `at`. Without nodes,
-/// nothing else is written.
+/// Appends the nodes whose low codes are missing, and the numbers of
+/// [`MissingNodes`](super::MissingNodes). Writes their length in bytes at `at`. If there are no
+/// nodes, writes nothing else.
 fn put_missing(out: &mut Vec<u8>, at: usize, (missing, most, bound): (impl Part, u32, f32)) {
     let before = out.len();
     put(out, &[most, bound.to_bits()]);
@@ -284,7 +284,7 @@ fn put_refine(out: &mut Vec<u8>, step: u32, nodes: impl Part) {
     nodes.put(out);
 }
 
-/// Appends a step and the lists that `pack` appends. Returns the answer of `pack`.
+/// Appends a step and the lists that `pack` appends. Returns the result of `pack`.
 fn put_lists(out: &mut Vec<u8>, step: u32, pack: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
     put(out, &[step]);
     pack(out)
@@ -305,7 +305,7 @@ fn put_met(
     any
 }
 
-/// Appends a step, its distances by high and by low codes, and nodes.
+/// Appends a step, its counts of distances by high and by low codes, and nodes.
 fn put_done(out: &mut Vec<u8>, counts: [u32; 3], nodes: impl Part) {
     put(out, &counts);
     nodes.put(out);
@@ -317,8 +317,8 @@ fn put_rank(out: &mut Vec<u8>, k: u32, row: &[u8], nodes: impl Part) {
     nodes.put(out);
 }
 
-/// Appends the reads, their bytes, the computations, and the number of nodes that were deleted or
-/// replaced.
+/// Appends the number of reads, their bytes, the number of computations, and the number of nodes
+/// that were deleted or replaced.
 fn put_ranked(out: &mut Vec<u8>, took: [u64; 3], refused: u32, answers: impl Part) {
     put_long(out, &took);
     put(out, &[refused]);
@@ -355,7 +355,7 @@ fn put_give_up(out: &mut Vec<u8>, token: Token, (newest, wanted): (u64, impl Num
 }
 
 /// Appends a frame with the lists of a step, which `pack` appends. If `pack` returns false, there
-/// are no lists and no frame. Returns whether there is one.
+/// are no lists, and no frame is appended. Returns whether a frame was appended.
 pub(crate) fn append_lists(
     head: Head,
     step: u32,
@@ -372,8 +372,8 @@ pub(crate) fn append_lists(
     any
 }
 
-/// As [`append_lists`], for a step that asked for low codes. Sorts `estimates`, the estimates of
-/// the requested nodes.
+/// Like [`append_lists`], for a step that asked for low codes. Sorts `estimates`, which are the
+/// estimates of the requested nodes.
 pub(crate) fn append_met(
     head: Head,
     step: u32,
@@ -391,7 +391,8 @@ pub(crate) fn append_met(
     any
 }
 
-/// Appends the end of a walk, with its distances by high and by low codes. Sorts the nodes.
+/// Appends the end of a walk, with its counts of distances by high and by low codes. Sorts the
+/// nodes.
 pub(crate) fn append_done(
     head: Head,
     step: u32,
@@ -405,8 +406,8 @@ pub(crate) fn append_done(
     open.close(Kind::Done, head, out);
 }
 
-/// Appends the beginning of a walk. Sorts the nodes. `missing` has the nodes whose low codes are
-/// not here, and the numbers of [`MissingNodes`](super::MissingNodes).
+/// Appends the beginning of a walk. Sorts the nodes. `missing` has the nodes whose low codes this
+/// server does not have, and the numbers of [`MissingNodes`](super::MissingNodes).
 pub(crate) fn append_begin(
     head: Head,
     sizes: [u32; 3],
@@ -427,7 +428,8 @@ pub(crate) fn append_refine(head: Head, step: u32, nodes: &mut Vec<(u32, f32)>, 
     open.close(Kind::Refine, head, out);
 }
 
-/// Appends a step of a walk that has met nodes whose low codes are not here. Sorts the nodes.
+/// Appends a step of a walk that has met nodes whose low codes this server does not have. Sorts the
+/// nodes.
 pub(crate) fn append_look(
     head: Head,
     step: u32,
@@ -465,7 +467,7 @@ pub(crate) fn append_codes<E>(
 }
 
 impl Ranked {
-    /// Appends the result as storage's answer.
+    /// Appends the result as a reply of storage.
     pub(crate) fn append(&self, head: Head, out: &mut Vec<u8>) {
         let open = Open::new(out);
         let took = [self.reads, self.bytes, self.computations];
@@ -474,8 +476,8 @@ impl Ranked {
     }
 }
 
-/// Appends a change: its token, the newest change that `wanted` is about and the changes that the
-/// client waits for, ids and rows.
+/// Appends a change: its token, the list of wanted changes, ids and rows. `wanted` has the newest
+/// change that the list is about, and the changes that the client waits for.
 pub(crate) fn append_change(
     head: Head,
     token: Token,
@@ -488,7 +490,7 @@ pub(crate) fn append_change(
     open.close(Kind::Change, head, out);
 }
 
-/// Appends that a change is given up.
+/// Appends the withdrawal of a change.
 pub(crate) fn append_give_up(head: Head, token: Token, wanted: (u64, &[u64]), out: &mut Vec<u8>) {
     let open = Open::new(out);
     put_give_up(out, token, wanted);

@@ -1,4 +1,4 @@
-//! Reads the body of a frame from its beginning: numbers, rows, sets. The byte table is in
+//! Reads the body of a frame from its beginning: numbers, rows and sets. The byte table is in
 //! [`wire`](super).
 
 use super::change::{Ids, MOST_WANTED, Token, Wanted};
@@ -81,8 +81,8 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// The nodes whose low codes are missing, in `bytes` bytes. Without nodes, no number precedes
-    /// them.
+    /// The nodes whose low codes are missing, in `bytes` bytes. If there are no nodes, no number
+    /// precedes them.
     pub(super) fn missing(&mut self, bytes: u32) -> Result<MissingNodes<'a>, WireError> {
         if bytes == 0 {
             return Ok(MissingNodes::NONE);
@@ -106,7 +106,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// `count` numbers of changes that a client waits for. `number` has to be one of them.
+    /// The `count` numbers of the changes that a client waits for. One of them has to be `number`.
     pub(super) fn wanted(
         &mut self,
         newest: u64,

@@ -3,11 +3,11 @@
 
 use super::u64_at;
 
-/// The most changes that a client lists as wanted. Further changes wait until some of these are
-/// over.
+/// The largest number of changes that a client lists as wanted. Further changes wait until some of
+/// these have ended.
 pub const MOST_WANTED: usize = 4096;
 
-/// Ids, or other numbers, as they were received: a u64 each.
+/// Ids, or other numbers, in the form in which they were received: a u64 each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ids<'a>(pub &'a [u8]);
 
@@ -31,16 +31,16 @@ impl Ids<'_> {
 /// The unique name of a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Token {
-    /// The run of storage that is to make the change. 0: its client knows of none yet.
+    /// The run of storage that is to make the change, or 0 if the client knows no run yet.
     pub run: u64,
-    /// The client: a number that it has drawn at random.
+    /// The client's random number.
     pub client: u64,
     /// The number of the change. A client counts its changes from 1.
     pub number: u64,
 }
 
-/// The changes for which a client waits when it sends this. All its other changes up to `newest`
-/// are over and must never be made.
+/// The changes that a client waits for when it sends this. All its other changes up to `newest`
+/// have ended, and storage must never make them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted<'a> {
     /// The newest change that the list is about.
@@ -59,8 +59,8 @@ impl Wanted<'_> {
 /// The effect of a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Ids that were inserted or replaced.
+    /// The number of ids that were inserted or replaced.
     pub upserted: u32,
-    /// Ids that were deleted.
+    /// The number of ids that were deleted.
     pub deleted: u32,
 }

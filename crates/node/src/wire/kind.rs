@@ -27,7 +27,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Each kind at its number less 1.
+    /// Each kind is at the index of its number minus 1.
     const ALL: [Kind; 19] = [
         Kind::Describe,
         Kind::Description,
@@ -50,7 +50,7 @@ impl Kind {
         Kind::Look,
     ];
 
-    /// The kind of a number; `None` if it is unknown.
+    /// The kind with a number, or `None` if the number is unknown.
     pub(super) fn of(number: u8) -> Option<Kind> {
         let place = usize::from(number).checked_sub(1)?;
         Kind::ALL.get(place).copied()

@@ -1,4 +1,4 @@
-//! The content of a frame's body: [`Message`], and the parts that several kinds share.
+//! The content of a frame's body: [`Message`], and the structs that several kinds share.
 
 use super::body::Body;
 use super::change::{Changed, Ids, Token, Wanted};
@@ -8,7 +8,8 @@ use super::{
     MOST_TEXT, Nodes, Reason, Scored, WireError, u32_at, u64_at,
 };
 
-/// The answers of a search as they were received: ids and distances, nearest first.
+/// The results of a search in the form in which they were received: ids and distances, nearest
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answers<'a> {
     pub(super) ids: &'a [u8],
@@ -16,12 +17,12 @@ pub struct Answers<'a> {
 }
 
 impl Answers<'_> {
-    /// Number of answers.
+    /// The number of results.
     pub fn len(&self) -> usize {
         self.ids.len() / 8
     }
 
-    /// Whether there are no answers.
+    /// Whether there are no results.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -45,24 +46,25 @@ pub struct Ranked {
     pub ids: Vec<u64>,
     /// A distance for each id.
     pub distances: Vec<f32>,
-    /// Reads.
+    /// The number of reads.
     pub reads: u64,
     /// Bytes of these reads.
     pub bytes: u64,
-    /// Exact distances that were computed.
+    /// The number of exact distances that were computed.
     pub computations: u64,
-    /// Requested nodes that were deleted or replaced.
+    /// The number of requested nodes that were deleted or replaced.
     pub refused: u32,
 }
 
-/// Nodes whose low codes a compute server does not have, as they were received.
+/// Nodes whose low codes a compute server does not have, in the form in which they were received.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MissingNodes<'a> {
-    /// The number of nodes to score by high codes, out of these and the offered nodes.
+    /// How many nodes to score by high codes. They are selected from these nodes and the offered
+    /// nodes.
     pub most: u32,
     /// The largest useful estimate of a distance.
     pub bound: f32,
-    /// The nodes. Empty: no code is needed.
+    /// The nodes. If there are none, no code is needed.
     pub nodes: Nodes<'a>,
 }
 
@@ -81,25 +83,25 @@ impl MissingNodes<'_> {
 pub enum Message<'a> {
     /// Asks for a description of the collection.
     Describe {
-        /// The client will change the collection. Then a compute server need know no more than
-        /// storage does.
+        /// Whether the client will change the collection. If so, a compute server needs only
+        /// storage for its reply.
         for_changes: bool,
     },
     /// The answer to a request for a description.
     Description {
         /// The collection.
         collection: Collection,
-        /// The centroids that a compute server needs besides the low codes. Empty from roles other
-        /// than memory.
+        /// The centroids that a compute server needs besides the low codes. Only the memory role
+        /// sends them.
         centroids: &'a [u8],
     },
     /// Asks for the low codes of some nodes.
     LowCodes {
         /// The first node.
         from: u32,
-        /// The number of nodes. The answer may have fewer.
+        /// The number of nodes. The reply may have fewer.
         count: u32,
-        /// Only the codes of the `kept` most popular nodes of the collection.
+        /// Restricts the reply to the codes of the `kept` most popular nodes of the collection.
         kept: u32,
     },
     /// Low codes.
@@ -109,8 +111,8 @@ pub enum Message<'a> {
         /// The number of nodes.
         count: u32,
         /// `low_bytes` for each node. If only codes of popular nodes were requested, a bit for each
-        /// node comes first, from the lowest bit of the first byte on. Then come the codes of the
-        /// nodes whose bit is set.
+        /// node precedes the codes, from the lowest bit of the first byte on. Only nodes whose bit
+        /// is set have a code.
         codes: &'a [u8],
     },
     /// Begins a query's walk.
@@ -119,14 +121,14 @@ pub enum Message<'a> {
         list: u32,
         /// D_full.
         full: u32,
-        /// Candidates that one step expands.
+        /// The number of candidates that one step expands.
         beam: u32,
-        /// The query as the codes rank it: the row itself if its elements are bytes, or else the
-        /// row rounded to a byte for each dimension.
+        /// The query in the form that the codes need. Rows of bytes are unchanged. Other rows are
+        /// rounded to a byte for each dimension.
         query: &'a [u8],
-        /// The nodes at which the walk begins whose low codes the compute server does not have.
+        /// The nodes where the walk begins and whose low codes the compute server does not have.
         missing: MissingNodes<'a>,
-        /// The nodes at which the walk begins, to be scored by their residual codes.
+        /// The nodes where the walk begins, which are scored by their residual codes.
         nodes: Scored<'a>,
     },
     /// The next step of a walk.
@@ -145,7 +147,7 @@ pub enum Message<'a> {
         /// Other nodes that may be scored by high codes.
         offered: Scored<'a>,
     },
-    /// Ends a walk, whether it is complete or given up.
+    /// Ends a walk, whether it is complete or abandoned.
     End,
     /// The adjacency lists of the candidates that a step expanded.
     Lists {
@@ -154,88 +156,90 @@ pub enum Message<'a> {
         /// The lists, as the halves pack them.
         lists: &'a [u8],
     },
-    /// As `Lists`, for a step that asked for low codes.
+    /// Like `Lists`, for a step that asked for low codes.
     Met {
         /// The number of the step.
         step: u32,
         /// The lists, as the halves pack them.
         lists: &'a [u8],
-        /// The estimates of the requested nodes that may enter L_low.
+        /// The estimates of those requested nodes that may enter L_low.
         estimates: Scored<'a>,
     },
-    /// Says that all candidates are expanded.
+    /// Reports that all candidates are expanded.
     Done {
-        /// The number of the step that found this.
+        /// The number of the step that found no unexpanded candidate.
         step: u32,
-        /// Distances by high codes that the walk computed.
+        /// The number of distances that the walk computed by high codes.
         computations: u32,
-        /// Distances by low codes, if these are offloaded.
+        /// The number of distances that the walk computed by low codes, if low codes are offloaded.
         low: u32,
         /// The D_full nearest nodes by high codes.
         nodes: Nodes<'a>,
     },
     /// Asks for exact distances.
     Rank {
-        /// The number of answers wanted.
+        /// The requested number of results.
         k: u32,
         /// The query.
         row: &'a [u8],
         /// The nodes to rank.
         nodes: Nodes<'a>,
     },
-    /// The answer to a ranking.
+    /// The reply to a ranking request.
     Ranked {
-        /// Reads.
+        /// The number of reads.
         reads: u64,
         /// Bytes of these reads.
         bytes: u64,
-        /// Exact distances that were computed.
+        /// The number of exact distances that were computed.
         computations: u64,
-        /// Nodes that were deleted or replaced.
+        /// The number of nodes that were deleted or replaced.
         refused: u32,
         /// The k nearest vectors.
         answers: Answers<'a>,
     },
     /// A client's query.
     Search {
-        /// The number of answers wanted.
+        /// The requested number of results.
         k: u32,
-        /// D_high; 0: the server's default.
+        /// D_high, or 0 for the server's default.
         list: u32,
-        /// Beam width; 0: the server's default.
+        /// The beam width, or 0 for the server's default.
         beam: u32,
         /// The query.
         row: &'a [u8],
     },
-    /// The answer to a query.
+    /// The reply to a query.
     Answers {
-        /// The costs.
+        /// The costs of the search.
         counters: Counters,
-        /// The k nearest vectors that were found.
+        /// The k nearest vectors that the search found.
         answers: Answers<'a>,
     },
-    /// Vectors to put into the index, each in place of the vector with the same id, and ids to
-    /// delete.
+    /// Vectors to put into the index, and ids to delete. Each vector replaces the vector with the
+    /// same id.
     Change {
         /// The token of the change.
         token: Token,
-        /// The changes for which its client waits, with this one.
+        /// The changes that the client waits for, including this one.
         wanted: Wanted<'a>,
         /// Ids of `rows`.
         upserts: Ids<'a>,
         /// Ids to delete, if they exist.
         deletes: Ids<'a>,
-        /// Rows of the collection, back to back.
+        /// Rows of the collection, one directly after the other.
         rows: &'a [u8],
     },
-    /// Withdraws a change. Storage does not begin it any more, and the sender is told the outcome.
+    /// Withdraws a change. Storage does not begin the change any more, and tells the sender the
+    /// outcome.
     GiveUp {
         /// The token of the change.
         token: Token,
-        /// The changes for which its client waits, with this one, whose outcome it waits for.
+        /// The changes that the client waits for, including this one, since it waits for the
+        /// outcome.
         wanted: Wanted<'a>,
     },
-    /// A change was made, and is durable.
+    /// The reply to a change that was made and is durable.
     Changed(Changed),
     /// A refusal.
     Refused {
@@ -365,7 +369,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The error text for a size that no list or answer has.
+/// The error text for a size that no list and no set of results has.
 const SIZE: &str = "a size of 0 or more than 65,536";
 
 /// Reads a collection.

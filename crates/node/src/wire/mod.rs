@@ -1,9 +1,9 @@
 //! The messages between the roles of DistVS (§3.2) and their clients, to the byte. This module does
 //! no I/O and never waits.
 //!
-//! A connection begins with the greetings of [`stratann_tier::remote::wire`], in which each side
-//! names the [`Protocol`] that it speaks. Frames follow, each with a header of 32 bytes and a body.
-//! All numbers are little-endian.
+//! A connection begins with the greetings of [`stratann_tier::remote::wire`]. In its greeting each
+//! side names the [`Protocol`] that it uses. Frames follow, each with a header of 32 bytes and a
+//! body. All numbers are little-endian.
 //!
 //! | offset | | |
 //! |---|---|---|
@@ -38,50 +38,54 @@
 //! | 18 give up | client → compute → storage | *token*, newest u64, wanted u32, numbers u64 each |
 //! | 19 look | compute → memory | step u32, bytes u32, missing nodes, scored nodes |
 //!
-//! - 1 describe: *for changes* says that the client will only change the collection. Then only
-//!   storage is needed.
-//! - 3 low codes: only the codes of the *kept* most popular nodes are sent. 4 codes: *bits* has a
-//!   bit for each node of the range, if some codes are offloaded.
+//! - 1 describe: *for changes* means that the client will only change the collection. In this case
+//!   only storage is needed.
+//! - 3 low codes: only the codes of the *kept* most popular nodes are sent. 4 codes: if some codes
+//!   are offloaded, *bits* has a bit for each node of the range.
 //! - 5 begin continues with: bytes of the missing nodes u32, bytes of the row u32, missing nodes,
 //!   the query's row, scored nodes.
 //! - 11 ranked: *dead* is the number of nodes that are deleted or replaced.
-//! - 12 search: with 0, D_high or the beam is the server's.
-//! - 15 met replaces lists after a look, and after a begin with missing nodes. 19 look replaces
-//!   refine if low codes are offloaded; its first u32 after the step is the bytes of the missing
-//!   nodes.
+//! - 12 search: a D_high or beam of 0 stands for the server's default.
+//! - 15 met is sent instead of lists after a look, and after a begin with missing nodes. 19 look is
+//!   sent instead of refine if low codes are offloaded. Its first u32 after the step is the number
+//!   of bytes of the missing nodes.
 //! - 16 change continues with: upserts u32, deletes u32, the numbers of the wanted changes u64
 //!   each, ids u64 each (upserts first), and a row for each upsert. *token*: run u64, client u64,
 //!   number u64.
 //!
-//! *nodes*: an ascending set of node numbers as LEB128 varints, first the lowest number and then
-//! the gaps (`nodes.rs`). *answers*: count u32, ids u64 each, distances f32 each, nearest first.
-//! *scored nodes*: count u32, nodes, and an f32 for each, its low code's estimate of its distance
-//! to the query. *missing nodes*: the nodes whose low codes are offloaded ([`MissingNodes`]). They
-//! are a count u32 of nodes to score by high codes, the largest useful estimate f32, and nodes. A
-//! set that takes no bytes has neither the count nor the estimate.
+//! These names stand for:
+//!
+//! - *nodes*: an ascending set of node numbers as LEB128 varints, first the lowest number and then
+//!   the gaps (`nodes.rs`).
+//! - *answers*: count u32, ids u64 each, distances f32 each, nearest first.
+//! - *scored nodes*: count u32, nodes, and an f32 for each node. The f32 is the low code's estimate
+//!   of the node's distance to the query.
+//! - *missing nodes*: the nodes whose low codes are offloaded ([`MissingNodes`]). They have a count
+//!   u32 of nodes to score by high codes, the largest useful estimate f32, and nodes. A set of zero
+//!   bytes has neither the count nor the estimate.
 //!
 //! **The state** keeps a search from mixing checkpoints, since node numbers and codes have a
-//! meaning within one checkpoint only. Each role refuses a request that names a state it does not
-//! have ([`Reason::OtherState`]), and the requester begins again. After a merge, memory and storage
-//! serve two states for a while: the last one and the one before.
+//! meaning only within one checkpoint. Each role refuses a request that names a state it does not
+//! have ([`Reason::OtherState`]), and the client of that request begins again. After a merge,
+//! memory and storage serve two states for a while: the last one and the one before it.
 //!
-//! An unrequested *description*, with id 0, says that the memory server now has another state. The
-//! server continues to answer in the state before for a while.
+//! If a *description* with id 0 arrives without a request, the memory server now has another state.
+//! The server continues to answer in the state before it for a while.
 //!
 //! **Tokens** make a change idempotent. A token names the run of storage that is to make the
 //! change, the client, and the number of the change. Storage makes a change once, however often and
-//! through whichever compute servers it arrives. A change for another run is refused
-//! ([`Reason::OtherState`], with storage's own run in place of the state). The client then asks
-//! again if it still wants the change.
+//! through whichever compute servers the change arrives. Storage refuses a change for another run
+//! with [`Reason::OtherState`], and names its own run in the place of the state. The client then
+//! asks again if it still wants the change.
 //!
-//! With each change its client lists the changes up to the newest that it waits for. All others are
-//! over: storage makes none of them any more, whenever they arrive ([`Reason::Over`]). The answer
-//! to *give up* is the outcome of the change: *changed*, a refusal with the reason, or
-//! [`Reason::Busy`] while the change is being made.
+//! With each change its client lists the changes up to the newest that it still waits for. All
+//! other changes have ended: storage makes none of them any more, whenever they arrive
+//! ([`Reason::Over`]). The reply to *give up* is the outcome of the change: *changed*, a refusal
+//! with the reason, or [`Reason::Busy`] while the change is being made.
 //!
-//! **Steps** make a walk idempotent. `begin` asks for step 0, `refine` and `look` for the step that
-//! they name. `lists`, `met` and `done` name the step that they answer. A repeated request gets the
-//! same answer. A request or an answer of a step that is over is ignored.
+//! **Steps** make a walk idempotent. `begin` requests step 0, and `refine` and `look` request the
+//! step that they name. `lists`, `met` and `done` name the step that they answer. A repeated
+//! request gets the same reply. A request or a reply for an earlier step is ignored.
 
 mod append;
 mod body;
@@ -102,7 +106,7 @@ use kind::Kind;
 pub use message::{Answers, Message, MissingNodes, Ranked};
 pub use nodes::{Nodes, Scored};
 
-/// The version of this format. Greetings carry it already ([`Protocol`]), so that servers of two
+/// The version of this format. Greetings already contain it ([`Protocol`]), so that servers of two
 /// versions refuse each other before the first frame.
 ///
 /// - 1: the first.
@@ -116,29 +120,30 @@ pub use nodes::{Nodes, Scored};
 /// - 7: addresses in UCX are sealed; a description has the number of vectors that a search can
 ///   find.
 pub const VERSION: u8 = 7;
-/// The greetings have compared this version before the first frame arrives.
+/// The greetings compared this version before the first frame arrives.
 const _: () = assert!(Protocol::Memory.version() & 0xFFFF == VERSION as u32);
 /// Bytes of a frame's header.
 pub const HEADER: usize = 32;
-/// The most bytes after a header.
+/// The largest number of bytes after a header.
 pub const MOST_BODY: usize = 16 << 20;
-/// The most bytes after the header of a request.
+/// The largest number of bytes after the header of a request.
 pub const MOST_ASKED: usize = 2 << 20;
-/// The most bytes of a query's row.
+/// The largest number of bytes of a query's row.
 pub const MOST_ROW: usize = 1 << 20;
-/// The most bytes of a refusal's text.
+/// The largest number of bytes of a refusal's text.
 pub const MOST_TEXT: usize = 1 << 10;
-/// The most nodes or answers of one message, and the longest lists that may be asked for.
+/// The largest number of nodes or results of one message, and the largest list size that a client
+/// may request.
 pub const MOST_NODES: usize = 1 << 16;
 /// Bytes of a description before the centroids.
 const COLLECTION: usize = 40;
-/// Bytes of the counters of an answer.
+/// The bytes of the counters of a reply.
 const COUNTERS: usize = 72;
 
 pub use stratann_tier::remote::wire::Protocol;
 
-/// Why bytes are no valid frame or message. The connection that delivered them is closed, since the
-/// frames after them cannot be found.
+/// The reasons why bytes are no valid frame or message. The receiver closes the connection that
+/// delivered them, since it cannot find the frames after them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// An invalid header.
@@ -155,7 +160,7 @@ pub enum WireError {
         /// The valid values.
         right: &'static str,
     },
-    /// The checksum does not match: bytes were changed on the way.
+    /// The checksum does not match: bytes were changed between the sender and the receiver.
     #[error(
         "a frame of {len} bytes has checksum {found:#010x}; the bytes that arrived have {right:#010x}, so the network or a memory is broken"
     )]
@@ -192,8 +197,8 @@ pub enum WireError {
 /// | 32 | u64 `vectors` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// The checkpoint of the index: the first 8 bytes of the BLAKE3 hash of its MANIFEST. 0 stands
-    /// for none.
+    /// The checkpoint of the index: the first 8 bytes of the BLAKE3 hash of its MANIFEST. The value
+    /// 0 means no checkpoint.
     pub state: u64,
     /// Number of nodes. Node numbers are below this.
     pub nodes: u32,
@@ -205,16 +210,17 @@ pub struct Collection {
     pub low_bytes: u32,
     /// Bytes of a high code.
     pub high_bytes: u32,
-    /// Element type, by its number in the files of an index. The roles pass it on and do not
-    /// interpret it.
+    /// The element type, by its number in the files of an index. The roles forward it without
+    /// interpreting it.
     pub element: u8,
-    /// Metric, in the same way.
+    /// The metric, by its number in the files of an index. The roles forward it without
+    /// interpreting it.
     pub metric: u8,
-    /// Whether the collection takes changes. Storage decides this, and compute servers repeat
+    /// Whether the collection accepts changes. Storage decides this, and compute servers repeat
     /// storage's answer.
     pub changes: bool,
-    /// Vectors that a search can find now, as storage counts them. Other roles give the number of
-    /// nodes.
+    /// The number of vectors that a search can find now, as storage counts them. Other roles report
+    /// the number of nodes.
     pub vectors: u64,
 }
 
@@ -253,31 +259,32 @@ impl Collection {
 /// The costs of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Distances by low codes, on the compute server, and for offloaded codes on the memory server.
-    /// Walks that were given up are included.
+    /// The number of distances by low codes, on the compute server and, for offloaded codes, on the
+    /// memory server. Abandoned walks are included.
     pub low: u64,
-    /// Distances by high codes on the memory server, in completed walks. A search has several if
-    /// much of the first result was deleted.
+    /// The number of distances by high codes on the memory server, in completed walks. A search
+    /// completes several walks if much of the first result was deleted.
     pub high: u64,
-    /// Distances with exact vectors on storage.
+    /// The number of distances with exact vectors on storage.
     pub full: u64,
-    /// Exchanges with the memory server.
+    /// The number of exchanges with the memory server.
     pub steps: u32,
-    /// Restarts of the walk, because a server was gone or had another state.
+    /// The number of restarts of the walk, because a server had disconnected or had another state.
     pub restarts: u32,
     /// Bytes of all frames of the search between the compute server and the memory server, in both
     /// directions.
     pub wire: u64,
-    /// The same between the compute server and storage.
+    /// Bytes of all frames of the search between the compute server and storage, in both
+    /// directions.
     pub storage_wire: u64,
-    /// Reads of storage.
+    /// The number of reads of storage.
     pub reads: u64,
     /// Bytes of these reads.
     pub read_bytes: u64,
-    /// D_high of the search: the requested value, or else the server's, and at least the number of
-    /// answers.
+    /// D_high of the search: the requested value, or else the server's default, and at least the
+    /// number of results.
     pub list: u32,
-    /// The most candidates that a step expanded.
+    /// The largest number of candidates that a step expanded.
     pub beam: u32,
 }
 
@@ -312,32 +319,33 @@ impl Counters {
     }
 }
 
-/// Why a request is refused.
+/// The reasons why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Reason {
-    /// The request can never be answered: a wrong row, or a node that does not exist. A repetition
-    /// would fail too.
+    /// The request can never be answered, since it has a wrong row or a node that does not exist. A
+    /// repeated request would fail too.
     Invalid = 1,
-    /// The request names another state than the server's. Ask for a description, and begin again.
+    /// The request names another state than the server's. The client has to request a description
+    /// and begin again.
     OtherState = 2,
-    /// No such query is in progress: the server was restarted, or the query was idle for too long.
-    /// Begin again.
+    /// No such query is in progress: the server was restarted, or the query was idle too long. The
+    /// client has to begin again.
     Unknown = 3,
-    /// The server is at its limit. Ask again later.
+    /// The server is at its limit. The client may ask again later.
     Busy = 4,
     /// There was no answer before the deadline.
     Deadline = 5,
-    /// Something failed, which the text describes.
+    /// A step failed; the text describes the error.
     Failed = 6,
-    /// A compute server cannot answer now, since it waits for another server. Ask another compute
-    /// server, or ask later.
+    /// A compute server cannot answer now, since it waits for another server. The client may ask
+    /// another compute server, or ask later.
     Waiting = 7,
-    /// A change that was not made and never will be: its client has given it up, or its deadline
-    /// had passed.
+    /// The change was not made and never will be. Its client has withdrawn it, or its deadline had
+    /// passed.
     GivenUp = 8,
-    /// A change that its client no longer waits for. Its outcome is not known any more, and storage
-    /// makes no further part of it.
+    /// The client no longer waits for the change. Storage does not know the outcome any more, and
+    /// makes no further part of the change.
     Over = 9,
 }
 
@@ -384,20 +392,20 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 pub struct Head {
     /// The requester's id for the request.
     pub id: u64,
-    /// The state of the index that the sender uses; 0: none.
+    /// The state of the index that the sender uses, or 0 for none.
     pub state: u64,
-    /// Microseconds until the requester's deadline; 0: no deadline.
+    /// Microseconds until the client's deadline, or 0 for no deadline.
     pub left: u32,
 }
 
 impl Head {
-    /// With the time left until a deadline, which is at least 1 microsecond.
+    /// A head with the remaining time until a deadline, which is at least 1 microsecond.
     pub fn until(id: u64, state: u64, left: Duration) -> Head {
         let left = u32::try_from(left.as_micros()).unwrap_or(u32::MAX).max(1);
         Head { id, state, left }
     }
 
-    /// The deadline of a request that arrived at `now`: at most `patience` later.
+    /// The deadline of a request that arrived at `now`. It is at most `patience` later.
     pub fn deadline(&self, now: Duration, patience: Duration) -> Duration {
         match self.left {
             0 => now + patience,
@@ -437,13 +445,14 @@ impl<'a> Frame<'a> {
         (self.kind == u8::from(Kind::Describe)).then_some(!self.body.is_empty())
     }
 
-    /// The length of a frame that begins with `bytes`; `None` if they are too few to contain it.
+    /// The length of a frame that begins with `bytes`, or `None` if the bytes are too few to
+    /// contain it.
     pub(crate) fn len_of(bytes: &[u8]) -> Option<usize> {
         let (len, _) = bytes.split_first_chunk::<4>()?;
         Some(HEADER + u32::from_le_bytes(*len) as usize)
     }
 
-    /// Decodes the first frame in `bytes`; `None` if it is not complete yet.
+    /// Decodes the first frame in `bytes`. Returns `None` if the frame is not complete yet.
     ///
     /// # Errors
     /// The bytes are no valid frame.
@@ -504,8 +513,8 @@ fn checksum(header: &[u8; HEADER], body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header[..28]), body)
 }
 
-/// A frame under construction at the end of a buffer. The bytes that are appended until
-/// [`close`](Open::close) are its body.
+/// A frame under construction at the end of a buffer. The bytes appended until
+/// [`close`](Open::close) form its body.
 #[must_use = "a frame that is not closed has no header"]
 pub(crate) struct Open {
     at: usize,
@@ -518,8 +527,8 @@ impl Open {
         Open { at }
     }
 
-    /// Writes the header. A body longer than [`MOST_BODY`] is an error of this program, which the
-    /// receiver reports.
+    /// Writes the header. A body longer than [`MOST_BODY`] is a bug in this program; the receiver
+    /// reports it.
     pub(crate) fn close(self, kind: impl Into<u8>, head: Head, out: &mut [u8]) {
         let Some((header, body)) = out[self.at..].split_first_chunk_mut::<HEADER>() else {
             return;
@@ -537,9 +546,9 @@ impl Open {
 /// Received frames, in pieces of any size.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The most bytes of a body.
+    /// The largest number of bytes of a body.
     most: usize,
-    /// Received bytes are in `at..end`; the rest is free space.
+    /// Received bytes are in `at..end`; the other bytes are free space.
     bytes: Vec<u8>,
     at: usize,
     end: usize,
@@ -556,11 +565,11 @@ impl Incoming {
         }
     }
 
-    /// Appends the bytes of one read. `read` gets at least `room` bytes of space, and returns the
-    /// number that it filled.
+    /// Appends the bytes of one read. `read` receives at least `room` bytes of space, and returns
+    /// the number of bytes that it filled.
     ///
     /// # Errors
-    /// The errors of `read`.
+    /// `read` fails.
     pub fn fill<E>(
         &mut self,
         room: usize,
@@ -569,7 +578,7 @@ impl Incoming {
         self.bytes.copy_within(self.at..self.end, 0);
         self.end -= self.at;
         self.at = 0;
-        // The space of one large frame is not kept.
+        // The buffer shrinks after one large frame.
         if self.end == 0 && self.bytes.len() > 4 * room {
             self.bytes = Vec::new();
         }
@@ -602,7 +611,7 @@ impl Incoming {
         Ok(frame)
     }
 
-    /// Whether part of a frame has arrived.
+    /// Whether a part of a frame has arrived.
     pub fn is_amid(&self) -> bool {
         self.at < self.end
     }

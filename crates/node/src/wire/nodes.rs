@@ -1,16 +1,17 @@
-//! Sets of node numbers in ascending order: the lowest number and the gaps, as LEB128 varints.
+//! Ascending sets of node numbers: the lowest number, and then the gaps, as LEB128 varints.
 //!
-//! Nodes are numbered in locality order, and the nodes of one message are near one query. So their
-//! gaps are small, and a node takes one to two bytes in place of four. Sorting them loses nothing,
-//! since lists are ordered by distance and node number.
+//! Nodes are numbered in locality order, and the nodes of one message are near one query. Their
+//! gaps are therefore small, and a node needs one to two bytes instead of four. Sorting the nodes
+//! loses no information, since the lists are ordered by distance and node number.
 //!
-//! Nodes to score by residual codes come with the estimates of their low codes: a count, the set,
-//! and an f32 for each node. The f32 is not rounded, since the receiver continues with it as with
-//! its own. So servers give the same answers as one process, to the bit.
+//! A message with nodes to score by residual codes also has the estimates of their low codes. It
+//! consists of a count, the set, and an f32 for each node. The f32 is not rounded, since the
+//! receiver uses it like a value of its own. Servers therefore return exactly the results of a
+//! single process.
 
 use super::{MOST_NODES, WireError, u32_at};
 
-/// Node numbers of a message, as they were received.
+/// The node numbers of a message, in the form in which they were received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nodes<'a>(pub &'a [u8]);
 
@@ -21,7 +22,7 @@ pub fn append(nodes: &mut Vec<u32>, out: &mut Vec<u8>) {
     append_gaps(nodes.iter().copied(), out);
 }
 
-/// Appends nodes that are ascending.
+/// Appends nodes, which must be ascending.
 fn append_gaps(nodes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     let mut before = 0;
     for node in nodes {
@@ -35,12 +36,13 @@ fn append_gaps(nodes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     }
 }
 
-/// Node numbers of a message as they were received, with an estimate of each node's distance.
+/// The node numbers of a message in the form in which they were received, with an estimate of each
+/// node's distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scored<'a> {
     /// The nodes.
     pub nodes: Nodes<'a>,
-    /// An f32 for each node, in their order.
+    /// An f32 for each node, in the order of the nodes.
     pub estimates: &'a [u8],
 }
 
@@ -63,7 +65,7 @@ impl Scored<'_> {
     }
 
     /// Replaces the content of `nodes` with the set: at most [`MOST_NODES`], ascending, all below
-    /// `end`. Estimates may be any f32, also NaN.
+    /// `end`. An estimate may be any f32, even NaN.
     ///
     /// # Errors
     /// The bytes are no such set, or nodes and estimates differ in number.

@@ -285,7 +285,7 @@ proptest! {
         open.close(kind, Head::default(), &mut bytes);
         let frame = Frame::decode(&bytes).unwrap().unwrap();
         if let Ok(message) = Message::decode(&frame) {
-            // An understood message encodes to the same bytes, except for the zero bytes of a
+            // A decoded message encodes to the same bytes, except for the zero bytes of a
             // collection.
             let mut again = Vec::new();
             message.append(Head::default(), &mut again);

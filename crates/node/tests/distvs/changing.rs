@@ -1,4 +1,4 @@
-//! Changes through servers: the answers to a client when a change is not completed.
+//! Changes through servers: the error that a client gets when a change is not completed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -38,7 +38,7 @@ impl Gate {
     }
 }
 
-/// Opens a gate, also if the test fails, since a server waits for its change.
+/// Opens a gate, even if the test fails, since a server waits for its change.
 struct Opens<'a>(&'a Gate);
 
 impl Drop for Opens<'_> {
@@ -47,10 +47,10 @@ impl Drop for Opens<'_> {
     }
 }
 
-/// The answer to a change.
+/// Decides the outcome of a change.
 type Says = fn(&Gate, usize) -> Result<(), NotChanged>;
 
-/// Storage whose answers a test determines, by the number of the change.
+/// A storage server whose outcomes a test decides, by the number of the change.
 struct Moody {
     says: Says,
     gate: Gate,
@@ -76,7 +76,7 @@ impl Moody {
     }
 }
 
-/// The collection of a storage that takes changes.
+/// The collection of a storage server that accepts changes.
 fn changing() -> Collection {
     Collection {
         changes: true,
@@ -108,7 +108,7 @@ impl Ranker for Moody {
         (self.says)(&self.gate, self.asked.fetch_add(1, Ordering::SeqCst))?;
         Ok(Changed {
             upserted: upserts.0.len() as u32,
-            // Every other id exists.
+            // Every second id exists.
             deleted: deletes.len() as u32 / 2,
         })
     }
@@ -121,13 +121,13 @@ fn change<T>(says: Says, act: impl FnOnce(&Client, &Moody) -> T) -> T {
     let (nowhere, behind) = (remote("127.0.0.1:1"), remote(storage.address()));
     let server = ComputeServer::<Low>::start(nowhere, behind, options()).unwrap();
     let client = Client::connect(vec![remote(server.address())], patient()).unwrap();
-    // From now on the client knows the collection.
+    // The client knows the collection from now on.
     client.changeable_while(|| true).unwrap().unwrap();
     let _opens = Opens(&moody.gate);
     act(&client, &moody)
 }
 
-/// The outcome of a change that is given up is waited for one second. A busy machine may miss that,
+/// The client waits one second for the outcome of a withdrawn change. A busy machine may be slower,
 /// so the attempt is repeated.
 fn settled(mut attempt: impl FnMut() -> Unfinished) -> Unfinished {
     (0..10)
@@ -136,7 +136,7 @@ fn settled(mut attempt: impl FnMut() -> Unfinished) -> Unfinished {
         .expect("one of which the end is known")
 }
 
-/// Ids of a part, and of a change with several parts.
+/// The number of ids of a part, in a change with several parts.
 const PART: usize = 1 << 15;
 const ALL: usize = 2 * PART + 100;
 
@@ -185,7 +185,7 @@ fn a_change_that_fails_in_the_middle_says_how_much_is_in_and_may_be() {
         !text.contains("refuse") && !text.contains("query"),
         "{text}"
     );
-    // The first part fails, and some of it may be in the index.
+    // The first part fails, and storage may have added some of its rows.
     let fails: Says = |_, _| Err(NotChanged::Failed("a disk".to_owned()));
     let unfinished = change(fails, |client, _| {
         client.delete(&ids(), |_| true).unwrap_err()
@@ -210,7 +210,7 @@ fn a_change_that_can_never_be_made_is_invalid_and_nothing_of_it_is_in_doubt() {
         text.ends_with("it takes no changes; nothing was changed"),
         "{text}"
     );
-    // An error of reading from a file has the same effect, and the parts before stay.
+    // A failed read of a file has the same effect, and the earlier parts stay.
     let reads = |first: usize, _: &mut [u8]| match first {
         0 => Ok(()),
         _ => Err("a file".to_owned()),
@@ -224,7 +224,7 @@ fn a_change_that_can_never_be_made_is_invalid_and_nothing_of_it_is_in_doubt() {
 
 #[test]
 fn a_change_that_is_still_being_made_is_not_called_refused() {
-    // The change is made when the test is over.
+    // Storage makes the change after the test.
     let slow: Says = |gate, _| {
         gate.pass();
         Ok(())
@@ -243,8 +243,8 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
         !text.contains("refuse") && (text.contains("storage") || text.contains("within ")),
         "{text}"
     );
-    // After an interruption the outcome is unknown too, if the change is still in progress a second
-    // later.
+    // After an interruption the outcome is unknown too, if storage is still making the change a
+    // second later.
     let unfinished = change(slow, |client, moody| {
         let begins = |_| moody.asked() == 0;
         client.delete(&ids(), begins).unwrap_err()
@@ -259,7 +259,7 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
         text.contains("all or some, or may be changed later"),
         "{text}"
     );
-    // After an acknowledged part nothing is in doubt. Ids that did not exist count as done.
+    // After an acknowledged part no id is in doubt. Ids that did not exist count as done.
     let unfinished = change(
         |_, _| Ok(()),
         |client, _| client.delete(&ids(), |ids| ids == 0).unwrap_err(),
@@ -268,7 +268,7 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
     assert_eq!(unfinished.done.deleted as usize, PART / 2);
 }
 
-/// Goes on for `millis` milliseconds.
+/// Continues for `millis` milliseconds.
 fn within(millis: u64) -> impl FnMut(usize) -> bool {
     let end = Instant::now() + Duration::from_millis(millis);
     move |_| Instant::now() < end
@@ -276,7 +276,7 @@ fn within(millis: u64) -> impl FnMut(usize) -> bool {
 
 #[test]
 fn who_stops_a_change_is_told_what_became_of_it() {
-    // Stops a change once it is in progress, which then continues.
+    // Stops a change while storage is making it. Storage then continues.
     let stopped = |says| {
         change(says, |client, moody| {
             let stops = |_| {
@@ -289,7 +289,7 @@ fn who_stops_a_change_is_told_what_became_of_it() {
             client.delete(&ids(), stops).unwrap_err()
         })
     };
-    // It is made soon after.
+    // Storage makes the change soon afterwards.
     let slow: Says = |gate, _| {
         gate.pass();
         std::thread::sleep(Duration::from_millis(100));
@@ -302,7 +302,7 @@ fn who_stops_a_change_is_told_what_became_of_it() {
         ([PART, 0, ALL], false)
     );
     assert_eq!(unfinished.done.deleted as usize, PART / 2);
-    // It fails soon after.
+    // The change fails soon afterwards.
     let fails: Says = |gate, _| {
         gate.pass();
         std::thread::sleep(Duration::from_millis(100));
@@ -315,7 +315,7 @@ fn who_stops_a_change_is_told_what_became_of_it() {
     );
 }
 
-/// The answer arrives between the look for it and the call of `goes_on`.
+/// The reply arrives after the client has checked for it and before it calls `goes_on`.
 #[test]
 fn who_stops_a_change_that_is_answered_meanwhile_is_told_that_it_is_made() {
     change(
@@ -325,7 +325,7 @@ fn who_stops_a_change_that_is_answered_meanwhile_is_told_that_it_is_made() {
                 rows.fill(7);
                 Ok(())
             };
-            // From now on the client knows the run of storage.
+            // The client knows the run of storage from now on.
             client.upsert(&[9], DIM, row, |_| true).unwrap();
             let before = client.traffic().received;
             let stops = |rows| {
@@ -339,7 +339,7 @@ fn who_stops_a_change_that_is_answered_meanwhile_is_told_that_it_is_made() {
     );
 }
 
-/// A change that waits for another one is never made once its client has given it up.
+/// If a change waits for another one and its client withdraws it, storage never makes it.
 #[test]
 fn a_change_that_is_stopped_before_it_began_is_never_made() {
     let says: Says = |gate, number| {
@@ -358,7 +358,7 @@ fn a_change_that_is_stopped_before_it_began_is_never_made() {
         Client::connect(place, patient()).unwrap()
     });
     std::thread::scope(|scope| {
-        // Also if this fails, since the scope waits for the other thread.
+        // This also happens if the test fails, since the scope waits for the other thread.
         let _opens = Opens(&moody.gate);
         let slow = scope.spawn(|| one.delete(&[1], |_| true).unwrap());
         moody.begins();
@@ -377,7 +377,7 @@ fn a_change_that_is_stopped_before_it_began_is_never_made() {
     assert_eq!(moody.asked(), 3, "that of 2 was made");
 }
 
-/// Storage whose tidying panics.
+/// A storage server whose `tidy` panics.
 struct Untidy(AtomicUsize);
 
 impl Ranker for Untidy {
@@ -446,7 +446,7 @@ fn clients_hear_whether_storage_takes_changes_also_where_they_are_to_search() {
             (told.changes, client.collection().unwrap().changes),
             (changes, changes)
         );
-        // Each server reports on the state of the low codes a little later.
+        // Each server reports on the state of the low codes after a short delay.
         let began = Instant::now();
         let told = loop {
             let told = server.readiness().lines.concat();
@@ -476,12 +476,12 @@ fn changes_need_no_memory_server() {
         assert_eq!(told.unwrap(), changing());
         assert_eq!(upsert(&client).unwrap().upserted as usize, ALL);
     }
-    // Storage is needed, and named if it is gone.
+    // Storage is needed. If it is not reachable, the error names it.
     let behind = storage.address();
     drop(storage);
     let client = Client::connect(vec![remote(one.address())], patient()).unwrap();
     let hurried = client.within(Duration::from_millis(700));
-    // The compute server may notice only after a moment.
+    // The compute server may notice only after a short delay.
     let name = format!("the storage server at {behind}");
     until(|| {
         let told = hurried.changeable_while(|| true).unwrap();

@@ -1,4 +1,4 @@
-//! Servers with the engine's halves, on real data: together they find the same answers as one
+//! Servers with the engine's halves, on real data. Together they return the same results as one
 //! process.
 
 use std::path::Path;
@@ -46,7 +46,7 @@ fn built_of(base: &Matrix, path: &Path) {
     build(base, path, &options, &Silent).unwrap();
 }
 
-/// Storage's answer to a change of ids with a row each.
+/// Storage's outcome of a change of ids with a row each.
 fn said(full: &Full, ids: &[u64], rows: &[f32]) -> Result<Changed, NotChanged> {
     let bytes: Vec<u8> = rows.iter().flat_map(|x| x.to_le_bytes()).collect();
     Ranker::change(full, (ids, &bytes), &[])
@@ -79,7 +79,7 @@ fn what_no_index_takes_is_invalid_and_changes_nothing() {
     assert_eq!(said(&full, &[700, 701], &right).unwrap().upserted, 2);
 }
 
-/// Deleted nodes are still traversed, as in one process, but take no place among the answers.
+/// Deleted nodes are still traversed, as in one process, but are no results.
 #[test]
 fn what_is_deleted_takes_no_place_among_the_answers() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,11 +100,12 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
     let mut row = vec![0; queries.row_bytes()];
     for number in 0..3 {
         queries.read(number, &mut row).unwrap();
-        // As many as are re-ranked with a list of 160, all at once: a whole topic is deleted.
+        // A whole topic is deleted at once: as many vectors as a search with a list of 160
+        // re-ranks.
         let one = Matrix::new(row.clone(), 1, 128, queries.element()).unwrap();
         let near = brute_force(&base, &one, 80, Metric::L2, 1, &Silent).unwrap();
         let gone: Vec<u64> = near.ids.clone();
-        // As an index does: an id that is there twice is refused, and nothing is deleted.
+        // Storage refuses an id that is given twice, as an index does, and deletes nothing.
         let twice = [&gone[..], &gone[..1]].concat();
         let refused = client.delete(&twice, |_| true).unwrap_err().to_string();
         let told = format!(
@@ -113,7 +114,7 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
         );
         assert_eq!(refused, told);
         client.delete(&gone, |_| true).unwrap();
-        // The description counts the vectors now, not at the last merge.
+        // The description has the number of vectors now, not at the last merge.
         let told = client.changeable_while(|| true).unwrap().unwrap();
         let left = full.index().unwrap().len() as u64;
         assert_eq!((told.vectors, told.nodes), (left, 3000));
@@ -163,7 +164,7 @@ fn servers_find_what_one_process_finds() {
         (collection.nodes, collection.dim, collection.row_bytes),
         (3000, 128, 128)
     );
-    // One server with space for a third of the low codes, and one with space for none.
+    // One server has space for a third of the low codes, and another for none.
     let poor: Vec<_> = [16 * 1000, 100]
         .into_iter()
         .map(|low_memory| {
@@ -207,8 +208,8 @@ fn servers_find_what_one_process_finds() {
     }
     let base = head("photo-sift-20k.base.u8bin", 3000);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
-    // With a list too short to find all: the recall, and the rounds and distances by low and by
-    // high codes.
+    // The list is too small to find all results. The recall, the rounds, and the distances by low
+    // and by high codes are compared.
     let searched = |client: &Client| {
         let (mut ids, mut distances, mut took) = (Vec::new(), Vec::new(), [0; 3]);
         let mut row = vec![0; queries.row_bytes()];
@@ -226,8 +227,8 @@ fn servers_find_what_one_process_finds() {
     };
     let (all, [rounds, by_low, by_high]) = searched(&client);
     assert!((0.9..0.98).contains(&all), "{all}");
-    // They begin elsewhere: the first at seeds among its own nodes, the other at the nearest of
-    // evenly spaced nodes.
+    // The searches begin elsewhere: with a third of the codes at seeds among the server's own
+    // nodes, and with none at the nearest of evenly spaced nodes.
     for ((_, client), (later, more)) in poor.iter().zip([(0.1, 1.05), (0.3, 1.1)]) {
         let (recall, took) = searched(client);
         let context = format!(
@@ -241,12 +242,12 @@ fn servers_find_what_one_process_finds() {
     }
     let counters = one.counters;
     assert_eq!(full, counters.reranked);
-    // The set of visited nodes may forget, and has another size in one process. So a few nodes are
-    // scored twice in only one of both.
+    // The set of visited nodes may forget nodes, and has another size in one process. Either side
+    // may therefore score a few nodes twice.
     let one = counters.distance_computations - counters.low_computations;
     let differs = (high + full).abs_diff(one);
     assert!(100 * differs <= one, "{} {one}", high + full);
-    // Messages carry node numbers, far fewer bytes than the codes of the nodes.
+    // Messages have node numbers, which need far fewer bytes than the codes of the nodes.
     let queries = QUERIES as u64;
     println!(
         "{} steps and {} bytes a query, {} distances by high codes",
@@ -254,7 +255,7 @@ fn servers_find_what_one_process_finds() {
         wire / queries,
         high / queries
     );
-    // A quarter of them here. With larger codes and lists the share is smaller.
+    // The share is a quarter here. With larger codes and lists it is smaller.
     let codes = counters.low_computations * u64::from(collection.high_bytes);
     assert!(4 * wire < codes, "{wire} {codes}");
 }

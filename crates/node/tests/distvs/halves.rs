@@ -1,5 +1,5 @@
-//! Small halves of PRESS, and PRESS in one process with them. Every search through servers must
-//! have the same result, to the bit.
+//! Small halves of PRESS, and a search in one process with them. Every search through servers must
+//! have exactly the same result.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -42,8 +42,8 @@ impl Random {
     }
 }
 
-/// Changed rows. Only a search for exactly such a row finds it, so that other queries keep their
-/// answers.
+/// Changed rows. Only a search for exactly such a row finds it, so that the results of other
+/// queries stay the same.
 #[derive(Default)]
 pub struct Stored(Mutex<BTreeMap<u64, Vec<u8>>>);
 
@@ -60,7 +60,7 @@ impl Stored {
         }
     }
 
-    /// Puts the ids with this row before the ranked ones.
+    /// Puts the ids with this row before the ranked ids.
     pub fn join(&self, row: &[u8], k: usize, ranked: &mut Ranked) {
         let stored = self.0.lock().unwrap();
         let same = stored.iter().filter(|(_, stored)| *stored == row);
@@ -73,13 +73,13 @@ impl Stored {
     }
 }
 
-/// The popularity of nodes, which takes time to count.
+/// The popularity of nodes, which needs time to count.
 #[derive(Default)]
 pub struct Popular {
-    /// Steps of the count, and the time of each.
+    /// The number of steps of the count. The next field is the time of each step.
     pub steps: u32,
     pub pause: Duration,
-    /// Steps done.
+    /// The number of completed steps.
     pub counted: AtomicU32,
 }
 
@@ -94,7 +94,7 @@ pub struct World {
     pub weight: usize,
     vectors: Vec<[u8; DIM]>,
     lists: Vec<Vec<u32>>,
-    /// By node: the number of nodes with more links to them.
+    /// For each node, the number of nodes with more links to them.
     ranks: Vec<u32>,
 }
 
@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// The same world as a process has it after reading it, with `steps` steps to count the
+    /// The same world as in a process that has just read it. It needs `steps` steps to count the
     /// popularity of nodes.
     pub fn read(&self, steps: u32) -> World {
         World {
@@ -208,7 +208,7 @@ impl World {
 #[derive(Clone, Debug, Default)]
 struct List {
     most: usize,
-    /// Distance, node, and whether it was visited.
+    /// The distance, the node, and whether the node was visited.
     nodes: Vec<(u32, u32, bool)>,
     seen: HashSet<u32>,
     computations: u64,
@@ -262,7 +262,7 @@ pub struct HighQuery {
     row: Vec<u8>,
     list: List,
     sizes: Option<Sizes>,
-    /// Low codes that were read.
+    /// The number of low codes that were read.
     low: u64,
 }
 
@@ -382,11 +382,11 @@ impl HighHalf for World {
     }
 }
 
-/// The data that a compute server was sent.
+/// The data that a compute server received.
 #[derive(Debug)]
 pub struct Low {
     collection: Collection,
-    /// By node; `None` for offloaded codes.
+    /// The low code of each node, or `None` for an offloaded code.
     codes: Vec<Option<[u8; DIM]>>,
     offloads: bool,
 }
@@ -397,14 +397,14 @@ pub struct LowQuery {
     list: List,
     ratio: f32,
     missing: Vec<u32>,
-    /// The nodes offered with the last request, and how many of all are taken.
+    /// The nodes that were offered with the last request, and how many of all nodes to refine.
     offered: Vec<(u32, f32)>,
     most: usize,
     begins: bool,
 }
 
 impl LowQuery {
-    /// The number of nodes that are refined, out of `len` known ones.
+    /// The number of nodes to refine, out of `len` known nodes.
     fn share(&self, len: usize) -> usize {
         (self.ratio * len.min(self.list.most) as f32).ceil() as usize
     }
@@ -467,7 +467,7 @@ impl LowHalf for Low {
         for &(node, estimate) in estimates {
             assert!(self.codes[node as usize].is_none(), "{node} is here");
             query.list.insert(node, || estimate as u32);
-            // The memory server has counted it.
+            // The memory server has already counted this distance.
             query.list.computations -= 1;
         }
         let taken = nearest([&query.offered[..], estimates].concat(), query.most);
@@ -493,13 +493,13 @@ impl LowHalf for Low {
         query.ratio = narrowing.ratio as f32;
         query.missing.clear();
         missing.nodes.clear();
-        // Two nodes, so that a search with another beginning would differ.
+        // There are two nodes, so that a search that begins elsewhere would differ.
         for node in [0, self.collection.nodes / 2] {
             match &self.codes[node as usize] {
                 Some(code) => nodes.push((node, distance(&query.row, code, LOW) as f32)),
                 None => missing.nodes.push(node),
             }
-            // The node must not be met again.
+            // The search must not meet the node again.
             query.list.seen.insert(node);
         }
         query.begins = !missing.nodes.is_empty();
@@ -585,8 +585,8 @@ impl Ranker for Full {
     }
 }
 
-/// The expected result of a search, and its costs: distances by low codes, by high codes, exact
-/// ones, and steps.
+/// The expected result of a search, and its costs: the distances by low codes, by high codes and by
+/// exact vectors, and the steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expected {
     pub ids: Vec<u64>,
@@ -598,7 +598,7 @@ pub struct Expected {
 }
 
 /// PRESS (§3.1, algorithm 2) in one process, with the low codes of `kept` nodes on the compute
-/// server. With fewer codes it scores as many nodes by low codes, and now and then one more by high
+/// server. With fewer codes it scores as many nodes by low codes, and sometimes one more by high
 /// codes.
 pub fn press(
     world: &World,

@@ -1,9 +1,9 @@
-//! A simulated network of roles, clients and links. All events follow from a seed, and time is
-//! simulated too.
+//! A simulated network of roles, clients and links. A seed determines all events. Time is simulated
+//! too.
 //!
-//! Links lose, duplicate, delay and reorder frames. Pairs are cut off from each other for a while.
-//! Servers are killed, lose their state, and come back, some with another state of the index. As
-//! with TCP, a connection ends with the process at either end, and its frames never reach the
+//! Links lose, duplicate, delay and reorder frames. Pairs of processes are disconnected for a
+//! while. Servers are killed, lose their state, and start again, some with another state of the
+//! index. As with TCP, a connection ends with the process at either end. Its frames never reach the
 //! connection that replaces it.
 
 use std::cmp::Reverse;
@@ -23,48 +23,51 @@ use stratann::press::Full;
 
 use crate::halves::{Low, Random, Stored, World};
 
-/// The faults, and their frequency.
+/// The faults and their frequencies.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Out of a hundred frames.
+    /// The number of lost frames out of a hundred.
     pub lost: u64,
     pub doubled: u64,
     /// The longest delay of a frame, in microseconds. The shortest is a tenth.
     pub delay: u64,
-    /// Processes that are killed, and pairs that are cut off, until `calm`.
+    /// The number of processes that are killed, and of pairs that are disconnected, until `calm`.
     pub kills: u64,
     pub cuts: u64,
-    /// Whether a killed server may come back with the other state.
+    /// Whether a killed server may start again with the other state.
     pub changes: bool,
-    /// Whether storage commits the other state while it runs, and the memory server goes on to it
-    /// some time later.
+    /// Whether storage commits the other state while it runs. The memory server then serves that
+    /// state some time later.
     pub merges: bool,
-    /// The time between both; `None`: random, before or after `calm`.
+    /// The time between the two events. With `None` it is random, and ends before or after `calm`.
     pub behind: Option<Duration>,
     /// How often workers renew the state of their memory server.
     pub vouch: Duration,
-    /// Milliseconds in which a memory server counts the popularity of nodes, once that is needed.
+    /// The milliseconds in which a memory server counts the popularity of nodes, once a request
+    /// needs it.
     pub counting: u32,
-    /// After this there are no more faults.
+    /// After this time there are no more faults.
     pub calm: Duration,
     pub compute: usize,
     pub workers: u16,
     pub in_flight: usize,
     pub waiting: usize,
-    /// The most bytes of low codes of each compute server. Further codes are offloaded.
+    /// The largest number of bytes of low codes of each compute server. Further codes are
+    /// offloaded.
     pub low_memory: Vec<u64>,
     pub queries: u64,
-    /// Queries of clients that connect after `calm` and ask for a description first, while the
-    /// servers may be otherwise idle.
+    /// The number of queries of clients that connect after `calm` and first request a description.
+    /// The servers may be otherwise idle.
     pub late: u64,
     /// The time between `calm` and these clients.
     pub idle: Duration,
-    /// The number of clients that storage remembers; `None`: many.
+    /// The number of clients that storage remembers, or `None` for many.
     pub remembered: Option<usize>,
-    /// Changes out of a hundred that storage reports as failed, whether it made them or not.
+    /// The number of changes out of a hundred that storage reports as failed, whether it made them
+    /// or not.
     pub failing: u64,
-    /// Ids that are inserted, replaced and deleted. Each step follows after the one before was
-    /// acknowledged and checked, failed, or was given up.
+    /// The number of ids that are inserted, replaced and deleted. Each step comes after the step
+    /// before it was acknowledged and checked, failed, or was withdrawn.
     pub written: u64,
     /// Whether several changes of one client are requested together.
     pub twins: bool,
@@ -72,7 +75,8 @@ pub struct Plan {
     pub patience: (u64, u64),
 }
 
-/// Processes by number: memory, storage, the compute servers, and as many clients.
+/// The processes by number: memory, storage, the compute servers, and as many clients as compute
+/// servers.
 const MEMORY: usize = 0;
 const STORAGE: usize = 1;
 
@@ -84,7 +88,7 @@ enum Event {
         to: usize,
         bytes: Vec<u8>,
     },
-    /// A process looks at its timers, unless it is to do so earlier by now.
+    /// A process checks its timers, unless an earlier check is scheduled now.
     Timer {
         process: usize,
         due: Duration,
@@ -112,7 +116,7 @@ enum Event {
         ranked: Ranked,
         slot: Slot,
     },
-    /// Storage takes up a change that waits.
+    /// Storage begins a waiting change.
     Make {
         life: u64,
         connection: u64,
@@ -133,19 +137,19 @@ enum Event {
     Count {
         life: u64,
     },
-    /// The memory server drops the state before the last.
+    /// The memory server drops the state before the last one.
     Forget,
-    /// Storage commits the other state, or the memory server goes on to it.
+    /// Storage commits the other state, or the memory server begins to serve it.
     Merge {
         process: usize,
     },
-    /// A client stops waiting for a change. It forgets the change, or asks for its outcome.
+    /// A client stops waiting for a change. It forgets the change, or requests its outcome.
     Drop {
         client: usize,
         query: usize,
         tells: bool,
     },
-    /// A client gives up a change that ended for it and may still be made.
+    /// A client withdraws a change whose request has ended but which storage may still make.
     GiveUp {
         client: usize,
         query: usize,
@@ -167,7 +171,7 @@ enum Process {
     },
     Storage {
         world: Arc<World>,
-        /// The state before a merge, and when it was last used.
+        /// The state before a merge, and the time of its last use.
         before: Option<Arc<World>>,
         asked: Duration,
         connections: BTreeMap<u64, StorageState>,
@@ -196,20 +200,20 @@ struct Compute {
 #[derive(Clone, Debug)]
 pub struct Query {
     pub asks: Asked,
-    /// For an id that is written: the id, and the current step.
+    /// For an id that the test writes: the id, and the current step.
     pub of: Option<(u64, Step)>,
-    /// The client's next request, after the answer to this one.
+    /// The client's next request, after the reply to this one.
     then: Option<Asked>,
     pub deadline: Duration,
     pub ended: Option<(Duration, Result<Outcome, Failure>)>,
     /// The compute server that its client was connected to at the end.
     pub by: Option<usize>,
-    /// For a change that ended in doubt and was then given up: the outcome that the client was
-    /// told.
+    /// For a change that ended in doubt and was then withdrawn: the outcome that the client
+    /// received.
     pub fate: Option<(Duration, Result<Outcome, Failure>)>,
-    /// Whether it was given up after its end.
+    /// Whether the change was withdrawn after its end.
     given_up: bool,
-    /// Whether it was given up before its end, so that it ends with the outcome.
+    /// Whether the change was withdrawn before its end, so that it ends with the outcome.
     stopped: bool,
 }
 
@@ -224,16 +228,16 @@ impl Query {
     }
 }
 
-/// A change that storage began to make: the time, the run, and the change ([`mark`]).
+/// A change that storage began to make: the time, the run, and the [`mark`] of the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub at: Duration,
-    /// As storage numbers its runs: after forgetting clients, it is another run to them.
+    /// The run as storage numbers it. After storage forgets clients, they see another run.
     pub run: u64,
     pub mark: (u64, u8),
 }
 
-/// The unique mark of a change: its id, and the version of its row; 0 for a delete.
+/// The unique mark of a change: its id and the version of its row, or version 0 for a delete.
 pub fn mark(upserts: &[u64], rows: &[u8], deletes: &[u64]) -> (u64, u8) {
     match (upserts.first(), rows.get(7)) {
         (Some(&id), Some(&version)) => (id, version),
@@ -241,27 +245,27 @@ pub fn mark(upserts: &[u64], rows: &[u8], deletes: &[u64]) -> (u64, u8) {
     }
 }
 
-/// The steps of an id that is written. Each follows after the one before was acknowledged. After a
-/// failed change the next change follows, by the same client.
+/// The steps of an id that the test writes. Each step comes after the step before it was
+/// acknowledged. After a failed change the same client makes the next change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Insert,
     /// A search for the inserted row.
     Inserted,
     Replace,
-    /// A change that its client forgets after a while. The next change is from the same client.
+    /// A change that its client forgets after a while. The same client makes the next change.
     Dropped,
-    /// A change that its client gives up after a while, asking for the outcome. Once it is known,
-    /// the next change may go through any client.
+    /// A change that its client withdraws after a while, with a request for the outcome. Once the
+    /// outcome is known, any client may make the next change.
     Stopped,
-    /// Sent at once, while a copy of the change before may still be in flight.
+    /// A change that is sent at once, while a copy of the change before it may still be in flight.
     ReplaceAgain,
-    /// Searches for the new row, and for the one before.
+    /// Searches for the new row, and for the row before it.
     Replaced,
     Gone,
     Delete,
     Deleted,
-    /// A change of an id that is not written otherwise.
+    /// A change of an id that no other step writes.
     Twin,
 }
 
@@ -291,7 +295,7 @@ impl Step {
         )
     }
 
-    /// The next change, after one that failed.
+    /// The next change, after a failed change.
     fn next_change(self) -> Option<Step> {
         let next = self.next()?;
         if next.is_change() {
@@ -302,7 +306,7 @@ impl Step {
     }
 }
 
-/// The row of an id in a version, unlike the row of any query.
+/// The row of an id in a version. It differs from the row of any query.
 pub fn written(id: u64, version: u8) -> Vec<u8> {
     let mut row = id.to_le_bytes().to_vec();
     (row[6], row[7]) = (0xFE, version);
@@ -322,7 +326,7 @@ pub struct Network {
     worlds: [Arc<World>; 2],
     processes: Vec<Process>,
     lives: Vec<u64>,
-    /// When each process looks at its timers.
+    /// The time at which each process checks its timers.
     timers: Vec<Duration>,
     /// Open connections: the process that connected, and its peer.
     connections: BTreeMap<u64, (usize, usize)>,
@@ -333,11 +337,11 @@ pub struct Network {
     stored: Stored,
     /// The changes that storage made.
     pub journal: Vec<Entry>,
-    /// Whether the memory server uses the other state by now, and whether storage does.
+    /// Whether the memory server uses the other state now, and whether storage does.
     merged: [bool; 2],
     /// Steps of counting the popularity of nodes.
     pub counted: u32,
-    /// Connections that counted as dead.
+    /// The number of connections that counted as dead.
     pub silences: u32,
 }
 
@@ -345,13 +349,13 @@ pub struct Network {
 struct States {
     now: Arc<World>,
     before: Option<Arc<World>>,
-    /// Whether a request used the state before.
+    /// Whether a request used the state before the merge.
     asked: AtomicBool,
 }
 
 impl States {
-    /// The states at a time. The state before is dropped if it was not used for as long as the
-    /// engine keeps it, or if all have named the last one.
+    /// The states at a time. The state before the merge is dropped if no request used it for as
+    /// long as the engine keeps it, or if all servers have named the last one.
     fn at(
         now: Duration,
         world: &Arc<World>,
@@ -400,13 +404,13 @@ impl Ranker for States {
     }
 }
 
-/// The time after which killed processes and cut pairs work again.
+/// The time after which killed processes and disconnected pairs work again.
 const REST: Duration = Duration::from_millis(60);
 const RETRY: Duration = Duration::from_millis(4);
 /// How long a client waits for the outcome of a change.
 const FATE: Duration = Duration::from_millis(20);
 
-/// How long twins are waited for, so that some are made and others are in progress.
+/// How long the network waits for twins. Some of them are then made, and others are in progress.
 fn least_of((least, _): (u64, u64)) -> u64 {
     least.clamp(3000, 3_000_000)
 }
@@ -502,7 +506,8 @@ impl Network {
             network.write(asked, (1_000_000 + id, Step::Insert), None);
         }
         if network.plan.twins {
-            // Changes of one client that are requested, and time out, at the same time.
+            // Changes of one client that are requested at the same time, and also time out at the
+            // same time.
             let client = servers + network.random.below(network.plan.compute as u64) as usize;
             let asked = micros(network.random.below(calm));
             let deadline = asked + micros(least_of(network.plan.patience));
@@ -519,7 +524,8 @@ impl Network {
         network
     }
 
-    /// Schedules a request of a client, for an id that is written, or with a next request.
+    /// Schedules a request of a client, either for an id that the test writes or with a next
+    /// request.
     fn ask(
         &mut self,
         client: usize,
@@ -542,7 +548,7 @@ impl Network {
         self.at(at, Event::Ask { client, query });
     }
 
-    /// Schedules a step of an id that is written.
+    /// Schedules a step of an id that the test writes.
     fn write(&mut self, at: Duration, (id, step): (u64, Step), by: Option<usize>) {
         let (least, most) = self.plan.patience;
         let patience = micros(least + self.random.below(most - least + 1));
@@ -573,7 +579,7 @@ impl Network {
                 deletes: vec![id, id + 1_000_000],
             },
         };
-        // Through any compute server.
+        // The client may use any compute server.
         let client = self.random.below(self.plan.compute as u64) as usize;
         let client = by.unwrap_or(2 + self.plan.compute + client);
         if let Step::Dropped | Step::Stopped = step {
@@ -619,7 +625,7 @@ impl Network {
         }
     }
 
-    /// A world as a memory server has it after reading it.
+    /// A world as in a memory server that has just read it.
     fn read(&self, world: usize) -> Arc<World> {
         Arc::new(self.worlds[world].read(self.plan.counting))
     }
@@ -627,7 +633,7 @@ impl Network {
     fn start(&mut self, process: usize) {
         self.lives[process] += 1;
         let first = self.random.next() >> 20;
-        // In the end all have the same state.
+        // At the end all servers have the same state.
         let again = self.lives[process] > 1 && (self.random.chance(50) || self.calm());
         let merged = self.merged[process.min(1)];
         let changed = self.plan.changes && again || process < 2 && merged;
@@ -718,7 +724,7 @@ impl Network {
         }
     }
 
-    /// Schedules the next look of a process at its timers.
+    /// Schedules the next check of a process's timers.
     fn schedule(&mut self, process: usize) {
         let due = match &self.processes[process] {
             Process::Memory { connections, .. } => connections
@@ -817,7 +823,7 @@ impl Network {
             let yet = |failure: &Failure| failure.doubt() == Doubt::Yet;
             let change = query.of.is_some_and(|(_, step)| step.is_change());
             if change && !query.given_up && !query.stopped && outcome.as_ref().is_err_and(yet) {
-                // As a real client does. Other threads may send requests in between.
+                // A real client does this too. Other threads may send requests in between.
                 query.ended = Some((now, outcome));
                 query.given_up = true;
                 let gap = micros(self.random.below(300));
@@ -918,7 +924,7 @@ impl Network {
         }
     }
 
-    /// A connection ends, and both ends are told if they live.
+    /// Ends a connection, and tells both ends that still run.
     fn disconnect(&mut self, connection: u64) {
         let Some((from, to)) = self.connections.remove(&connection) else {
             return;
@@ -962,7 +968,8 @@ impl Network {
         self.schedule(from);
     }
 
-    /// The next process to connect to after one is gone. A client goes on to any compute server.
+    /// The next process to connect to after one is not reachable. A client connects to any compute
+    /// server.
     fn next_of(&mut self, from: usize, to: usize) -> usize {
         match from >= 2 + self.plan.compute {
             true => 2 + self.random.below(self.plan.compute as u64) as usize,
@@ -970,9 +977,10 @@ impl Network {
         }
     }
 
-    /// The obstacle that a compute server reports in place of a description. A real server finds it
-    /// by asking the others for a sign of life (`serve/compute/contact.rs`). A server whose low
-    /// codes have a state unknown to the memory server fetches others.
+    /// The obstacle that a compute server reports instead of a description. A real server finds it
+    /// when it asks the other servers for a sign of life (`serve/compute/contact.rs`). If the
+    /// memory server does not know the state of a compute server's low codes, the compute server
+    /// fetches new codes.
     fn told(&mut self, process: usize, frame: &Frame<'_>) -> Option<String> {
         let describe = matches!(Message::decode(frame), Ok(Message::Describe { .. }));
         let Process::Compute(compute) = &self.processes[process] else {
@@ -1223,8 +1231,8 @@ impl Network {
                 }
             }
             Event::Forget => {
-                // A real server keeps a state in use. Here it may drop it, and requests in that
-                // state are refused.
+                // A real server keeps a state in use. This server may drop it, and then refuses
+                // requests in that state.
                 if let Process::Memory { checkpoints, .. } = &mut self.processes[MEMORY] {
                     checkpoints.forget_before();
                 }
@@ -1283,7 +1291,7 @@ impl Network {
                 let fails = !self.calm() && self.random.chance(self.plan.failing);
                 let made = match fails && self.random.chance(50) {
                     true => Changed::default(),
-                    // It is durable, whether or not its client is told.
+                    // The change is durable, whether or not its client is told.
                     false => {
                         self.journal.push(Entry {
                             at: self.now,
@@ -1321,7 +1329,7 @@ impl Network {
                     return;
                 };
                 let mut out = Vec::new();
-                // Recorded even if no connection is left to answer.
+                // The outcome is recorded even if no connection remains for the reply.
                 let state = StorageState::new(slots.clone(), changes.clone());
                 state.changed((id, token), made.as_ref().copied(), &mut out);
                 if self.connections.contains_key(&connection) {
@@ -1404,7 +1412,7 @@ impl Network {
         }
     }
 
-    /// Number of restarts of walks.
+    /// The number of restarts of walks.
     pub fn restarts(&self) -> u32 {
         let ended = self.queries.iter().filter_map(|query| query.ended.as_ref());
         let found = ended.filter_map(|(_, outcome)| match outcome {
@@ -1414,7 +1422,7 @@ impl Network {
         found.sum()
     }
 
-    /// Runs until no event is left that matters.
+    /// Runs until no relevant event remains.
     pub fn run(&mut self) {
         while self.queries.iter().any(Query::is_open) {
             let Reverse((at, number)) = self

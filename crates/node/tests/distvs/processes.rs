@@ -21,11 +21,11 @@ use crate::servers::{
 /// The time after which a stopped server counts as dead.
 const SILENCE: Duration = Duration::from_millis(700);
 
-/// The role and the address of this program as a child of its own test.
+/// The role and the address of this program when its own test starts it as a child.
 const ROLE: &str = "STRATANN_TEST_ROLE";
 const LISTEN: &str = "STRATANN_TEST_LISTEN";
 
-/// No test, but the program of the child processes.
+/// This is no test, but the program of the child processes.
 #[test]
 fn serve() {
     let (Ok(role), Ok(listen)) = (std::env::var(ROLE), std::env::var(LISTEN)) else {
@@ -47,7 +47,7 @@ fn serve() {
             _storage = started(|| StorageServer::start(full(), 64, options.clone()));
         }
     }
-    // Until it is killed.
+    // The loop runs until the process is killed.
     loop {
         std::thread::park();
     }
@@ -82,7 +82,7 @@ impl Drop for Process {
     }
 }
 
-/// An address for a process that is started there several times.
+/// An address for a process that is started several times at this address.
 fn free() -> String {
     let listener = TcpListener::bind(own_address().listen).unwrap();
     listener.local_addr().unwrap().to_string()
@@ -116,20 +116,20 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
             answers.fetch_add(1, Ordering::SeqCst);
         }
     };
-    // Waits until there are more answers.
+    // Waits until there are more results.
     let goes_on = || {
         let (before, began) = (answers.load(Ordering::SeqCst), Instant::now());
         until(|| answers.load(Ordering::SeqCst) >= before + 20 || over.load(Ordering::SeqCst));
         began.elapsed()
     };
     thread::scope(|scope| {
-        // A panic here ends the loads, for which the scope waits.
+        // A panic here ends the loads. The scope waits for them.
         let _over = Over(&over);
         let load = &load;
         let loads: Vec<_> = (0..3).map(|seed| scope.spawn(move || load(seed))).collect();
         goes_on();
         for _ in 0..2 {
-            // SIGKILL, and another process at once.
+            // SIGKILL, and at once another process.
             drop(memory.take());
             memory = Some(Process::start("memory", &at));
             println!("after a kill it took {:?}", goes_on());
@@ -137,14 +137,14 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         over.store(true, Ordering::SeqCst);
         loads.into_iter().for_each(|load| load.join().unwrap());
     });
-    // A hanging process: the connection stays, and nothing is received.
+    // A hanging process: the connection stays, but no bytes are received.
     let hasty = patient.within(Duration::from_millis(150));
     let row = Random(9).row();
     let memory = memory.unwrap();
     for (process, role, address) in [(&storage, "storage", &behind), (&memory, "memory", &at)] {
         process.signal("-STOP");
-        // Longer than the silence limit, so that the server counts as dead and is connected to
-        // again.
+        // This is longer than the silence limit. The server then counts as dead, and the client
+        // connects again.
         let (began, mut named) = (Instant::now(), false);
         while !named || began.elapsed() < 2 * SILENCE {
             match hasty.search(&row, 4, 0, 0) {
@@ -159,7 +159,7 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
             }
             assert!(began.elapsed() < PATIENCE, "{role} is not named");
         }
-        // The process survives.
+        // The process continues.
         process.signal("-CONT");
         check(&world, &row, 4, &patient.search(&row, 4, 0, 0).unwrap());
     }

@@ -1,5 +1,5 @@
-//! The condition that a compute server reports, with the servers that it waits for, and the
-//! reaction of clients.
+//! The condition that a compute server reports, with the servers that it waits for. Also the
+//! reaction of clients to it.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -38,7 +38,7 @@ fn again<S>(address: &str, start: impl Fn(Options) -> Result<S, NodeError>) -> S
     })
 }
 
-/// Checks the answer to a new client: the world's, and no other.
+/// Checks that a new client gets exactly the results of the world.
 fn found_by_a_new_client(server: &ComputeServer<Low>, world: &World) {
     let client = Client::connect(vec![remote(server.address())], patient()).unwrap();
     assert_eq!(client.collection().unwrap().state, world.state);
@@ -76,10 +76,10 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
     let (memory, storage) = (memory(world()), storage(world()));
     let places = || (remote(memory.address()), remote(storage.address()));
     let (at, behind) = places();
-    // Each in the other's place.
+    // Each server is at the address of the other.
     let crossed = compute(behind, at);
     trouble(&crossed, "is a storage server, not a memory server");
-    // Each connection finds that out by itself.
+    // Each connection finds that out separately.
     let other = "is a memory server of DistVS, not a storage server";
     let said = until(&crossed, |said| {
         let line = said.lines.get(1);
@@ -114,8 +114,8 @@ fn a_compute_server_says_that_its_servers_have_different_indexes() {
     let [one, another] = states.map(|state| format!("{state:016x}"));
     let both = format!("{another} there, and {one} at the memory server");
     assert!(said.trouble.unwrap().contains(&both));
-    // The memory server goes on to a third state. That is its state, not the state of the low codes
-    // here.
+    // The memory server changes to a third state. The report names it as the state of the memory
+    // server, not as the state of the low codes.
     let address = memory.address().to_string();
     drop(memory);
     let third = Arc::new(World::new(80, 300));
@@ -152,7 +152,8 @@ fn a_memory_server_that_went_on_while_nobody_asked_serves_the_next_client() {
     let behind = then.address().to_string();
     let server = compute(remote(memory.address()), remote(&behind));
     found_by_a_new_client(&server, &world());
-    // After two merges the first state is gone, while the connection is still the same.
+    // After two merges the memory server no longer has the first state, while the connection is
+    // still the same.
     let [second, third] = [80, 82].map(|seed| Arc::new(World::new(seed, 320)));
     newest.put(second);
     newest.put(third.clone());
@@ -164,7 +165,7 @@ fn a_memory_server_that_went_on_while_nobody_asked_serves_the_next_client() {
     assert_eq!(server.connected(), [1, 1]);
 }
 
-/// A place whose connections are not greeted.
+/// A server that does not greet its connections.
 fn silent() -> (TcpListener, Place) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = remote(listener.local_addr().unwrap());
@@ -182,7 +183,8 @@ fn a_client_goes_on_to_the_next_server_where_one_waits() {
     wait(|| half.low().is_some());
     let well = compute(places().0, places().1);
     let at = |server: &ComputeServer<Low>| remote(server.address());
-    // Only the server's own report makes a client go on, long before its deadline.
+    // The client leaves the server only because of the server's own report, long before the
+    // deadline.
     let patient = ClientOptions {
         silence: 2 * PATIENCE,
         retry: Duration::from_millis(100),
@@ -193,7 +195,7 @@ fn a_client_goes_on_to_the_next_server_where_one_waits() {
     client.collection().unwrap();
     let row = Random(1).row();
     check(&world(), &row, 3, &client.search(&row, 3, 0, 0).unwrap());
-    // During the connection its server loses a server that it needs.
+    // While the client is connected, its server loses a server that it needs.
     let servers = vec![at(&well), at(&waits)];
     let client = Client::connect(servers, patient).unwrap();
     check(&world(), &row, 3, &client.search(&row, 3, 0, 0).unwrap());
@@ -239,12 +241,12 @@ fn connecting_takes_no_longer_than_a_query_may_and_is_given_up_at_once() {
         error.to_string().contains("no greeting for 100 ms"),
         "{error}"
     );
-    // A server that is dropped meanwhile does not wait for it either.
+    // If a server is dropped in the meantime, it does not wait for the reply either.
     let server = compute(nobody.clone(), nobody);
     std::thread::sleep(Duration::from_millis(50));
     let began = Instant::now();
     drop(server);
-    // It would have been ten seconds.
+    // Waiting would have lasted ten seconds.
     assert!(began.elapsed() < Duration::from_secs(8));
 }
 
@@ -283,13 +285,13 @@ fn who_comes_to_the_wrong_port_is_told_what_it_is() {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.write_all(request.as_bytes()).unwrap();
         let mut told = Vec::new();
-        // The connection may end before all of a long request was read.
+        // The connection may end before the server has read all of a long request.
         let _ = socket.read_to_end(&mut told);
         let told = String::from_utf8_lossy(&told);
         let right = "this is the port of a memory server of DistVS of StratANN";
         assert!(told.contains(right) && told.contains("--http"), "{told}");
     }
-    // And the reverse.
+    // The reverse: a client of StratANN connects to the HTTP port.
     let http = Http::start("127.0.0.1:0", |_| Report::default()).unwrap();
     // There is no greeting.
     let hurried = ClientOptions {

@@ -1,4 +1,4 @@
-//! Tests of single roles: their answers to messages that are repeated, late, early, or of another
+//! Tests of single roles: their replies to messages that are repeated, late, early, or of another
 //! state.
 
 use std::sync::Arc;
@@ -31,8 +31,8 @@ fn frame_of(head: Head, message: Message<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Nodes with the estimates of their low codes for [`ROW`]. A node that does not exist gets none.
-/// Leaked, which keeps the tests short.
+/// Nodes with the estimates of their low codes for [`ROW`]. A node that does not exist gets no
+/// estimate. The memory is leaked, which keeps the tests short.
 fn scored(nodes: &[u32]) -> Scored<'static> {
     let (world, mut set, mut estimates, mut before) = (world(), Vec::new(), Vec::new(), 0);
     for &node in nodes {
@@ -62,7 +62,7 @@ fn begin(row: &[u8]) -> Message<'_> {
     }
 }
 
-/// The reason of a refusal; `None` for other messages.
+/// The reason of a refusal, or `None` for other messages.
 fn reason(bytes: &[u8]) -> Option<Reason> {
     let frame = Frame::decode(bytes).unwrap()?;
     match Message::decode(&frame).unwrap() {
@@ -143,7 +143,7 @@ fn a_step_that_comes_again_is_answered_as_before_and_a_late_one_not_at_all() {
         reason(&memory.tell(at(0), 1, refine(4))),
         Some(Reason::Unknown)
     );
-    // The walk was given up with that.
+    // The error has ended the walk.
     assert_eq!(
         reason(&memory.tell(at(0), 1, refine(3))),
         Some(Reason::Unknown)
@@ -166,7 +166,7 @@ fn a_walk_ends_when_it_is_told_so_or_nothing_is_heard_of_it() {
     );
     assert_eq!(memory.tell(at(1), 1, Message::End), b"");
     assert_eq!(reason(&memory.tell(at(1), 3, begin(ROW))), None);
-    // Walk 2 goes on at 60; walk 3 is idle until it is forgotten.
+    // Walk 2 continues at 60. Walk 3 is idle until the server forgets it.
     memory.tell(at(60), 2, refine);
     assert_eq!(memory.state.next_expiry(), Some(at(100)));
     memory.state.expire(at(110));
@@ -291,13 +291,13 @@ fn storage_ranks_once_what_comes_twice_and_answers_nobody_who_is_gone() {
     state.ranked(at(1), 1, Ok(&ranked), &mut out);
     assert!(!out.is_empty() && reason(&out).is_none());
     out.clear();
-    // After its deadline of 5 ms; and an unknown one.
+    // The first ranking is after its deadline of 5 ms, and the second is unknown.
     state.ranked(at(6), 2, Ok(&ranked), &mut out);
     assert_eq!(reason(&out), Some(Reason::Deadline));
     out.clear();
     state.ranked(at(6), 77, Ok(&ranked), &mut out);
     assert!(out.is_empty() && state.ranking() == 0);
-    // Their clients are gone, and they still hold their slots.
+    // The clients of these rankings have disconnected, but the rankings still have their slots.
     assert_eq!(slots.taken(), 2);
     assert_eq!(
         tell(&mut held, &mut state, 4, 0, own, &[1]),
@@ -310,7 +310,7 @@ fn storage_ranks_once_what_comes_twice_and_answers_nobody_who_is_gone() {
     assert_eq!(reason(&out), Some(Reason::Failed));
     out.clear();
     held.clear();
-    // The state was dropped meanwhile, so the search begins again.
+    // The state was dropped in the meantime, so the search begins again.
     assert!(tell(&mut held, &mut state, 5, 0, own, &[1]).0.is_some());
     state.ranked(at(6), 5, Err(NotRanked { why, gone: true }), &mut out);
     assert_eq!(reason(&out), Some(Reason::OtherState));
@@ -399,7 +399,7 @@ fn a_server_that_answers_nothing_is_asked_again_and_then_taken_for_dead() {
     let begun = out.memory.clone();
     let id = Frame::decode(&begun).unwrap().unwrap().head.id;
     assert_eq!(Worker::<Low>::lane_of(id), 3);
-    // Each pause is twice the one before.
+    // Each pause is twice as long as the pause before.
     for due in [11, 31, 71] {
         out.clear();
         assert_eq!(worker.next_timer(), Some(at(due)));
@@ -476,14 +476,14 @@ fn searches_wait_once_each_and_no_longer_than_their_clients() {
     assert_eq!(late, [(1, 1, Some(Reason::Deadline))]);
     out.clear();
     let search = waiting.pop(at(6), None, &mut out).unwrap();
-    // No list is shorter than the number of answers.
+    // No list is smaller than the number of results.
     assert_eq!((search.client, search.deadline), (2, at(1000)));
     let Wants::Search { list, beam, .. } = search.wants else {
         panic!("{search:?}");
     };
     assert_eq!((list, beam), (60, 8));
     assert!(waiting.is_empty());
-    // A request in progress is known. After its answer it may be repeated.
+    // The server knows a request in progress. After its reply the request may be repeated.
     assert_eq!(push(&mut waiting, 2, 1, 0, 60), (false, None));
     waiting.over(2, 1);
     assert_eq!(push(&mut waiting, 2, 1, 0, 60), (true, None));
@@ -549,7 +549,7 @@ fn a_connection_is_not_dead_where_nobody_waits_or_others_are_answered() {
     worker.timer(at(60), &mut out);
     assert_eq!((worker.in_flight(), worker.next_timer()), (0, None));
     out.clear();
-    // Long afterwards, although the next search sends a request.
+    // A long time afterwards, although the next search sends a request.
     worker.timer(at(500), &mut out);
     worker.take(at(1000), search(2, at(2000)), &mut out);
     worker.timer(at(1030), &mut out);
@@ -557,7 +557,7 @@ fn a_connection_is_not_dead_where_nobody_waits_or_others_are_answered() {
     // Both requests have waited for 100 ms together.
     worker.timer(at(1040), &mut out);
     assert!(out.memory_silent);
-    // Another worker gets an answer.
+    // Another worker gets a reply.
     let (mut worker, mut out) = (self::worker(), Out::default());
     up(&mut worker, &mut out);
     worker.take(at(0), search(1, at(5000)), &mut out);
@@ -597,7 +597,7 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
         Some(Reason::Invalid)
     );
     assert!(waiting.is_empty());
-    // While the row length is unknown: rows of the largest size.
+    // First rows of the largest size, while the row length is unknown.
     let row = vec![0; 1 << 20];
     let most = Waiting::MOST_BYTES >> 20;
     let mut full = |client| {
@@ -608,7 +608,7 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
     waiting.gone(1);
     waiting.pop(at(0), None, &mut Out::default()).unwrap();
     assert_eq!(ask(&mut waiting, 3, 0, &row, None), None);
-    // And small rows.
+    // Then small rows.
     let mut waiting = Waiting::new(8, 40, 8, at(1000));
     let mut full = |client| {
         let taken = (0..).take_while(|&id| ask(&mut waiting, client, id, ROW, None).is_none());
@@ -625,7 +625,7 @@ fn a_worker_has_room_while_it_could_begin() {
     assert!(worker.has_room());
     worker.memory_down("is gone");
     assert!(!worker.has_room());
-    // Connected, but without low codes.
+    // The worker is connected, but has no low codes.
     let shelf = Arc::new(Shelf::<Low>::new(None));
     let mut bare = Worker::new(shelf, ComputeOptions::default(), 0, 1);
     bare.memory_up(at(0), &mut out);
@@ -837,7 +837,8 @@ fn the_first_answer_to_a_change_counts_also_behind_that_storage_is_at_it() {
     };
     for answer in [Message::Changed(CHANGED), failed] {
         let ((mut worker, id), mut out) = (changing(), Out::default());
-        // It takes long: storage is asked again, and says that it is in progress.
+        // The change takes long. The worker asks storage again, and storage reports that the change
+        // is in progress.
         worker.timer(at(10), &mut out);
         assert!(!out.storage.is_empty());
         told(&mut worker, at(11), id, busy, &mut out);
@@ -859,7 +860,7 @@ fn storage_is_not_asked_again_for_what_its_client_has_given_up_or_who_is_gone() 
     worker.timer(at(5), &mut out);
     worker.timer(at(100), &mut out);
     assert!(out.is_empty() && worker.in_flight() == 0 && worker.next_timer().is_none());
-    // After a change is given up, other changes go on, and so does the request for its outcome.
+    // After a change is withdrawn, other changes continue, and so does the request for its outcome.
     let (mut worker, _) = changing();
     let other = Token {
         number: 2,
@@ -936,7 +937,7 @@ fn changes_keep_no_search_from_beginning() {
         changes += 1;
         assert!(changes < 100);
     }
-    // As many searches as without changes, both in walks and in rankings.
+    // There are as many searches as without changes, both in walks and in rankings.
     let mut searches = 0;
     while worker.has_room() {
         out.clear();
@@ -982,11 +983,11 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     let failed = NotChanged::Failed("a disk".to_owned());
     state.changed((1, token()), Err(&failed), &mut out);
     assert_eq!(reason(&out), Some(Reason::Failed));
-    // A late copy is not made, and gets the same answer.
+    // A late copy of the change is not made, and gets the same reply.
     for message in [delete(), give_up()] {
         assert_eq!(tell(&mut state, 4, message), (false, Some(Reason::Failed)));
     }
-    // It waits until its deadline, and is not made later either.
+    // The change waits until its deadline, and is not made later either.
     let mut state = StorageState::new(Slots::new(2), Arc::new(Changes::new(1)));
     assert_eq!(tell(&mut state, 1, delete()), (true, None));
     out.clear();
@@ -996,7 +997,7 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
         tell(&mut state, 2, delete()),
         (false, Some(Reason::GivenUp))
     );
-    // Given up while it waits.
+    // The change is withdrawn while it waits.
     let mut state = StorageState::new(Slots::new(2), Arc::new(Changes::new(1)));
     assert_eq!(tell(&mut state, 1, delete()), (true, None));
     assert_eq!(
@@ -1005,7 +1006,7 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     );
     out.clear();
     assert!(!state.starts(at(0), (1, token(), at(50)), &mut out));
-    // No space: it may be requested again. And another run is recognised.
+    // If there is no space, the change may be requested again. Storage also recognises another run.
     let mut state = StorageState::new(Slots::new(2), Arc::new(Changes::new(1)));
     assert_eq!(tell(&mut state, 1, delete()), (true, None));
     state.no_room((1, token()), "full", &mut out);
@@ -1019,8 +1020,8 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     }
 }
 
-/// A client that has requested a change from the last of these runs of storage, and before from the
-/// others.
+/// A client that has requested a change from each of these runs of storage, the last of them most
+/// recently.
 fn asked_of(runs: &[u64]) -> (ClientState, u64) {
     let (mut client, mut out) = (ClientState::new("there", at(1000), 7), Vec::new());
     client.up(at(0), &mut out);
@@ -1047,7 +1048,7 @@ fn asked_of(runs: &[u64]) -> (ClientState, u64) {
     (client, id)
 }
 
-/// The outcome of a client's request with this answer.
+/// The outcome of a client's request after this reply.
 fn ended(client: &mut ClientState, id: u64, message: Message<'_>) -> Result<Outcome, Failure> {
     let head = Head {
         id,
@@ -1112,7 +1113,7 @@ fn a_client_that_gives_a_change_up_is_told_what_became_of_it() {
             other => panic!("{other:?}"),
         }
     }
-    // The next change also says that the client does not wait for the forgotten one.
+    // The next change also reports that the client does not wait for the forgotten one.
     let ((mut client, id), mut out) = (asked_of(&[3]), Vec::new());
     client.forget(id, &mut out);
     let said = Frame::decode(&out).unwrap().unwrap();
@@ -1143,8 +1144,8 @@ fn asks_to_vouch(out: &Out) -> Head {
     asked.head
 }
 
-/// Passes that request to memory and its answer to the worker. Returns the state that the worker
-/// then names to storage, if it does.
+/// Passes that request to the memory server and its reply to the worker. Returns the state that the
+/// worker then names to storage, if it names one.
 fn vouches(
     worker: &mut Worker<Low>,
     memory: &mut Memory,
@@ -1186,7 +1187,7 @@ fn a_worker_vouches_for_the_state_that_its_memory_server_has_while_it_answers() 
     worker.storage_up(at(0), &mut out);
     worker.timer(at(999), &mut out);
     assert!(out.is_empty());
-    // Without any search.
+    // The request is due even without a search.
     assert_eq!(worker.next_timer(), Some(at(1000)));
     worker.timer(at(1000), &mut out);
     let head = asks_to_vouch(&out);
@@ -1197,7 +1198,7 @@ fn a_worker_vouches_for_the_state_that_its_memory_server_has_while_it_answers() 
     let again = vouches(&mut worker, &mut memory, at(1002), head, &mut out);
     assert_eq!(again, None);
     assert!(out.is_empty());
-    // Without an answer nothing is sent to storage, and the memory server is asked again.
+    // Without a reply the worker sends nothing to storage, and asks the memory server again.
     for due in [2000, 3000] {
         assert_eq!(worker.next_timer(), Some(at(due)));
         out.clear();
@@ -1206,13 +1207,13 @@ fn a_worker_vouches_for_the_state_that_its_memory_server_has_while_it_answers() 
     }
     let head = asks_to_vouch(&out);
     assert!(!out.memory_silent);
-    // The server is gone, and earlier requests with it.
+    // The server has disconnected, and earlier requests are lost.
     worker.memory_down("is gone");
     assert_eq!(worker.next_timer(), None);
     let late = vouches(&mut worker, &mut memory, at(3001), head, &mut out);
     assert_eq!(late, None);
-    // Another server replaces it, with another state. Storage is told that state, and its low codes
-    // are fetched.
+    // Another server replaces it, with another state. The worker names that state to storage, and
+    // fetches the new low codes.
     let mut other = Memory::of(8, Arc::new(World::new(6, 100)));
     up(&mut worker, &mut out);
     worker.timer(at(5000), &mut out);

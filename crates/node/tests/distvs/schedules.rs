@@ -1,5 +1,5 @@
 //! Many schedules of the simulated network. Each query gets a correct answer or fails by its
-//! deadline. Once there are no more faults, all are answered.
+//! deadline. When there are no more faults, all queries are answered.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn worlds() -> [Arc<World>; 2] {
     ]
 }
 
-/// No faults.
+/// A plan without faults.
 fn peace() -> Plan {
     Plan {
         lost: 0,
@@ -47,7 +47,7 @@ fn peace() -> Plan {
     }
 }
 
-/// The faults of a seed.
+/// The plan with the faults of a seed.
 fn trouble(seed: u64) -> Plan {
     let mut random = Random(seed ^ 0xABCD);
     let hard = random.below(3);
@@ -62,12 +62,12 @@ fn trouble(seed: u64) -> Plan {
         changes: how < 40,
         merges: how >= 60,
         behind: None,
-        // Together with the other faults, or never.
+        // The renewals run together with the other faults, or never.
         vouch: match seed.is_multiple_of(2) {
             true => Duration::from_millis(5),
             false => Duration::MAX,
         },
-        // Up to twice as long as a connection may be silent, or no time.
+        // Counting lasts up to twice as long as a connection may be silent, or no time.
         counting: if seed % 4 == 1 {
             0
         } else {
@@ -86,7 +86,8 @@ fn trouble(seed: u64) -> Plan {
         twins: seed.is_multiple_of(3),
         late: 2,
         idle: Duration::ZERO,
-        // Of 240 and 260 nodes, with 8 bytes each: all, some, none.
+        // The worlds have 240 and 260 nodes with low codes of 8 bytes. A server has space for all,
+        // some or none of them.
         low_memory: (0..3)
             .map(|_| [u64::MAX, random.below(2100), 0][random.below(3) as usize])
             .collect(),
@@ -98,7 +99,7 @@ fn trouble(seed: u64) -> Plan {
     }
 }
 
-/// Checks the answer that a client got about a change: made, not made, or no further part made.
+/// Checks the reply that a client got about a change: made, not made, or no further part made.
 fn told_rightly(network: &Network, query: &Query, context: &str) {
     let Asked::Change {
         upserts,
@@ -123,7 +124,7 @@ fn told_rightly(network: &Network, query: &Query, context: &str) {
             assert_eq!(before, made().count(), "made behind its answer: {context}");
             assert!(before == 1 || before > 1 && *again, "{before}: {context}");
         }
-        // The change was forgotten.
+        // The client forgot the change.
         Ok(_) => {}
         Err(failure) => match failure.doubt() {
             Doubt::Nothing => assert_eq!(made().count(), 0, "it was made: {context}"),
@@ -136,7 +137,7 @@ fn told_rightly(network: &Network, query: &Query, context: &str) {
     }
 }
 
-/// The result of one schedule: answered queries, failed queries, and events.
+/// The result of one schedule: the numbers of answered queries, failed queries, and events.
 fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
     let mut network = Network::new(seed, plan.clone(), worlds);
     network.run();
@@ -172,8 +173,8 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
                     | Step::Stopped
                     | Step::Twin
                     | Step::ReplaceAgain => changed.upserted == 1 && changed.deleted == 0,
-                    // A change that was acknowledged before is present, unless a run of storage
-                    // deleted it and was then killed.
+                    // The delete finds a change that was acknowledged before, unless a run of
+                    // storage deleted it and was then killed.
                     Step::Delete => changed.deleted == 1 || *again || !was_made(id),
                     _ => false,
                 };
@@ -207,8 +208,8 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
                     if *beam == 0 { 2 } else { *beam },
                 );
                 let sizes = (list as usize, beam as usize);
-                // By the compute server that answered, since they have different numbers of low
-                // codes.
+                // The expectation depends on the compute server that answered, since servers have
+                // different numbers of low codes.
                 let kept = kept(query.by.expect("who has answered"));
                 let narrowing = Narrowing::default();
                 let expected = press(world, row, *k as usize, sizes, narrowing, kept);
@@ -222,14 +223,15 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Ok(Outcome::Collection(collection)) => {
                 let known = worlds.iter().any(|world| world.state == collection.state);
                 assert!(known, "{context}");
-                // The next request counts; or this stands for a change that was given up.
+                // The next request is the one that counts, or this query stands for a withdrawn
+                // change.
                 answered += u64::from(query.of.is_some());
             }
             Err(Failure::Refused {
                 reason: Reason::GivenUp | Reason::OtherState | Reason::Over,
                 ..
             }) if query.of.is_some_and(|(_, step)| step == Step::Stopped) => answered += 1,
-            // Storage took it up after its deadline.
+            // Storage began the change after its deadline.
             Err(Failure::Refused {
                 reason: Reason::GivenUp,
                 ..
@@ -268,7 +270,7 @@ fn where_nothing_goes_wrong_all_is_as_in_one_process() {
     }
 }
 
-/// Searches continue while storage commits another state, and while the other servers go on to it
+/// Searches continue while storage commits another state, and while the other servers change to it
 /// one after the other.
 #[test]
 fn a_merge_costs_no_query() {
@@ -286,7 +288,7 @@ fn a_merge_costs_no_query() {
             (answered, failed),
             (100 + 3 + 3 * Step::ALL.len() as u64, 0)
         );
-        // And none stays behind.
+        // No server keeps the earlier state.
         let mut network = Network::new(seed, plan, &worlds);
         network.run();
         let last = network
@@ -306,8 +308,8 @@ fn a_merge_costs_no_query() {
     assert!(late > 10 && restarts < 400, "{late}, {restarts}");
 }
 
-/// After a merge there is no search for minutes, and the memory server has not gone on. Storage
-/// still ranks in its state, for as long as it stays connected.
+/// After a merge there is no search for minutes, and the memory server has not changed to the new
+/// state. While the server is connected, storage still ranks in the server's state.
 #[test]
 fn a_memory_server_that_stays_behind_is_ranked_for_after_minutes_without_a_query() {
     let worlds = worlds();
@@ -343,15 +345,15 @@ fn a_memory_server_that_stays_behind_is_ranked_for_after_minutes_without_a_query
                 })
                 .collect();
             assert_eq!(states, [worlds[expected].state; 3], "{context}");
-            // But no longer, since the next merge would wait.
+            // Storage does not keep the state longer, since the next merge would wait.
             assert_eq!(network.has_before(), expected == 0, "{context}");
         }
     }
 }
 
-/// If the memory server goes on to a merge, storage soon drops the state before, also without
-/// searches, and can merge again. All servers name the new state, so storage does not wait for a
-/// minute without use of the old one.
+/// If the memory server changes to the state after a merge, storage soon drops the state before it,
+/// even without searches. Storage can then merge again. All servers name the new state, so storage
+/// does not wait until the earlier state is unused for a minute.
 #[test]
 fn the_state_before_is_given_up_once_all_have_gone_on() {
     let worlds = worlds();
@@ -377,8 +379,8 @@ fn the_state_before_is_given_up_once_all_have_gone_on() {
     }
 }
 
-/// A memory server that counts the popularity of nodes for longer than it may be silent does not
-/// count as dead. It counts once, and requests that do not need the result do not wait.
+/// A memory server may count the popularity of nodes for longer than it may be silent. It still
+/// does not count as dead. It counts once, and requests that do not need the result do not wait.
 #[test]
 fn counting_how_popular_nodes_are_costs_no_connection() {
     let worlds = worlds();
@@ -414,8 +416,8 @@ fn in_one_schedule_the_same_happens_again() {
     }
 }
 
-/// Ten thousand schedules with STRATANN_SLOW=1 (`make test-slow`), a thousand otherwise.
-/// `STRATANN_SEED` runs one.
+/// Runs ten thousand schedules with STRATANN_SLOW=1 (`make test-slow`), or else a thousand. With
+/// `STRATANN_SEED` it runs only that one.
 #[test]
 fn no_schedule_has_a_wrong_answer_or_a_query_that_hangs() {
     let worlds = worlds();

@@ -1,5 +1,5 @@
-//! The roles as servers on threads, over each kind of connection, and the outcome of queries when a
-//! server is killed.
+//! The roles as servers on threads, over each kind of connection. Also the outcome of queries when
+//! a server is killed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -55,8 +55,8 @@ fn storage(world: &Arc<World>, options: Options) -> StorageServer {
     StorageServer::start(Arc::new(Full(world.clone())), 64, options).unwrap()
 }
 
-/// The address of a server that is restarted. No other server or connection takes its port
-/// meanwhile, as could happen on 127.0.0.1.
+/// The address of a server that is restarted. On 127.0.0.1 another server or connection could use
+/// its port in the meantime; on this address none does.
 pub fn own_address() -> Options {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
@@ -67,7 +67,7 @@ pub fn own_address() -> Options {
     }
 }
 
-/// Starts a server in place of one that has just ended. Its port may be in use for a moment.
+/// Starts a server to replace one that has just ended. Its port may be in use for a moment.
 pub fn started<S>(start: impl Fn() -> Result<S, NodeError>) -> S {
     let began = Instant::now();
     loop {
@@ -86,13 +86,14 @@ pub fn options() -> ComputeServerOptions {
         list: LIST,
         beam: BEAM,
         retry: Duration::from_millis(100),
-        // No connection ends because the machine is busy. Tests of silence set their own time.
+        // With this limit no connection ends because the machine is busy. Tests of silence set
+        // their own time.
         silence: PATIENCE,
         ..ComputeServerOptions::default()
     }
 }
 
-/// The options of a client that gets its answers, however busy the machine is.
+/// The options of a client that gets its replies, however busy the machine is.
 pub fn patient() -> ClientOptions {
     ClientOptions {
         patience: PATIENCE,
@@ -134,7 +135,7 @@ pub fn check(world: &World, row: &[u8], k: u32, found: &Found) {
     check_with(world, row, k, found, u32::MAX);
 }
 
-/// As `check`, for a compute server with the low codes of `kept` nodes.
+/// Like `check`, for a compute server with the low codes of `kept` nodes.
 fn check_with(world: &World, row: &[u8], k: u32, found: &Found, kept: u32) {
     let sizes = (LIST as usize, BEAM as usize);
     let expected = press(world, row, k as usize, sizes, Narrowing::default(), kept);
@@ -154,12 +155,12 @@ fn check_with(world: &World, row: &[u8], k: u32, found: &Found, kept: u32) {
     assert_eq!(found.state, world.state);
 }
 
-/// Sends `queries` queries, `at_once` at a time, and checks each answer.
+/// Sends `queries` queries, `at_once` of them at a time, and checks each result.
 fn ask(client: &Client, world: &World, seed: u64, queries: usize, at_once: usize) {
     ask_with(client, world, seed, (queries, at_once), u32::MAX);
 }
 
-/// As [`ask`], for a compute server with the low codes of `kept` nodes.
+/// Like [`ask`], for a compute server with the low codes of `kept` nodes.
 fn ask_with(
     client: &Client,
     world: &World,
@@ -203,7 +204,7 @@ fn answers_through_servers_are_those_of_one_process() {
             }
         });
         assert_eq!(cluster.memory.connections(), 1);
-        // A worker is free only just after its last answer.
+        // A worker becomes free shortly after its last reply.
         until(|| cluster.compute.served().in_flight == 0);
         let served = cluster.compute.served();
         assert_eq!((served.answered, served.waiting), (120, 0));
@@ -228,8 +229,8 @@ fn what_cannot_be_asked_is_refused_by_name() {
         }
         other => panic!("{other:?}"),
     }
-    // So is a number over the limit of a message. Otherwise it would end the connection, and with
-    // it the searches of other threads.
+    // A number over the limit of a message is refused too. Otherwise it would end the connection,
+    // and the searches of other threads on it.
     for [k, list, beam] in [[70_000, 0, 0], [1, u32::MAX, 0], [1, 0, 70_000]] {
         match client.search(&[0; DIM], k, list, beam) {
             Err(Failure::Refused {
@@ -260,7 +261,8 @@ fn what_cannot_be_asked_is_refused_by_name() {
     drop(cluster);
 }
 
-/// Messages in each write between a compute server and the memory server, in both directions.
+/// The number of messages in each write between a compute server and the memory server, in both
+/// directions.
 fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64) {
     let of = ComputeServerOptions {
         in_flight,
@@ -274,7 +276,7 @@ fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64)
     let began = Instant::now();
     ask(&client, &cluster.world, 9, 400, 2 * workers * in_flight);
     let took = began.elapsed();
-    // Ends of walks get no answer, so the last ones may be in flight.
+    // Ends of walks get no reply, so the last ones may be in flight.
     let traffic = || (cluster.compute.memory_traffic(), cluster.memory.traffic());
     while traffic().0.sent > traffic().1.received {
         assert!(began.elapsed() < PATIENCE);
@@ -305,7 +307,8 @@ fn messages_go_together_where_they_are_to() {
     assert_eq!(messages_a_write(false, 2, 4), (1.0, 1.0));
 }
 
-/// Certificates for 127.0.0.1: the server's with its key, and the one that clients trust.
+/// Certificates for 127.0.0.1: the server's certificate with its key, and the certificate that
+/// clients trust.
 pub fn certificates(folder: &Path) -> (Certificate, Tls) {
     let key = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let (certificate, secret) = (folder.join("certificate.pem"), folder.join("key.pem"));
@@ -362,7 +365,7 @@ fn over_tls_with_a_secret_and_through_rings_answers_are_the_same() {
     let (certificate, tls) = certificates(folder.path());
     let secret = Secret::new(b"a secret of many letters").unwrap();
     let ring = folder.path().join("memory.ring");
-    // The first message to a compute server exceeds every buffer on the way.
+    // The first message to a compute server is larger than every buffer between the two.
     let mut world = World::new(77, 300);
     world.padding = 6 << 20;
     let world = Arc::new(world);
@@ -402,8 +405,8 @@ fn over_tls_with_a_secret_and_through_rings_answers_are_the_same() {
         let client = client(at(address.clone(), tls.clone()));
         client.collection().unwrap();
         ask(&client, &world, 5, 100, 8);
-        // Connections to the server before may not have ended yet, and one of the new ones may not
-        // have been needed.
+        // Connections to the earlier server may not have ended yet, and one of the new connections
+        // may not have been needed.
         until(|| memory.connections() == 2);
         // A client without the secret learns nothing.
         let stranger = Server::new(&address, None, tls).unwrap();
@@ -475,7 +478,7 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
     late("storage", &behind);
     drop(memory);
     late("memory", &at);
-    // More than the workers take at once. The waiting queries get the reason too.
+    // More queries than the workers begin at once. The waiting queries get the reason too.
     let name = format!("the memory server at {at}");
     until(|| {
         let pending: Vec<Pending> = (0..8).map(|_| client.submit(&row, 3, 0, 0)).collect();
@@ -483,15 +486,15 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
             .into_iter()
             .map(|pending| pending.wait().unwrap_err().to_string());
         let told: Vec<String> = told.collect();
-        // Four walk, and their worker tells them.
+        // Four queries walk, and their worker tells them the reason.
         told.iter().filter(|text| text.contains(&name)).count() > 4
     });
     let gone = Client::connect(vec![remote(&at)], ClientOptions::default());
     assert!(matches!(gone, Err(NodeError::Server(_))));
 }
 
-/// Ends a memory server under load, and starts one at the same address: in the same state, or with
-/// storage in another one.
+/// Ends a memory server under load, and starts another at the same address. The new server has the
+/// same state, or another state that storage also has.
 #[test]
 fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
     let worlds = [world(), Arc::new(World::new(78, 320))];
@@ -529,14 +532,14 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
             MemoryServer::start(world.clone(), walks, true, listening(&at))
         })
     };
-    // Waits until there are more answers in a state, so that each server is ended under load and
-    // after it was of use.
+    // Waits until there are more results in a state. Each server thus ends under load and after it
+    // has returned results.
     let goes_on = |which: usize| {
         let before = answers[which].load(Ordering::SeqCst);
         until(|| answers[which].load(Ordering::SeqCst) > before + 8 || over.load(Ordering::SeqCst));
     };
     thread::scope(|scope| {
-        // A panic here ends the loads, for which the scope waits.
+        // A panic here ends the loads. The scope waits for them.
         let _over = Over(&over);
         let loads: Vec<_> = (0..4)
             .map(|seed| {
@@ -550,7 +553,7 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
             drop(memory);
             first = Some((again(&worlds[0]), storage));
         }
-        // Another state, on all servers.
+        // All servers now have another state.
         let (memory, storage) = first.take().unwrap();
         drop((memory, storage));
         let _memory = again(&worlds[1]);
@@ -572,8 +575,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A server that reads nothing delays no client beyond its deadline, even with more bytes than the
-/// network's buffers hold.
+/// A server that reads nothing delays no client beyond its deadline, even if more bytes are sent
+/// than the network's buffers can store.
 #[test]
 fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     let cluster = cluster(options(), over_tcp);
@@ -581,7 +584,7 @@ fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     let at = listener.local_addr().unwrap();
     let reads = Arc::new(AtomicBool::new(true));
     let (behind, goes_on) = (cluster.compute.address(), reads.clone());
-    // A relay passes bytes on until it stops.
+    // A relay forwards bytes until it stops.
     let relay = thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();
         let mut server = TcpStream::connect(behind).unwrap();
@@ -612,7 +615,7 @@ fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     for pending in pending {
         assert!(matches!(pending.wait(), Err(Failure::Deadline { .. })));
     }
-    // A send that waited would have taken ten seconds.
+    // A send without a time limit would have lasted ten seconds.
     assert!(
         began.elapsed() < Duration::from_secs(9),
         "{:?}",
@@ -621,8 +624,8 @@ fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     drop(held);
 }
 
-/// With offloaded low codes, the memory server counts the popularity of nodes only once, and its
-/// connections do not count as dead meanwhile.
+/// With offloaded low codes, the memory server counts the popularity of nodes only once. Its
+/// connections do not count as dead during the count.
 #[test]
 fn counting_that_takes_longer_than_any_silence_is_done_once() {
     let mut world = World::new(77, 300);
@@ -670,7 +673,7 @@ fn a_client_asks_the_next_compute_server_where_one_is_gone() {
         check(&world, row, 3, &pending.wait().unwrap());
     }
     ask(&client, &world, 2, 20, 4);
-    // An answer is counted after it was sent, possibly after its arrival.
+    // A reply is counted after it was sent, possibly after its arrival.
     until(|| second.client_traffic().sent >= 20);
 }
 
@@ -692,7 +695,7 @@ fn a_query_that_has_a_worker_panic_costs_its_own_answer_and_those_in_flight_besi
 #[test]
 fn a_client_of_several_servers_does_not_wait_for_one_that_says_nothing() {
     let cluster = cluster(options(), in_process);
-    // This one has all that it needs, but its rankings never end.
+    // This server has all servers that it needs, but its rankings never end.
     let stalled = Arc::new(Stalled::default());
     let behind = StorageServer::start(stalled, 64, Options::default()).unwrap();
     let (at, behind) = (
@@ -704,7 +707,8 @@ fn a_client_of_several_servers_does_not_wait_for_one_that_says_nothing() {
         Place::Local(hangs.door()),
         Place::Local(cluster.compute.door()),
     ];
-    // Only silence makes it go on. Otherwise it would wait for the first server until its deadline.
+    // Only silence makes the client leave the server. Otherwise it would wait for the first server
+    // until its deadline.
     let short = ClientOptions {
         silence: Duration::from_millis(300),
         ..patient()
@@ -737,7 +741,7 @@ fn who_sends_what_is_no_frame_or_half_of_one_is_disconnected() {
     for bytes in [vec![0xFF; 64], vec![0, 0, 0]] {
         let mut socket = connect();
         socket.write_all(&bytes).unwrap();
-        // Without a disconnect the read would wait for ever.
+        // Without a disconnect the read would wait without limit.
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut rest = Vec::new();
         let ended = socket.read_to_end(&mut rest);
@@ -747,7 +751,7 @@ fn who_sends_what_is_no_frame_or_half_of_one_is_disconnected() {
             "{ended:?}"
         );
     }
-    // A silent connection stays, twice as long as half a frame may take.
+    // The server keeps a silent connection for twice the time that half a frame may need.
     let mut idle = connect();
     thread::sleep(Duration::from_millis(400));
     let mut bytes = Vec::new();
@@ -758,7 +762,7 @@ fn who_sends_what_is_no_frame_or_half_of_one_is_disconnected() {
     idle.read_exact(&mut header).unwrap();
 }
 
-/// A stalled storage: rankings wait.
+/// A stalled storage server, whose rankings wait.
 #[derive(Default)]
 struct Stalled {
     jobs: Mutex<Vec<(Wanted, Done)>>,
@@ -826,7 +830,7 @@ pub fn until(what: impl Fn() -> bool) {
     }
 }
 
-/// The time limit of requests that get no answer.
+/// The time limit of requests that get no reply.
 const BRIEF: Duration = Duration::from_millis(1);
 
 #[test]
@@ -847,7 +851,7 @@ fn no_more_is_ranked_than_may_be_though_deadlines_pass_and_connections_end() {
     let mut first = plain(storage.address(), Protocol::Storage);
     (0..3).for_each(|id| ask(&mut first, id));
     until(|| jobs() == 3);
-    // Their deadlines have passed, which frees no slot, since the rankings still exist.
+    // Their deadlines have passed. This frees no slot, since the rankings still exist.
     thread::sleep(2 * BRIEF);
     ask(&mut first, 9);
     assert_eq!(refusal(&mut first), Some(Reason::Busy));
@@ -857,7 +861,7 @@ fn no_more_is_ranked_than_may_be_though_deadlines_pass_and_connections_end() {
     assert_eq!(refusal(&mut second), Some(Reason::Busy));
     let held = std::mem::take(&mut *stalled.jobs.lock().unwrap());
     assert!(held.iter().all(|(wanted, _)| !wanted()));
-    // Dropped or done, they free their slots.
+    // When the rankings are dropped or done, they free their slots.
     let mut held = held.into_iter().map(|(_, done)| done);
     held.next().unwrap()(Err(HalfError("a disk".to_owned())));
     drop(held);
@@ -865,7 +869,7 @@ fn no_more_is_ranked_than_may_be_though_deadlines_pass_and_connections_end() {
     until(|| jobs() == 3);
 }
 
-/// Answers at once, with large answers.
+/// A server that replies at once, with large replies.
 struct Large;
 
 impl Ranker for Large {
@@ -925,8 +929,8 @@ fn over_tls_who_is_slow_has_all_and_stops_nobody() {
         stream.write_all(&bytes).unwrap();
     }
     stream.flush().unwrap();
-    // The thread that reads the connection writes all answers, and would otherwise wait for the
-    // first.
+    // The thread that reads the connection also writes all replies. If its writes waited for the
+    // peer, it would wait in the first one.
     until(|| storage.traffic().received == ANSWERS);
     thread::sleep(Duration::from_millis(100));
     for id in 0..ANSWERS {

@@ -1,4 +1,4 @@
-//! The common part of tests of servers, for any way to read their files.
+//! The common code of tests of servers, for all connections through which clients read files.
 
 use std::time::{Duration, Instant};
 
@@ -35,11 +35,13 @@ pub fn read(
     )
 }
 
-/// The fault of a server on this machine. The error names the server as it was given.
+/// The fault of a server on this machine. The error has the server's name as the client was given
+/// it.
 pub fn fault(error: TierError) -> Fault {
     match error {
         TierError::Server { fault, place, .. } => {
-            // Some listen at 127.x.y.z, where no other test takes their port while they are away.
+            // Some servers listen at 127.x.y.z. No other test uses their port there while they are
+            // not running.
             assert!(place.contains("127."), "{place}");
             fault
         }

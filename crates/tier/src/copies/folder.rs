@@ -1,4 +1,4 @@
-//! Folders for copies of an index's files, at a place that a user names.
+//! Folders for copies of an index's files, at a place that the user names.
 //!
 //! ```text
 //!   PLACE/                                   made for this user alone, if missing
@@ -12,12 +12,12 @@
 //! CONTENT identifies its checkpoint (a hash of its MANIFEST). So two processes that open one index
 //! share a folder, and different indexes or checkpoints have different folders.
 //!
-//! **Removal.** Unused folders are removed when a process opens a folder of the same owner. A
-//! process that gets the exclusive lock of IN-USE knows that no other process has the folder open.
-//! A lock ends with its process, so a crash leaves no folder that stays for ever.
+//! **Removal.** When a process opens a folder, unused folders of the same owner are removed. If a
+//! process gets the exclusive lock of IN-USE, no other process has the folder open. A lock ends
+//! with its process, so after a crash the folder can still be removed.
 //!
-//! **Concurrent copies.** A copy is made under a lock of the folder. A second process that opens
-//! the same index waits, and finds the copy made.
+//! **Concurrent copies.** A copy is made under a lock of the folder. If a second process opens the
+//! same index, it waits and then uses the copy.
 //!
 //! **Permissions.** A place must be a directory of this user that no other user can write to. A
 //! folder in it must be unreadable for other users. So no other user can add files there or read
@@ -38,14 +38,13 @@ use crate::error::TierError;
 use crate::home::Home;
 use crate::volume::Volume;
 
-/// The name of the file whose lock says that a folder is in use.
+/// The name of the file whose lock shows that a folder is in use.
 pub(super) const IN_USE: &str = "IN-USE";
 /// The prefix of the names of all folders.
 pub(super) const PREFIX: &str = "stratann-";
 /// A part of the name of an unfinished copy.
 pub(super) const UNFINISHED: &str = ".copy-";
-/// The number of times that another process may remove a folder while it is being opened, before
-/// opening fails.
+/// If another process removes the folder while it is being opened, opening is tried so many times.
 const TRIES: usize = 100;
 
 /// The lifetime of a folder's copies.
@@ -66,7 +65,7 @@ pub struct CopyFolder {
     in_use: File,
     kept: Kept,
     home: Home,
-    /// The free bytes that a test pretends.
+    /// The number of free bytes that a test pretends.
     #[cfg(test)]
     pub(super) free: Option<u64>,
 }
@@ -76,7 +75,7 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(Errno) -> TierError {
     move |error| TierError::io(action, place.clone(), 0, 0, error.into())
 }
 
-/// Refuses a directory of another user, and one with a permission of `mask`.
+/// Returns an error for a directory that another user owns, or that has a permission of `mask`.
 fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> {
     let refuse = |what: String| {
         Err(TierError::NotPrivate {
@@ -102,8 +101,8 @@ fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> 
     }
 }
 
-/// Refuses a device, and a folder that would be created among devices. A user who names
-/// `/dev/dax0.0` means the device, and a folder of that name would take kernel memory.
+/// Returns an error for a device, and for a folder that would be created among devices. A user who
+/// names `/dev/dax0.0` means the device, and a folder of that name would take kernel memory.
 fn check_beside_devices(place: &Path) -> Result<(), TierError> {
     let refuse = || {
         Err(TierError::Unsupported {
@@ -146,7 +145,7 @@ fn make(path: &Path) -> Result<(), TierError> {
     }
 }
 
-/// Device and inode, which identify a file under any name.
+/// Device and inode. They identify a file under any name.
 fn identity(facts: &Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
 }
@@ -156,8 +155,8 @@ impl CopyFolder {
     /// other user can write to it.
     ///
     /// # Errors
-    /// [`TierError::NotPrivate`]. Also if `place` is a device, would be created among devices, or
-    /// cannot be created.
+    /// [`TierError::NotPrivate`]. Also an error if `place` is a device, would be created among
+    /// devices, or cannot be created.
     pub fn prepare(place: &Path) -> Result<(), TierError> {
         check_beside_devices(place)?;
         make(place)?;
@@ -169,7 +168,7 @@ impl CopyFolder {
     /// Removes unused folders of the same owner. Both names consist of letters and digits.
     ///
     /// # Errors
-    /// As [`prepare`](CopyFolder::prepare).
+    /// As for [`prepare`](CopyFolder::prepare).
     pub fn open(
         place: &Path,
         owner: &str,
@@ -214,7 +213,7 @@ impl CopyFolder {
             }
             Ok(file) => file,
         };
-        // A process with the exclusive lock may remove unfinished copies.
+        // This process got the exclusive lock, so it may remove unfinished copies.
         let alone = flock(&in_use, FlockOperation::NonBlockingLockExclusive).is_ok();
         let folder = CopyFolder {
             directory,
@@ -232,7 +231,7 @@ impl CopyFolder {
         Ok(folder.is_there().then_some(folder))
     }
 
-    /// Whether the lock file still has its name.
+    /// Whether the name of the lock file still leads to this file.
     fn is_there(&self) -> bool {
         let here = fstat(&self.in_use).map(|facts| identity(&facts));
         let there = statat(
@@ -246,7 +245,7 @@ impl CopyFolder {
     fn remove_unfinished(&self) {
         for name in self.directory.list().unwrap_or_default() {
             if name.contains(UNFINISHED) {
-                // A file that stays takes space, and does no other harm.
+                // If the file cannot be removed, it takes space, and does no other harm.
                 let _ = self.directory.remove(&name);
             }
         }
@@ -284,7 +283,7 @@ impl CopyFolder {
         }
     }
 
-    /// Free bytes on the device for this user.
+    /// The bytes on the device that are free for this user.
     pub(super) fn free_bytes(&self) -> Result<u64, TierError> {
         #[cfg(test)]
         if let Some(free) = self.free {
@@ -294,7 +293,7 @@ impl CopyFolder {
         Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
 
-    /// Refuses `len` bytes if the device has less free space.
+    /// Returns an error if the device has fewer than `len` free bytes.
     pub(super) fn check_room(&self, len: u64) -> Result<(), TierError> {
         let free = self.free_bytes()?;
         if free < len {
@@ -332,8 +331,8 @@ fn sweep(place: &Path, prefix: &str, but: &str) {
     }
 }
 
-/// Removes a folder unless another process has it open. `own` is the caller's own lock, which is
-/// given up.
+/// Removes a folder unless another process has it open. `own` is the lock of the caller, which is
+/// released.
 pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
     let Ok(directory) = Directory::open_private(path) else {
         return;
@@ -360,8 +359,8 @@ pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
             let _ = directory.remove(&name);
         }
     }
-    // The lock file is removed last. A process that waits for its lock then finds that the file has
-    // lost its name.
+    // The lock file is removed last. If another process waits for its lock, it then finds that the
+    // name no longer leads to the file.
     let _ = unlinkat(directory.fd(), IN_USE, AtFlags::empty());
     let _ = std::fs::remove_dir(path);
 }

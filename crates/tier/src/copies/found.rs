@@ -1,4 +1,4 @@
-//! A listing of the copies at a place, of all owners, and their removal.
+//! Lists the copies of all owners at a place, and removes them.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub struct FoundCopies {
     pub content: String,
     /// The number of files.
     pub files: u64,
-    /// Bytes of all files.
+    /// The bytes of all files.
     pub bytes: u64,
     /// Whether a process has the folder open.
     pub in_use: bool,

@@ -1,6 +1,6 @@
 //! A volume that reads some of its files from copies in a folder. The folder may be on a faster
-//! disk, in memory that processes share, or on a file system of memory that is slower than DRAM and
-//! finer-grained than an SSD.
+//! disk, or in memory that processes share. It may also be on a file system on memory that is
+//! slower than DRAM but has smaller blocks than an SSD.
 //!
 //! ```text
 //!   open_tier(name) ── whole copy there? ── no ──> copy, sync, compare, rename ─┐
@@ -10,13 +10,13 @@
 //!   before a copy: check of the free space;   read: mapped, or past the page cache
 //! ```
 //!
-//! The volume stays whole without its copies: a damaged or removed folder does not change the
-//! index. A copy counts once it has its name. It gets the name after every byte has been read back
-//! and compared, so an unfinished copy is never read.
+//! The volume is complete without its copies: if a folder is damaged or removed, the index does not
+//! change. A copy is used only under its final name. It gets that name after every byte has been
+//! read back and compared, so an unfinished copy is never read.
 //!
-//! Copies that are kept for other processes ([`Kept::ForOthers`]) never change; if they are mapped,
-//! reads return the memory itself. An index that takes changes has copies of its own
-//! ([`Kept::ForNow`]), to which it writes after it wrote to the volume.
+//! Copies that are kept for other processes ([`Kept::ForOthers`]) never change. If they are mapped,
+//! reads return the mapped memory without a copy. If an index takes changes, it has copies of its
+//! own ([`Kept::ForNow`]). Each write goes to the volume first, and then to the copy.
 
 mod folder;
 mod found;
@@ -35,12 +35,12 @@ use crate::memory_volume::MemoryVolume;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// The way in which copies in a folder are read.
+/// How copies in a folder are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadBy {
     /// Mapped into the process.
     Mapping,
-    /// Through the device, as files on an SSD are.
+    /// Read from the device, like files on an SSD.
     Device,
 }
 
@@ -50,14 +50,15 @@ pub struct MirrorVolume {
     home: Arc<dyn Volume>,
     folder: Arc<CopyFolder>,
     read_by: ReadBy,
-    /// The folder as a volume. Files that are mapped and may change are read through memory.
+    /// The folder as a volume. If its files are mapped and may change, they are read through
+    /// memory.
     copies: Arc<dyn Volume>,
-    /// The files whose copies are complete. The lock is held while a copy is made, so that no two
-    /// threads make the same one.
+    /// The files whose copies are complete. This lock is held while a copy is made, so no two
+    /// threads make the same copy.
     whole: Mutex<HashSet<String>>,
 }
 
-/// Bytes that are copied and compared in one step.
+/// The bytes that are copied and compared with one call.
 const PIECE: usize = 1 << 20;
 /// The number of attempts to copy a file that changes meanwhile.
 const TRIES: u32 = 3;
@@ -69,7 +70,7 @@ pub(crate) fn copy_of(copy: &str, original: &str) -> String {
 
 impl MirrorVolume {
     /// Wraps a volume, with a folder for the copies of its files. Every file that is opened through
-    /// it gets a copy, so it should serve only files that are to be read from there (see
+    /// it gets a copy. So open only files through it that are to be read from there (see
     /// [`RoutedVolume`](crate::RoutedVolume)).
     pub fn new(home: Arc<dyn Volume>, folder: CopyFolder, read_by: ReadBy) -> MirrorVolume {
         let directory = folder.directory().clone();
@@ -98,8 +99,8 @@ impl MirrorVolume {
             return Ok(());
         }
         let len = self.home.len(name)?;
-        // Kept copies belong to files that never change while the folder has its name, except that
-        // they may grow.
+        // Copies are kept for other processes only if their files never change while the folder has
+        // its name, except by growing.
         let kept = self.folder.kept() == Kept::ForOthers;
         let is_there = || kept && matches!(self.copies.len(name), Ok(there) if there == len);
         if !is_there() {
@@ -113,7 +114,7 @@ impl MirrorVolume {
         Ok(())
     }
 
-    /// Copies a file. The copy gets its name after every byte was compared.
+    /// Copies a file. The copy gets its final name after every byte was compared.
     fn copy(&self, name: &str) -> Result<(), TierError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -128,8 +129,8 @@ impl MirrorVolume {
             self.copies.sync()
         });
         if named.is_err() {
-            // An unfinished copy only takes space. The next process with exclusive use of the
-            // folder removes it.
+            // An unfinished copy does no harm, but takes space. The next process with exclusive use
+            // of the folder removes it.
             let _ = self.copies.remove(&unfinished);
         }
         named
@@ -163,7 +164,7 @@ impl MirrorVolume {
         })
     }
 
-    /// A writer for a file and its copy.
+    /// Creates a writer to a file and its copy.
     fn writer(
         &self,
         name: &str,
@@ -174,7 +175,7 @@ impl MirrorVolume {
         Ok(Box::new(Writer { home, copy, folder }))
     }
 
-    /// Refuses to write to copies that are kept for other processes.
+    /// Returns an error if copies are kept for other processes, which no process may write to.
     fn check_own(&self, name: &str) -> Result<(), TierError> {
         match self.folder.kept() {
             Kept::ForNow => Ok(()),
@@ -236,8 +237,8 @@ impl std::fmt::Debug for MirrorVolume {
 impl Volume for MirrorVolume {
     leave_to!(home: name len exists list sync lock);
 
-    /// The place of the copy, which is read, and of its original, since either may be the damaged
-    /// one.
+    /// The name in messages of the copy, which is read, and of its original. Either of them may be
+    /// damaged.
     fn place(&self, name: &str) -> String {
         copy_of(&self.copies.place(name), &self.home.place(name))
     }
@@ -314,7 +315,7 @@ impl Volume for MirrorVolume {
     }
 }
 
-/// An open file and its copy. Each write goes to the file first, so the copy has nothing that the
+/// An open file and its copy. Each write goes to the file first, so the copy has no bytes that the
 /// file lacks.
 #[derive(Debug)]
 struct Writer {
@@ -324,8 +325,8 @@ struct Writer {
 }
 
 impl Writer {
-    /// Checks the free space for the copy before the file itself is touched. Without space for the
-    /// copy, nothing is written at all.
+    /// Checks the free space for the copy before the file is written to. If the copy has no space,
+    /// nothing is written to either.
     fn check_room(&self, end: u64) -> Result<(), TierError> {
         match end.checked_sub(self.copy.len()) {
             None | Some(0) => Ok(()),
@@ -351,7 +352,7 @@ impl VolumeFile for Writer {
         self.copy.set_len(len)
     }
 
-    /// Syncs the file only, because the copy need not survive a crash.
+    /// Syncs only the file, since the copy need not survive a crash.
     fn sync(&mut self) -> Result<(), TierError> {
         self.home.sync()
     }
@@ -362,7 +363,7 @@ mod tests {
     use super::*;
     use crate::directory::Directory;
 
-    /// A volume whose files change each time that they are opened.
+    /// A volume whose files change each time they are opened.
     #[derive(Debug)]
     struct Restless {
         directory: Directory,
@@ -441,7 +442,7 @@ mod tests {
             "{error}"
         );
         assert!(error.place().starts_with(path.to_str().unwrap()), "{error}");
-        // No part of the copy is left.
+        // All parts of the copy are removed.
         let left: Vec<_> = std::fs::read_dir(path).unwrap().flatten().collect();
         assert_eq!(left.len(), 1, "{left:?}");
     }
@@ -458,7 +459,7 @@ mod tests {
 
         fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
             self.opened.fetch_add(1, Ordering::Relaxed);
-            // Long enough for the other threads to arrive.
+            // This is long enough for the other threads to arrive.
             std::thread::sleep(std::time::Duration::from_millis(200));
             self.directory.open_reader(name)
         }

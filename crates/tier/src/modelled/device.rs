@@ -1,8 +1,8 @@
-//! Models of devices: their numbers, and a clock. The source is Table 1 and Figures 6 and 7 of
+//! Models of devices: their parameters, and a clock. The source is Table 1 and Figures 6 and 7 of
 //! "Characterizing the Dilemma of Performance and Index Size in Billion-Scale Vector Search and
 //! Breaking It with Second-Tier Memory".
 //!
-//! A device has two resources. Requests pass each resource one after the other, at its own pace:
+//! A device has two resources. Each resource serves requests one after the other, at its own rate:
 //!
 //! ```text
 //!               ┌─ link    bytes of all touched blocks       ─┐
@@ -11,9 +11,9 @@
 //! ```
 //!
 //! The link limits the throughput of large requests, and the engine limits the number of small
-//! ones. With requests of one size, the slower resource determines the bandwidth of Figure 6. With
-//! a mixture of sizes, each resource works off its own sum. So small requests cost only the time of
-//! the engine that large ones leave, as in Figure 7.
+//! ones. If all requests have one size, the slower resource determines the bandwidth of Figure 6.
+//! If sizes are mixed, each resource works off its own sum. So small requests cost only the engine
+//! time that large ones leave unused, as in Figure 7.
 //!
 //! | | SSD | RDMA | CXL | NVM | from |
 //! |---|---|---|---|---|---|
@@ -24,27 +24,29 @@
 //! | requests of 5 and 21 KB | slower | not slower | not slower | not slower | Figure 6 |
 //! | slowdown, % (below) | 4.6, 83.3 | at most 48.8 | none | at most 37.5 | Figure 7 |
 //!
-//! The slowdown is with 10 % and with 90 % of requests of 128 bytes; one value is for both.
+//! The slowdown is measured with 10 % and with 90 % of requests of 128 bytes. A single value holds
+//! for both.
 //!
-//! The sources of the engine's times:
+//! The engine's times come from these sources:
 //!
-//! - **SSD**: the pieces are flash pages of 4 KiB, and a request that is not aligned to them
-//!   touches more pages. A piece of a whole page takes .9691, and a piece of one block .7448, of
-//!   the time that 4 KiB take on the link. With these two numbers, 10 % small requests slow the
-//!   device down by 4.6 %, 90 % by 83.3 %, and 50 % by 39.8 % (the paper has "up to 43 %").
+//! - **SSD**: the pieces are flash pages of 4 KiB. A request that is not aligned to them touches
+//!   more pages. The time that 4 KiB take on the link is the unit: a piece of a whole page takes
+//!   .9691 of it, and a piece of one block takes .7448. With these two numbers, 10 % small requests
+//!   slow the device down by 4.6 %, 90 % by 83.3 %, and 50 % by 39.8 % (the paper has "up to 43
+//!   %").
 //! - **RDMA**: a request of 4 KiB takes the link's time for 4 KiB, and a request of 128 bytes takes
-//!   .1669 of that. This gives a fixed 22.9 ns of protocol and 2.2 ns a block. The slowdown is then
-//!   at most 48.8 % up to 90 % of small requests. In the paper the slowdown is largest at 50 %, and
-//!   smaller with more small requests. A device that serves requests in order cannot behave so.
-//!   With 50 %, this model loses 11.6 %, so small requests beside large ones cost less than on the
-//!   measured card.
+//!   .1669 of that. This gives a fixed 22.9 ns for the protocol and 2.2 ns a block. With up to 90 %
+//!   of small requests, the slowdown is then at most 48.8 %. In the paper the slowdown is largest
+//!   at 50 % of small requests, and smaller with more of them. A device that serves requests in
+//!   order cannot behave so. At 50 %, this model loses 11.6 %. So small requests cost less in it
+//!   than on the measured card.
 //! - **CXL**: a request takes at least the link's time for 128 bytes.
-//! - **NVM**: only the blocks count. A request of 128 bytes loses the other half of its block. The
-//!   paper does not give the length of its other requests; beside requests of 768 bytes, 90 % small
-//!   ones slow the device down by 37.5 %.
+//! - **NVM**: only the blocks count. A request of 128 bytes wastes the other half of its block. The
+//!   paper does not give the length of its other requests. If these have 768 bytes, 90 % of small
+//!   requests slow the device down by 37.5 %.
 //!
 //! The paper's figures are plots. The model was fitted only to the numbers in the paper's text and
-//! to those above.
+//! to those in the table above.
 
 use std::fmt;
 use std::str::FromStr;
@@ -137,28 +139,28 @@ impl FromStr for DeviceKind {
 /// The parameters of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceModel {
-    /// Bandwidth of the link, in MB (10^6 bytes) per second; not zero.
+    /// The bandwidth of the link, in MB (10^6 bytes) per second; not zero.
     pub bandwidth: u64,
-    /// Time from the moment when a request has passed both resources until its answer arrives.
+    /// The time between a request's passage of both resources and its answer.
     pub latency: Duration,
     /// The smallest transfer in bytes. A request transfers all blocks that it touches. A power of
     /// two, at most 4096.
     pub block: u32,
-    /// Bytes of the pieces into which the engine divides a request; pieces begin at multiples of
-    /// this size. `None`: a request is one piece.
+    /// The bytes of the pieces into which the engine divides a request. Pieces begin at multiples
+    /// of this size. `None` means that a request is one piece.
     pub piece: Option<u32>,
-    /// Picoseconds of the engine for each piece.
+    /// The engine time for each piece, in picoseconds.
     pub engine_fixed: u64,
-    /// Picoseconds of the engine for each block of a piece.
+    /// The engine time for each block of a piece, in picoseconds.
     pub engine_block: u64,
 }
 
-/// The time that a request takes on both resources of a device, in picoseconds.
+/// The time that a request takes on each resource of a device, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Time on the link.
+    /// The time on the link.
     pub link: u64,
-    /// Time on the engine.
+    /// The time on the engine.
     pub engine: u64,
 }
 
@@ -190,7 +192,7 @@ struct Clock {
 
 impl Clock {
     /// Passes a request that arrives at `now` through both resources, after all earlier requests.
-    /// Returns the time when it has passed both.
+    /// Returns the time at which it has passed both.
     fn book(&mut self, now: u128, cost: Cost) -> u128 {
         self.link = self.link.max(now) + u128::from(cost.link);
         self.engine = self.engine.max(now) + u128::from(cost.engine);
@@ -215,7 +217,7 @@ struct Inner {
 }
 
 impl Device {
-    /// A new device, shared with no other code.
+    /// Creates a device that no other code shares.
     pub fn new(name: &str, model: DeviceModel) -> Device {
         Device {
             inner: Arc::new(Inner {
@@ -227,8 +229,8 @@ impl Device {
         }
     }
 
-    /// The one device of a kind in this process. All tiers on it share it, as they would share the
-    /// real one.
+    /// The one device of a kind in this process. All tiers on it share it, as they would share a
+    /// real device.
     pub fn shared(kind: DeviceKind) -> Device {
         static DEVICES: [OnceLock<Device>; DeviceKind::ALL.len()] =
             [const { OnceLock::new() }; DeviceKind::ALL.len()];
@@ -259,7 +261,7 @@ impl Device {
             .unwrap_or_else(PoisonError::into_inner);
         let passed = clock.book(arrival, cost);
         drop(clock);
-        // Rounded up, so that an answer is never early.
+        // The time is rounded up, so that an answer is never early.
         let nanos = passed.div_ceil(1000);
         let after = Duration::new(
             (nanos / 1_000_000_000) as u64,
@@ -273,8 +275,8 @@ impl Device {
 mod tests {
     use super::*;
 
-    /// Bytes a nanosecond (GB/s) that a device gives when it is asked for so many reads of each
-    /// length, all at once, in turn.
+    /// The bandwidth of a device, in bytes a nanosecond (GB/s). It gets so many reads of each
+    /// length at once, with the lengths in turn.
     fn bandwidth(kind: DeviceKind, mixture: &[(u64, u32)]) -> f64 {
         let model = kind.model();
         let mut clock = Clock::default();
@@ -288,7 +290,7 @@ mod tests {
         bytes as f64 / (end as f64 / 1000.0)
     }
 
-    /// The share of its bandwidth that a device loses when this share of its reads has 128 bytes.
+    /// The share of its bandwidth that a device loses if this share of its reads has 128 bytes.
     fn slowdown(kind: DeviceKind, others: u32, share: u64) -> f64 {
         let mixed = bandwidth(kind, &[(100 - share, others), (share, 128)]);
         1.0 - mixed / bandwidth(kind, &[(100, others)])
@@ -362,7 +364,7 @@ mod tests {
 
     #[test]
     fn the_iops_of_an_ssd_are_steady_for_the_payloads_of_a_graph() {
-        // Section 3.1: from 164 to 580 bytes a read.
+        // Section 3.1: reads have from 164 to 580 bytes.
         let reads = |len: u32| bandwidth(DeviceKind::Ssd, &[(1000, len)]) / f64::from(len) * 1000.0;
         assert_near(reads(164), 1.737, 0.001);
         assert_near(reads(580) / reads(164), 1.0, 0.05);
@@ -393,7 +395,7 @@ mod tests {
         let across = ssd.cost(100, 4096);
         assert_eq!(across.engine, 2 * ssd.engine_fixed + 9 * ssd.engine_block);
         assert_eq!(across.link, 9 * 512 * 1_000_000 / 5300);
-        // The largest read and the last byte are no special cases.
+        // The largest read and the last byte cause no overflow.
         assert!(ssd.cost(u64::MAX, u32::MAX).link > ssd.cost(0, 1 << 31).link);
     }
 

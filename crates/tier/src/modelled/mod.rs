@@ -1,5 +1,5 @@
-//! Memory that answers with the delay of a slower device. With it, every experiment on RDMA, CXL,
-//! NVM and SSDs runs on any machine.
+//! Memory that answers with the delay of a slower device. So experiments on RDMA, CXL, NVM and SSDs
+//! run on any machine.
 //!
 //! ```text
 //!   submit ── the tier under it ── bytes, held back ──┐
@@ -8,16 +8,16 @@
 //!
 //! [`DeviceModel`] determines the duration of a read ([`device`](self::device) gives the sources of
 //! its numbers). All reads of this process on one [`Device`] share it, across threads, queries and
-//! indexes. A completion is never delivered before its time. It is later if the underlying tier is
-//! slower than the model, or the thread is busy with other tasks.
+//! indexes. A completion is never delivered before its time. If the underlying tier is slower than
+//! the model, or the thread is busy with other tasks, it is delivered later.
 //!
-//! **The cost of waiting.** A task that waits for its time does not run, and other tasks of its
-//! thread do. A thread without a runnable task sleeps, except for at most the last 50 µs before the
-//! next answer (`timers.rs`: as long as the kernel's earlier wake-ups were late). So a thread with
-//! one query on the model of an SSD (75 µs) sleeps for a part of each read. On the models of RDMA,
-//! CXL and NVM (0.3 to 2.8 µs), which are too short for a system call, it stays awake, as a
-//! processor that waits for such a device does. It is never awake for longer than that without a
-//! read in flight.
+//! **The cost of waiting.** While a task waits for its time, other tasks of its thread run. If no
+//! task can run, the thread sleeps, except for the last time before the next answer. That time is
+//! at most 50 µs, and as long as the kernel's earlier wake-ups were late (`timers.rs`). So on the
+//! model of an SSD (75 µs), a thread with one query sleeps for a part of each read. The delays of
+//! RDMA, CXL and NVM (0.3 to 2.8 µs) are too short for a system call. On their models, a thread
+//! stays awake, like a processor that waits for such a device. Without a read in flight, a thread
+//! stays awake no longer than that.
 //!
 //! Only reads through a [`ReadQueue`] are delayed. Builds, loads into memory and writes have the
 //! speed of the underlying tier.
@@ -42,7 +42,7 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier};
 use crate::timers::Precision;
 
-/// A tier whose reads complete when a device would complete them.
+/// A tier whose reads complete when they would complete on a device.
 #[derive(Clone, Debug)]
 pub struct ModelledTier {
     inner: Arc<dyn Tier>,
@@ -94,7 +94,7 @@ impl Tier for ModelledTier {
 struct Waiting {
     tag: u64,
     due: Instant,
-    /// The answer of the underlying tier, which may be early.
+    /// The answer of the underlying tier, if it has arrived. It may be early.
     answer: Option<Completion>,
 }
 
@@ -103,7 +103,7 @@ struct ModelledQueue {
     inner: Box<dyn ReadQueue>,
     device: Device,
     reactor: Rc<Reactor>,
-    /// In the order of submission, which is the order of their times.
+    /// The reads in the order of submission, which is the order of their times.
     waiting: VecDeque<Waiting>,
     /// The number of the first read in `waiting`.
     first: u64,
@@ -197,7 +197,7 @@ impl ReadQueue for ModelledQueue {
                 return Poll::Pending;
             }
         }
-        // The time has come; the underlying tier may not have finished.
+        // The time has come, but the underlying tier may not have finished.
         self.sleep = None;
         loop {
             if let Some(completion) = self.take() {

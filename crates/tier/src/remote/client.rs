@@ -1,5 +1,5 @@
-//! A connection with one request at a time. It puts files on a server, opens them and checks them,
-//! and serves no searches.
+//! A connection with one request at a time. It puts files on a server, opens them and checks them.
+//! Searches do not use it.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -32,8 +32,8 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A file on a server. It exists as long as it has its name, or the client that opened it is
-/// connected.
+/// A file on a server. The server keeps it as long as it has its name, or the client that opened it
+/// is connected.
 #[derive(Clone, Debug)]
 pub struct RemoteFile {
     pub(super) client: Client,
@@ -42,13 +42,13 @@ pub struct RemoteFile {
     pub(super) len: u64,
 }
 
-/// After this many bytes, a server counts as having sent something useful.
+/// If a server has sent so many bytes, it counts as having made progress.
 pub(super) const OF_USE: usize = 64 << 10;
 /// The most bytes of a refusal's text.
 pub(super) const MOST_TEXT: u32 = 4 << 10;
 
-/// A server may take this many times its patience to give a file its name, plus the time for its
-/// bytes. The device of a folder syncs after all its other pending writes.
+/// To give a file its name, a server may take so many times its patience, plus the time for its
+/// bytes. The device of a folder syncs only after all its earlier writes.
 const WORK: u32 = 12;
 /// The assumed rate of syncs, in bytes per second.
 const SYNCED: u64 = 16 << 20;
@@ -57,7 +57,7 @@ struct Connection {
     transport: Transport,
     /// The seal of the greetings, if there is a secret.
     seal: Option<Seal>,
-    /// The patience for the current request, and below it for the next one.
+    /// How long the client waits for the current request, and for the next one.
     patience: Duration,
     usual: Duration,
     next_tag: u64,
@@ -144,7 +144,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// The fault behind a failed read or write of the socket, which had its full patience.
+    /// The fault behind a failed read or write of the socket. The socket was given its full
+    /// patience.
     fn failed(&self, error: &io::Error) -> Fault {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Fault::Stalled(self.patience),
@@ -201,8 +202,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a request. The answer's body fills `out` exactly, or is empty if `out` is. `work` is
-    /// the number of bytes that the server has to reserve or sync.
+    /// Sends a request. The answer's body must fill `out` exactly; it is empty if `out` is. `work`
+    /// is the number of bytes that the server must reserve or sync.
     fn ask(
         &mut self,
         frame: Frame,
@@ -264,7 +265,7 @@ fn no_greeting() -> Fault {
 }
 
 impl Client {
-    /// A client of a server. Nothing is sent yet.
+    /// Creates a client of a server. It sends nothing yet.
     pub fn new(server: &Server) -> Client {
         Client {
             server: server.clone(),
@@ -287,7 +288,7 @@ impl Client {
         self.ask_for(None, about, frame, body, out)
     }
 
-    /// As `ask`, for a request that makes the server reserve or sync `work` bytes, if any.
+    /// Like `ask`, for a request that makes the server reserve or sync `work` bytes.
     fn ask_for(
         &self,
         work: Option<u64>,
@@ -308,7 +309,7 @@ impl Client {
             connection.ask(frame, body, out, work)
         };
         let answer = tried();
-        // After a refusal with a reason, the connection remains usable.
+        // After a refusal that has a reason, the connection can still be used.
         if matches!(&answer, Err(fault) if !matches!(fault, Fault::Refused { why: Some(_), .. })) {
             *slot = None;
         }
@@ -351,13 +352,13 @@ impl Client {
         }
     }
 
-    /// Puts a file on the server. `read` provides its bytes, one piece at an offset at a time. The
-    /// file gets its name, in place of an older file of that name, after the server has received
-    /// all bytes and verified their hash.
+    /// Puts a file on the server. `read` provides its bytes, one piece at a time. When the server
+    /// has received all bytes and verified their hash, the file gets its name, in place of an older
+    /// file.
     ///
     /// # Errors
-    /// [`TierError::Server`], also if the server has no space, and the errors of `read`. Nothing of
-    /// the file stays then.
+    /// [`TierError::Server`], also if the server has no space, and the errors of `read`. The server
+    /// then keeps no part of the file.
     pub fn put(
         &self,
         name: &str,
@@ -377,7 +378,7 @@ impl Client {
         let mut offset = 0;
         while offset < len {
             let piece = &mut buffer[..(len - offset).min(MOST_WRITTEN.into()) as usize];
-            // An unfinished file is removed with the connection.
+            // When the connection ends, the server removes the unfinished file.
             read(offset, piece).inspect_err(|_| self.hang_up())?;
             hasher.update(piece);
             let frame = Frame {
@@ -438,7 +439,7 @@ impl Client {
             let body = [prefix.as_bytes(), &[0], after.as_bytes()].concat();
             let mut list = vec![0; LIST];
             self.ask(prefix, Frame::new(Kind::List, 0), &body, &mut list)?;
-            // The order is checked, so that the loop ends.
+            // The order is checked, so that this loop ends.
             let next = Listed::decode(&list)
                 .filter(|next| next.iter().all(|file| file.name.starts_with(prefix)))
                 .filter(|next| next.first().is_none_or(|first| *first.name > *after))
@@ -461,7 +462,7 @@ impl Client {
     /// # Errors
     /// [`TierError::Server`].
     pub fn remove(&self, prefix: &str) -> Result<(), TierError> {
-        // A prefix that no name has.
+        // No name has this prefix.
         self.sweep(prefix, "/")
     }
 

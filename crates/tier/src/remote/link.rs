@@ -7,13 +7,13 @@
 //!   socket ready ──> all registered queues are woken, and the first one pumps for all
 //! ```
 //!
-//! Nothing runs by itself: each waiting queue pumps. The socket is watched as long as a queue
-//! waits. So a queue that is dropped or reset wakes the others, and one of them watches the socket
-//! again.
+//! No thread runs in the background: each waiting queue pumps. The socket is watched as long as a
+//! queue waits. So if a queue is dropped or reset, it wakes the others, and one of them watches the
+//! socket again.
 //!
 //! Incoming bytes are accepted only as the answer to a request. A frame must answer a read in
-//! flight, have its length, and have a correct checksum. Otherwise the connection ends, and all its
-//! reads fail.
+//! flight, have the length of that read, and have a correct checksum. Otherwise the connection
+//! ends, and all its reads fail.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -30,12 +30,12 @@ use crate::error::TierError;
 use crate::reactor::Reactor;
 use crate::tier::{Completion, Request};
 
-/// The connections of a thread, keyed by everything that matters about a server: addresses, secret,
-/// and trusted certificates.
+/// The connections of a thread. The key covers all settings of a server: addresses, secret, and
+/// trusted certificates.
 pub(crate) type Links = HashMap<ServerKey, Rc<Link>>;
 
-/// After this time the connection is read even if its socket has no event, because a ring gives no
-/// event when the other end is gone.
+/// After this time the connection is read even if its socket has no event: a ring has no event when
+/// the other end is gone.
 const SILENT: Duration = Duration::from_millis(50);
 
 /// The completions of a queue that wait to be taken.
@@ -43,7 +43,7 @@ const SILENT: Duration = Duration::from_millis(50);
 pub(super) struct Letters {
     /// The name of the file on the server.
     pub(super) name: Rc<str>,
-    /// Incremented by a reset; answers to earlier requests are then discarded.
+    /// Incremented by a reset. Answers to earlier requests are then discarded.
     pub(super) epoch: Cell<u64>,
     pub(super) in_flight: Cell<usize>,
     ready: RefCell<VecDeque<Completion>>,
@@ -128,13 +128,13 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// The thread's connection to a server: the existing one unless it has ended, or else a new
-    /// one.
+    /// The thread's connection to a server. If there is none, or it has ended, a new one is
+    /// created.
     pub(super) fn of(reactor: &Reactor, server: &Server) -> Rc<Link> {
         let key = server.inner.key;
         let known = reactor.links.borrow().get(&key).cloned();
         if let Some(link) = known {
-            // This notices a connection that the server has ended meanwhile.
+            // The pump finds out whether the server has ended the connection meanwhile.
             if link.is_idle() {
                 link.pump();
             }
@@ -185,7 +185,7 @@ impl Link {
                 if !lane.submit(file, request.offset, asked) {
                     return;
                 }
-                // This completion has no reader: the read itself waits in the lane.
+                // No queue reads this completion: the read itself waits in the lane.
                 let to = To {
                     letters: Rc::new(Letters::new(letters.name.clone())),
                     epoch: 0,
@@ -211,14 +211,14 @@ impl Link {
         frame.append(&[], if open { out } else { later });
     }
 
-    /// Writes and reads as much as possible without waiting, and delivers the completions. The
-    /// caller then checks whether its own has arrived.
+    /// Writes and reads as much as possible without waiting, and delivers the completions.
+    /// Afterwards the caller checks whether its own has arrived.
     pub(super) fn pump(&self) {
         self.pump_if(true);
     }
 
-    /// The same for a waiting queue. If the socket is watched and has no event, nothing is read.
-    /// That is also the case if another queue has pumped just now.
+    /// Like [`pump`](Self::pump), for a waiting queue. If the socket is watched and has no event,
+    /// or another queue has pumped just now, nothing is read.
     pub(super) fn pump_waiting(&self) {
         self.pump_if(false);
     }
@@ -248,7 +248,7 @@ impl Link {
         };
         let failed = over.map(|fault| (state.end(&fault), fault));
         drop(state);
-        // Wakers are foreign code, so nothing may be borrowed here.
+        // Wakers are foreign code, so nothing may be borrowed while they are called.
         for (asked, result) in done {
             let To {
                 letters,
@@ -265,8 +265,8 @@ impl Link {
         }
     }
 
-    /// Registers a task to be woken by the next event, after it has pumped. Returns the time of the
-    /// next check whether the server has stalled.
+    /// Registers a task to be woken by the next event, after it has pumped. Returns when to check
+    /// next whether the server has stalled.
     pub(super) fn wait(
         &self,
         reactor: &Rc<Reactor>,
@@ -286,8 +286,8 @@ impl Link {
             return Instant::now();
         }
         let patience = self.server.inner.patience;
-        // The check runs more often than the patience, so that a pause of this process can be told
-        // from silence of the server.
+        // The check runs more often than the patience ends. So a pause of this process can be
+        // distinguished from silence of the server.
         (state.quiet_since + patience).min(Instant::now() + patience / 4)
     }
 

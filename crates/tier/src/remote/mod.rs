@@ -16,14 +16,14 @@
 //!
 //! A read names a file, an offset and a length, and requires no knowledge of the index. Through UCX
 //! it is *one-sided*: the server's processors take no part in it. Over TCP and the ring, the
-//! server's threads copy the bytes and do nothing else. A server is trusted no more than a disk.
-//! Frames have checksums, and pages have their own, which the reader verifies.
+//! server's threads copy the bytes and do nothing else. A server is trusted no more than a disk:
+//! frames have checksums, and so have pages, which the reader verifies.
 //!
-//! **No wait is unbounded.** A server has stalled if it is asked and, for [`Server::PATIENCE`],
-//! sends less than 64 KiB and completes no answer. A stalled server, an invalid answer and a closed
-//! connection are errors of all reads in flight ([`Fault`]), and the next read connects again. Time
-//! in which this process did not check does not count. While a server reserves or syncs a file, it
-//! may take twelve times as long, plus a second for each 16 MiB.
+//! **No wait is unbounded.** A server counts as stalled if it is asked, and in [`Server::PATIENCE`]
+//! sends less than 64 KiB and completes no answer. If a server stalls, sends an invalid answer, or
+//! closes the connection, all reads in flight fail ([`Fault`]), and the next read connects again.
+//! Time in which this process did not check does not count. While a server reserves or syncs a
+//! file, it may take twelve times as long, plus a second for each 16 MiB.
 //!
 //! **Authentication.** Client and server share a secret (`STRATANN_SECRET_FILE`, a file that only
 //! its owner may read, or `STRATANN_SECRET`). Both prove that they know it, and it is never sent. A
@@ -67,21 +67,21 @@ use crate::error::TierError;
 use crate::span::Span;
 use wire::{Binding, Greeting, Protocol, Refusal, Reply, Secret, Side, Status, Welcome};
 
-/// The reasons why a server did not do the requested operation. In a message the text follows the
-/// server's name.
+/// Why a server did not perform the requested operation. In a message, this text follows the name
+/// of the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// There is no connection to the server.
     #[error("cannot be reached ({0}). Start it there, or check address and port")]
     Unreachable(String),
-    /// The server was asked, and sent too little for a while.
+    /// The server was asked, and sent too little in its time.
     #[error(
         "sent no usable answer for {span}; it hangs, is overloaded, or the network is down. Try again, or restart it",
         span = Span(*.0)
     )]
     Stalled(Duration),
-    /// A process accepts connections at that address, and sends no greeting.
+    /// A process accepts connections at that address, but sends no greeting.
     #[error(
         "accepted the connection and sent no greeting for {span}; it hangs or was stopped, it expects TLS, it is not a server of StratANN, or that is the port of its health and metrics (--http). Check address and port",
         span = Span(*.0)
@@ -95,7 +95,7 @@ pub enum Fault {
         "sent an invalid answer ({0}); it is not a server of this version, or the server or the network is broken. Run one version of StratANN on both sides, or restart the server"
     )]
     Nonsense(String),
-    /// The server is of another kind, or of another version.
+    /// The server has another role or another version.
     #[error("{0}")]
     Protocol(String),
     /// The server's certificate is not trusted.
@@ -104,12 +104,12 @@ pub enum Fault {
         variable = Tls::AUTHORITY
     )]
     Certificate(String),
-    /// The server's certificate is one of an authority, and none of a server.
+    /// The server's certificate is that of an authority, and not of a server.
     #[error(
         "shows the certificate of an authority (CA:TRUE), as `openssl req -x509` makes it; clients trust a certificate of a server alone. Make one of a server, with `-addext basicConstraints=critical,CA:FALSE`"
     )]
     Authority,
-    /// Client or server does not know the secret.
+    /// Client or server does not know the other's secret.
     #[error(
         "{0}. Give client and server the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET. If neither is set, all processes of one user on one machine share a secret"
     )]
@@ -124,7 +124,7 @@ pub enum Fault {
     },
 }
 
-/// A memory server, from the client's side. Clones are handles to the same one.
+/// A memory server, as the client sees it. Clones are handles to the same server.
 #[derive(Clone)]
 pub struct Server {
     inner: Arc<Inner>,
@@ -133,12 +133,12 @@ pub struct Server {
 /// The transport to a server.
 #[derive(Clone, Debug)]
 enum Way {
-    /// TCP, at one of these addresses, which are tried in turn.
+    /// TCP, at one of these addresses. They are tried in turn.
     Tcp(Vec<SocketAddr>),
     /// A ring; this is the server's socket for rings.
     Ring(PathBuf),
-    /// TCP, and reads of files go through UCX beside it. The protocols of DistVS go through UCX
-    /// after the greetings.
+    /// TCP, with UCX beside it for reads of files. The protocols of DistVS use UCX after the
+    /// greetings.
     Ucx(Vec<SocketAddr>),
 }
 
@@ -146,7 +146,7 @@ enum Way {
 pub(crate) type ServerKey = [u8; 32];
 
 struct Inner {
-    /// `host:port`, `shm:/path` or `ucx:host:port`, as it was given.
+    /// The name as it was given: `host:port`, `shm:/path` or `ucx:host:port`.
     name: String,
     way: Way,
     /// The index of the address that worked last.
@@ -168,7 +168,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Splits the name of a server into its prefix, in either case, and the rest.
+/// Splits the name of a server into its prefix, in either case, and the remaining text.
 fn split_way(name: &str) -> Option<(&'static str, &str)> {
     [Server::RING, Server::UCX].into_iter().find_map(|way| {
         let (begin, rest) = name.split_at_checked(way.len())?;
@@ -177,7 +177,7 @@ fn split_way(name: &str) -> Option<(&'static str, &str)> {
 }
 
 impl Server {
-    /// The longest time for which a server may send nothing useful while it is asked.
+    /// How long a server may send too little while it is asked.
     pub const PATIENCE: Duration = Duration::from_secs(5);
     /// The prefix of the name of a server that is reached through a ring.
     pub const RING: &str = "shm:";
@@ -185,8 +185,8 @@ impl Server {
     /// its whole protocol.
     pub const UCX: &str = "ucx:";
 
-    /// Suggests a correction for a name with an invalid prefix: `UCX:` in capitals, or two
-    /// prefixes, where the last one counts. `None` if the prefix is valid.
+    /// Suggests a name in place of one with an invalid prefix: for `UCX:` in capitals, or for two
+    /// prefixes (the last is kept). `None` if the prefix is valid.
     pub fn meant(name: &str) -> Option<String> {
         let (way, mut rest) = split_way(name)?;
         if name.starts_with(way) && split_way(rest).is_none() {
@@ -206,7 +206,7 @@ impl Server {
     /// # Errors
     /// The host name is unknown, the prefix is invalid, or UCX is not available.
     pub fn new(name: &str, secret: Option<Secret>, tls: Option<Tls>) -> Result<Server, TierError> {
-        // The server's kind is known only when it is asked.
+        // The role of the server is unknown before it is asked.
         let failed = |why: String| TierError::Server {
             place: name.to_owned(),
             protocol: None,
@@ -263,7 +263,7 @@ impl Server {
         patience: Duration,
     ) -> Server {
         let mut hasher = blake3::Hasher::new();
-        // The text before the secret and TLS is terminated unambiguously.
+        // The text ends unambiguously before the secret and TLS are added.
         let what = format!("{name:?} {way:?} {patience:?} {}\0", secret.is_some());
         hasher.update(what.as_bytes());
         if let Some(secret) = &secret {
@@ -304,7 +304,7 @@ impl Server {
         Self::at(name, way, secret.clone(), tls.clone(), *patience)
     }
 
-    /// The addresses, beginning with the one that worked last. Empty for a server that is reached
+    /// The addresses, beginning with the one that worked last. Empty if the server is reached
     /// through a ring.
     fn addresses(&self) -> Vec<SocketAddr> {
         let (Way::Tcp(addresses) | Way::Ucx(addresses)) = &self.inner.way else {
@@ -327,8 +327,7 @@ impl Server {
         }
     }
 
-    /// The longest time for which one address is tried. All addresses together take at most the
-    /// server's patience.
+    /// How long one address is tried. All addresses together take at most the server's patience.
     fn patience_each(&self) -> Duration {
         let addresses = self.addresses().len().max(1);
         self.inner.patience / u32::try_from(addresses).unwrap_or(u32::MAX)
@@ -362,7 +361,7 @@ impl Server {
     }
 
     /// Connects to a server of some protocol, within its patience, and exchanges greetings. All
-    /// later bytes belong to the protocol. Reads and writes then wait without a limit.
+    /// later bytes belong to the protocol. Later reads and writes wait without a limit.
     ///
     /// # Errors
     /// No server is reachable, or the server has another protocol or version, or does not know the
@@ -371,8 +370,8 @@ impl Server {
         client::connect(self, protocol)
     }
 
-    /// Whether the bytes after the greetings go through UCX: `Some` if they do, and whether the
-    /// server is on this machine. Reads of files go through UCX beside a connection.
+    /// `Some` if the bytes after the greetings go through UCX, with whether the server is on this
+    /// machine. Reads of files go through UCX beside a connection.
     fn streams(&self, protocol: Protocol) -> Option<bool> {
         match &self.inner.way {
             Way::Ucx(all) if protocol.is_role() => {

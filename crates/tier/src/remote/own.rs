@@ -1,8 +1,8 @@
-//! The secret that all processes of one user share on a machine. It serves local servers if no
-//! other secret is given.
+//! The secret that all processes of one user on a machine share. Local servers use it if no other
+//! secret is given.
 //!
-//! A port of a machine is open to all its users, so a local server always has a secret. If none is
-//! given, it is in a file that only this user can read, and the first process creates it:
+//! All users of a machine can connect to its ports, so a local server always has a secret. If none
+//! is given, it is in a file that only this user can read. The first process creates the file:
 //! `$XDG_STATE_HOME/stratann/secret`, or `~/.local/state/stratann/secret`.
 
 use std::ffi::OsString;
@@ -28,9 +28,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 type Link = fn(&Path, &Path) -> io::Result<()>;
 
 impl Secret {
-    /// The given secret. If none is given and the server is only on this machine (by its name or
-    /// address), the secret of this user, which is created if it is missing. `None` for a server on
-    /// another machine without a given secret.
+    /// The given secret, if there is one. Otherwise, if the server is only on this machine (by its
+    /// name or address), the secret of this user, which is created if it is missing. `None` for a
+    /// server on another machine without a given secret.
     ///
     /// # Errors
     /// There is no place for the file, it cannot be created or read, or other users can read it.
@@ -71,7 +71,7 @@ impl Secret {
 /// The folder that keeps a user's secret.
 struct Place {
     folder: PathBuf,
-    /// The home folder above it, if it is in one.
+    /// The home folder that contains it, if there is one.
     home: Option<PathBuf>,
 }
 
@@ -99,8 +99,8 @@ impl Place {
         })
     }
 
-    /// Refuses the home folder of another user. Folders that this user created there would be
-    /// unusable for the other one.
+    /// Returns an error for the home folder of another user. Folders that this user created there
+    /// would be unusable for the other user.
     fn check_owner(&self) -> Result<(), TierError> {
         let user = rustix::process::geteuid().as_raw();
         match &self.home {
@@ -156,7 +156,7 @@ fn is_short(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|facts| facts.len() < Secret::LEAST_BYTES as u64)
 }
 
-/// Whether a server is on this machine alone, by its name or by the address that it listens at.
+/// Whether a server is only on this machine, by its name or by the address at which it listens.
 fn is_here(name: &str) -> bool {
     if name.starts_with(Server::RING) {
         return true;
@@ -164,7 +164,7 @@ fn is_here(name: &str) -> bool {
     let address = name.strip_prefix(Server::UCX).unwrap_or(name);
     let mut found = match address.to_socket_addrs() {
         Ok(found) => found.peekable(),
-        // The error is reported when the address is used.
+        // An error is reported when the address is used.
         Err(_) => return false,
     };
     found.peek().is_some() && found.all(|address| address.ip().is_loopback())
@@ -175,8 +175,7 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Creates the file with random bytes. If another process was faster, its file stays. The file has
-/// all its bytes when it gets its name, except on a file system without links, where it is empty
-/// for a moment.
+/// all its bytes when it gets its name. On a file system without links, it is empty for a moment.
 fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -240,7 +239,7 @@ mod tests {
         let folder = root.path().join("stratann");
         let path = folder.join("secret");
         let first = Secret::kept_in(&place(&folder), no_links).unwrap();
-        // Another process that found no secret either.
+        // Another process has found no secret either.
         make(&folder, &path, no_links).unwrap();
         let again = Secret::kept_in(&place(&folder), no_links).unwrap();
         assert_eq!(again.fingerprint(), first.fingerprint());
@@ -249,7 +248,7 @@ mod tests {
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
         );
-        // A file that stays too short is refused, and is not changed.
+        // If a file stays too short, it is refused, and is not changed.
         fs::write(&path, "short").unwrap();
         let text = Secret::kept_in(&place(&folder), no_links).err().unwrap();
         assert!(text.to_string().contains(Secret::FILE), "{text}");

@@ -11,10 +11,10 @@
 //! ```
 //!
 //! Each ring has one writer and one reader, and no lock. The writer publishes its head after it has
-//! written bytes, and the reader its tail after it has read them. An end with nothing to do sets a
-//! flag in the memory, checks once more, and waits for its eventfd. An end that has done something
-//! rings the other's eventfd if that flag is set. So a busy connection makes no system calls, and
-//! an idle one uses no processor time.
+//! written bytes, and the reader its tail after it has read them. An end that has nothing to do
+//! sets a flag in the memory, checks once more, and waits for its eventfd. After an end has written
+//! or read, it checks that flag of the other end, and rings the other's eventfd if the flag is set.
+//! So a busy connection makes no system calls, and an idle one uses no processor time.
 //!
 //! | offset | | |
 //! |---|---|---|
@@ -27,9 +27,9 @@
 //!
 //! **Setup.** The client connects to the server's Unix socket and sends sixteen bytes and three
 //! descriptors: the memory (sealed, so that neither side can truncate it), its own eventfd, and the
-//! server's. Both sides ask the kernel for the other's user, and refuse another user. The socket
-//! stays open. Its end is the end of the connection, however a process ends. The rings carry the
-//! same bytes as TCP would.
+//! server's. Both sides ask the kernel for the user of the other side, and refuse another user. The
+//! socket stays open, and its end is the end of the connection, however a process ends. The rings
+//! carry the same bytes as TCP would.
 //!
 //! Values in the memory are not trusted: an impossible head or tail is an error of the connection.
 
@@ -66,10 +66,10 @@ const NUMBERS: usize = 256;
 const LINE: usize = 64;
 /// The message that accompanies the descriptors.
 const HELLO: &[u8; 16] = b"STRATANN RING 1\n";
-/// The time for which a waiting end spins before it sleeps. Waking a sleeping reader takes several
+/// How long a waiting end spins before it sleeps. Waking a sleeping reader takes several
 /// microseconds, and a server that is awake answers within this time.
 pub(super) const SPIN: Duration = Duration::from_micros(20);
-/// The interval at which an end that does not block checks whether the other one is still there.
+/// The interval at which a non-blocking end checks whether the other end still exists.
 const LOOK: Duration = Duration::from_millis(50);
 /// The required seals of the memory.
 const SEALS: SealFlags = SealFlags::SHRINK
@@ -84,10 +84,10 @@ fn broken(what: &str) -> io::Error {
 struct Memory(MmapRaw);
 
 impl Memory {
-    /// Maps memory of the right size that cannot be truncated any more.
+    /// Maps memory that has the right size and cannot be truncated.
     fn of(fd: &OwnedFd) -> io::Result<Arc<Memory>> {
-        // The seals are checked first: after sealing, the size cannot change, and before it a check
-        // of the size would prove nothing.
+        // The seals are checked first. Before sealing, the size could still change, so a check of
+        // it would prove nothing.
         let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed || fstat(fd)?.st_size != ALL as i64 {
             return Err(broken("its memory has another size, or is not sealed"));
@@ -128,8 +128,8 @@ const WRITER: usize = 3;
 struct End {
     memory: Arc<Memory>,
     ring: usize,
-    /// Bytes that went through this end. The copy of this number in the memory is for the other
-    /// end.
+    /// The number of bytes that have passed this end. The copy of this number in the memory is for
+    /// the other end.
     own: u64,
 }
 
@@ -164,7 +164,7 @@ impl End {
         Ok(count)
     }
 
-    /// Writes bytes; returns how many there was room for.
+    /// Writes bytes, as many as there is space for. Returns their number.
     fn put(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let tail = self.memory.position(self.ring, TAIL).load(Ordering::SeqCst);
         let used = self.own.wrapping_sub(tail);
@@ -187,7 +187,7 @@ impl End {
         Ok(count)
     }
 
-    /// Sets the flag that this end waits. The caller has to check once more afterwards: either it
+    /// Sets the flag that this end waits. Afterwards the caller must check once more: either it
     /// sees the other end's earlier action, or the other end sees the flag.
     fn waits(&self, flag: usize) {
         self.memory.flag(self.ring, flag).store(1, Ordering::SeqCst);
@@ -201,7 +201,7 @@ impl End {
 
 /// Rings an eventfd.
 pub(super) fn ring(theirs: &OwnedFd) {
-    // The write fails if the counter is full, or if the other end is gone, which is noticed
+    // If the counter is full, or the other end is gone, the write fails. Both are noticed
     // elsewhere.
     let _ = rustix::io::write(theirs, &1u64.to_ne_bytes());
 }
@@ -215,10 +215,11 @@ pub(super) fn is_over(mut socket: impl Read) -> bool {
     }
 }
 
-/// A connection through shared memory. It reads and writes as a socket does, with the same time
-/// limits, or without blocking.
+/// A connection through shared memory. It reads and writes like a socket, with time limits or
+/// without blocking.
 pub struct RingStream {
-    /// Declared before the socket, whose end tells the other side that the connection ends.
+    /// Declared before the socket, since the end of the socket tells the other side that the
+    /// connection has ended.
     input: End,
     output: End,
     mine: OwnedFd,
@@ -255,7 +256,7 @@ impl RingStream {
     /// # Errors
     /// No process listens there, or a process of another user does.
     pub fn connect(path: &Path) -> io::Result<RingStream> {
-        // If too many clients connect at once, this fails instead of waiting.
+        // If too many clients connect at the same time, this fails instead of waiting.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -319,7 +320,7 @@ impl RingStream {
         Ok(stream)
     }
 
-    /// Makes a stream with the numbers of the rings that it reads and writes.
+    /// Creates a stream from the numbers of the rings that it reads and writes.
     fn over(
         memory: Arc<Memory>,
         (input, output): (usize, usize),
@@ -382,7 +383,7 @@ impl RingStream {
         is_over(&self.socket)
     }
 
-    /// Performs `act` as soon as possible. `act` returns 0 as long as it can do nothing.
+    /// Calls `act` until it returns more than 0, which means that it could do something.
     fn when(
         &mut self,
         flag: usize,
@@ -409,7 +410,7 @@ impl RingStream {
                 return Ok(done);
             }
             if (self.waits || self.looked.elapsed() > LOOK) && self.is_over() {
-                // Bytes that were written last are read first.
+                // The bytes that were written before the end are read first.
                 return match act(self)? {
                     0 if flag == WRITER => Err(ErrorKind::BrokenPipe.into()),
                     done => Ok(done),
@@ -439,7 +440,7 @@ impl RingStream {
 #[derive(Debug)]
 pub struct RingReader(RingStream);
 
-/// The writing half of a connection. If the ring is full, it polls at an interval, because the
+/// The writing half of a connection. If the ring is full, it checks at an interval, since the
 /// eventfd belongs to the reader.
 pub struct RingWriter {
     output: End,
@@ -448,7 +449,7 @@ pub struct RingWriter {
     limit: Option<Duration>,
 }
 
-/// The sleep of a writer with a separate reader, if its ring of 1 MiB is full.
+/// The interval of these checks, if the ring of 1 MiB is full.
 const NO_ROOM: Duration = Duration::from_micros(100);
 
 impl RingStream {
@@ -458,7 +459,7 @@ impl RingStream {
     /// No more descriptors are available.
     pub fn split(mut self) -> io::Result<(RingReader, RingWriter)> {
         let writer = RingWriter {
-            // The reading half has the same end, and does not use it any more.
+            // The reading half has the same end, and no longer uses it.
             output: End {
                 memory: self.output.memory.clone(),
                 ..self.output
@@ -581,10 +582,12 @@ pub struct RingListener {
 }
 
 impl RingListener {
-    /// Listens at a path. A socket without a listener, such as a killed server leaves, is replaced.
+    /// Listens at a path. If there is a socket without a listener, as a killed server leaves, it is
+    /// replaced.
     ///
     /// # Errors
-    /// The path is something else, another process listens there, or the socket cannot be created.
+    /// The path has another kind of file, another process listens there, or the socket cannot be
+    /// created.
     pub fn bind(path: &Path) -> io::Result<RingListener> {
         use std::os::unix::fs::{FileTypeExt, PermissionsExt};
         if let Ok(facts) = path.symlink_metadata() {
@@ -608,7 +611,7 @@ impl RingListener {
             }
         }
         let listener = UnixListener::bind(path)?;
-        // A client that connected before this is still asked for its user.
+        // If a client connected before this, its user is checked nevertheless.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         Ok(RingListener {
             listener,
@@ -641,7 +644,7 @@ impl RingListener {
 
 impl Drop for RingListener {
     fn drop(&mut self) {
-        // Another socket can be at this path only if this one was removed before.
+        // Another socket can only be at this path if this one was removed before.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -800,7 +803,7 @@ mod tests {
             "another server listens there"
         );
         let greet = || RingListener::greet(listener.accept().unwrap(), Duration::from_millis(100));
-        // A client that sends nothing, one without descriptors, and one whose memory can be
+        // Three clients: one sends nothing, one sends no descriptors, and the memory of one can be
         // truncated.
         let _mute = UnixStream::connect(&path).unwrap();
         assert!(greet().is_err());

@@ -1,5 +1,5 @@
 //! The state of a thread's connection to a server: its greetings, pending bytes in both directions,
-//! and the requests in flight. See [`link`](super::link), which shares the connection among queues.
+//! and the requests in flight. [`link`](super::link) shares the connection among queues.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -31,7 +31,7 @@ use crate::sockets::SocketReady;
 /// The most bytes that are read from the socket before they are processed.
 const TAKEN: usize = 256 << 10;
 
-/// The destination of an answer.
+/// The receiver of an answer.
 pub(super) struct To {
     pub(super) letters: Rc<Letters>,
     pub(super) epoch: u64,
@@ -74,13 +74,13 @@ pub(super) struct State {
     /// The UCX lane for reads, if reads do not go through the connection itself.
     pub(super) lane: Option<Lane>,
     transport: Option<Transport>,
-    /// The address that it connects to, followed by the addresses to try next.
+    /// The address to which it is connecting, followed by the addresses to try next.
     addresses: VecDeque<SocketAddr>,
     /// The time when it began to connect.
     begun: Instant,
     pub(super) stage: Stage,
-    /// Bytes to send, and how many have been sent. Requests wait in `later` until the server has
-    /// welcomed the client.
+    /// The bytes to send, and how many of them have been sent. Requests wait in `later` until the
+    /// server has accepted the client.
     pub(super) out: Vec<u8>,
     sent: usize,
     pub(super) later: Vec<u8>,
@@ -90,10 +90,10 @@ pub(super) struct State {
     coming: Option<Coming>,
     pub(super) slots: Vec<Option<Asked>>,
     pub(super) free: Vec<u32>,
-    /// A counter of requests, the upper half of their tags.
+    /// The number of requests so far, which is the upper half of their tags.
     number: u32,
     numbers: Vec<u32>,
-    /// The time since which nothing useful has arrived, and the bytes that arrived since.
+    /// When something useful arrived last, and the number of bytes that arrived since.
     pub(super) quiet_since: Instant,
     pub(super) of_use: usize,
     /// The time of the last pump, and of the last read.
@@ -173,7 +173,7 @@ impl State {
                     continue;
                 }
             }
-            // Requests wait in the lane, whichever address the connection reaches in the end.
+            // Requests wait in the lane, whichever address the connection will use.
             if let (Way::Ucx(all), None) = (&server.inner.way, &self.lane) {
                 let loopback = all.iter().all(|address| address.ip().is_loopback());
                 self.lane = Some(Lane::new(loopback).map_err(unreachable)?);
@@ -209,7 +209,7 @@ impl State {
         self.slots[slot as usize].take()
     }
 
-    /// Whether nothing is in flight.
+    /// Whether no request is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.slots.len() == self.free.len() && self.lane.as_ref().is_none_or(Lane::is_idle)
     }
@@ -227,7 +227,7 @@ impl State {
         all
     }
 
-    /// Takes the report of the wait for the socket, if there is one.
+    /// Takes the report of the wait for the socket, if it has arrived.
     pub(super) fn hear(&mut self, bell: &Waker) -> Result<(), Fault> {
         let mut cx = Context::from_waker(bell);
         let broken = |error: TierError| Fault::Closed(error.to_string());
@@ -323,7 +323,7 @@ impl State {
         if !reads {
             return Ok(());
         }
-        // The loop ends, because each incoming frame answers a request or is an error.
+        // The loop ends, since each incoming frame answers a request or is an error.
         loop {
             let filled = self.read()?;
             self.understand(server, done)?;
@@ -407,14 +407,14 @@ impl State {
             self.quiet_since = Instant::now();
         }
         match end {
-            // Bytes that arrived before the end are processed first; the next read reports the end
+            // Bytes that arrived before the end are processed first. The next read reports the end
             // again.
             Some(error) if filled == 0 => Err(broken(&error)),
             _ => Ok(filled),
         }
     }
 
-    /// Records that something expected has arrived.
+    /// Records that expected bytes have arrived.
     fn advance(&mut self) {
         self.of_use = 0;
         self.quiet_since = Instant::now();

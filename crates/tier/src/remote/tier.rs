@@ -16,8 +16,8 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 use crate::timers::Precision;
 
-/// An open file in the memory of another process. On each thread, the reads of all its queues, and
-/// of other files of the same server, share one connection with many reads in flight.
+/// An open file in the memory of another process. On each thread, one connection with many reads in
+/// flight serves all queues of this file and of other files of the same server.
 #[derive(Clone)]
 pub struct RemoteTier {
     file: RemoteFile,
@@ -25,7 +25,7 @@ pub struct RemoteTier {
 }
 
 impl RemoteTier {
-    /// Makes a tier of an open file.
+    /// Creates a tier from an open file.
     pub fn new(file: RemoteFile) -> RemoteTier {
         let place = file.place();
         RemoteTier { file, place }
@@ -73,7 +73,7 @@ struct RemoteQueue {
     link: Rc<Link>,
     reactor: Rc<Reactor>,
     letters: Rc<Letters>,
-    /// Runs until the next check whether the server has stalled.
+    /// Ends at the next check whether the server has stalled.
     sleep: Option<Sleep>,
 }
 

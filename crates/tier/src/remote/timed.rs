@@ -1,9 +1,9 @@
-//! A socket for TLS with one time limit for everything that a call of TLS does, however small the
-//! pieces are in which the peer sends.
+//! A socket for TLS with one time limit for a whole call of TLS, into however many pieces the peer
+//! divides its bytes.
 //!
-//! TLS reads until it has a whole record, and reads and writes in turn while it agrees on keys.
-//! With a limit for each wait, a peer that sends one byte before each limit could hold a thread for
-//! hours. So the limit is for all waits together.
+//! TLS reads until it has a whole record. While it agrees on keys, it reads and writes in turn. If
+//! the limit applied to each wait, a peer that sends one byte before each limit could block a
+//! thread for hours. So the limit applies to all waits together.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-/// The silence after which a peer is probed; below it the interval of the probes, and the number of
-/// probes after which the peer counts as gone.
+/// The silence after which a peer is probed, the interval of the probes, and the number of probes
+/// after which the peer counts as gone.
 const SILENT: Duration = Duration::from_secs(60);
 const ASKED_EVERY: Duration = Duration::from_secs(15);
 const ASKED: u32 = 4;
 
-/// Makes the system notice, within two minutes, a peer that vanished silently (its machine lost
-/// power, or a router forgot the connection). Otherwise a server would keep its slot and its files
-/// for ever.
+/// Makes the system notice within two minutes if a peer has vanished silently (its machine lost
+/// power, or a router forgot the connection). Otherwise a server would keep the peer's slot and
+/// files for ever.
 ///
 /// # Errors
 /// An error of the system.
@@ -34,7 +34,7 @@ pub fn notice_when_gone(socket: &TcpStream) -> io::Result<()> {
 /// A socket with a deadline for all its waits.
 pub struct Timed {
     socket: TcpStream,
-    /// `None`: waits are unlimited. A non-blocking socket does not wait at all.
+    /// `None`: waits are unlimited. A non-blocking socket never waits.
     until: Option<Instant>,
 }
 
@@ -57,8 +57,8 @@ impl Timed {
         self.socket
     }
 
-    /// Limits all later waits to this time in total; then they fail with [`ErrorKind::TimedOut`].
-    /// `None` removes the limit.
+    /// Limits the total time of all later waits. After that time, they fail with
+    /// [`ErrorKind::TimedOut`]. `None` removes the limit.
     ///
     /// # Errors
     /// An error of the system.
@@ -144,7 +144,7 @@ mod tests {
         let kinds = [ErrorKind::TimedOut, ErrorKind::WouldBlock];
         assert!(kinds.contains(&error.kind()), "{error}");
         assert!(began.elapsed() >= Duration::from_millis(290));
-        // Without the limit the read continues.
+        // Without the limit, the read continues.
         timed.limit(None).unwrap();
         assert_eq!(timed.read(&mut byte).unwrap(), 1);
         drop(timed);

@@ -19,8 +19,8 @@ use super::ucx::UcxStream;
 use super::wire::{Binding, CHANNEL, UNBOUND};
 use crate::error::TierError;
 
-/// A client's settings for encryption: the certificates that it trusts, and the host that it
-/// expects.
+/// A client's settings for encryption: the certificates that it trusts, and the name of the host
+/// that it expects.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ClientConfig>,
@@ -39,9 +39,9 @@ impl Tls {
     /// The environment variable that names a file with the certificates (PEM) that clients trust.
     pub const AUTHORITY: &str = "STRATANN_TLS_CA";
 
-    /// Settings for a server at `host`. The server's certificate must be for that name. It must be
-    /// signed by a certificate in the file that [`AUTHORITY`](Tls::AUTHORITY) names, or be one of
-    /// these.
+    /// Creates settings for a server at `host`. The server's certificate must be for that name. It
+    /// must be in the file that [`AUTHORITY`](Tls::AUTHORITY) names, or be signed by a certificate
+    /// in it.
     ///
     /// # Errors
     /// If the variable is not set, the file cannot be read or has no certificate, or the name is
@@ -59,7 +59,7 @@ impl Tls {
         }
     }
 
-    /// As [`of_environment`](Tls::of_environment), with the certificates in the given file.
+    /// Like [`of_environment`](Tls::of_environment), with the certificates in the given file.
     ///
     /// # Errors
     /// As for [`of_environment`](Tls::of_environment).
@@ -113,7 +113,7 @@ pub(super) fn garbled(error: &io::Error) -> Fault {
         Some(rustls::Error::InvalidMessage(_)) => Fault::Protocol(format!(
             "does not use TLS ({error}). Connect without TLS, or start the server with a certificate"
         )),
-        // It has no variant of its own.
+        // This error has no variant of its own.
         Some(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
             if why.to_string().contains("CaUsedAsEndEntity") =>
         {
@@ -150,7 +150,7 @@ impl Transport {
         ))))
     }
 
-    /// Whether a connection that was begun without waiting is established.
+    /// Whether a connection is established that was begun without waiting.
     pub(super) fn is_connected(&self) -> io::Result<bool> {
         let socket = match self {
             Transport::Plain(socket) => socket,
@@ -231,7 +231,7 @@ impl Transport {
         }
     }
 
-    /// The events for poll(2). `more` says whether there are more bytes to write. A ring and UCX
+    /// The events for poll(2). `more` tells whether there are more bytes to write. A ring and UCX
     /// signal space and bytes in the same way.
     pub(super) fn events(&self, more: bool) -> i16 {
         let more = match self {

@@ -1,5 +1,4 @@
-//! The replacement of [`ucx`](super::ucx) in a build without UCX. None of its types can be
-//! constructed.
+//! Stands in for [`ucx`](super::ucx) in a build without UCX. None of its types can be constructed.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

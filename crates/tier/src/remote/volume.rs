@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Every client that knows the secret of a server may put files there under any name, also by
-//! mistake. So an existing copy is read only if it equals the file of the index. For this check the
-//! file is read once, and the server sends the hash of the copy.
+//! mistake. So an existing copy is read only if its bytes equal the file of the index. To check
+//! this, the file is read once, and the server sends the hash of the copy.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,12 +27,13 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 const PIECE: u64 = 1 << 20;
 
 /// A volume, and copies of its files on a server. Tiers are opened and bytes are read there. It is
-/// for programs that only search: a file that is written to through it would differ from its copy.
+/// for programs that only search: if a file were written through it, the file would differ from its
+/// copy.
 pub struct RemoteVolume {
     home: Arc<dyn Volume>,
     client: Client,
     names: CopyNames,
-    /// Whether `home` still has the checkpoint that the names of copies contain.
+    /// Whether `home` still has the checkpoint for which the copies are named.
     is_current: Box<dyn Fn() -> bool + Send + Sync>,
     /// Open copies. The lock is held while a copy is made.
     open: Mutex<HashMap<String, RemoteFile>>,
@@ -55,10 +56,10 @@ pub struct CopyNames {
     pub owner: String,
     /// The origin of the copies: a path on a machine.
     pub origin: String,
-    /// The checkpoint of the index.
+    /// The checkpoint id of the index.
     pub state: String,
-    /// Whether `state` identifies a checkpoint across machines. A copy that another machine put
-    /// there is then as good.
+    /// Whether `state` identifies a checkpoint across machines. If so, a copy that another machine
+    /// has put there can be used.
     pub everywhere: bool,
 }
 
@@ -86,10 +87,10 @@ impl CopyNames {
 }
 
 impl RemoteVolume {
-    /// Uses copies of the files of `home` that are called by `names`. Copies of other checkpoints
-    /// from this origin lose their names at once. Copies from other origins may be in use, and lose
-    /// their names only if the server has no space. If a checkpoint has the same name everywhere, a
-    /// copy from another origin is read, and no second copy is made.
+    /// Uses copies of the files of `home` that are named by `names`. Copies of other checkpoints
+    /// from this origin lose their names at once. Copies from other origins may be in use, so they
+    /// lose their names only if the server has no space. If a checkpoint has the same name
+    /// everywhere, a copy from another origin is read, and no second copy is made.
     ///
     /// # Errors
     /// [`TierError::Server`] if the server cannot be reached.
@@ -109,9 +110,9 @@ impl RemoteVolume {
     }
 
     /// The same volume, with a check that `home` still has the same checkpoint. `is_current` is
-    /// called after all bytes have been read, before the copy gets its name. A writer may reuse
-    /// pages once its next checkpoint is committed. Without the check, a copy with such pages could
-    /// be taken by other machines for one of this checkpoint.
+    /// called after all bytes have been read, before the copy gets its name. When a writer has
+    /// committed its next checkpoint, it may reuse pages. Without the check, a copy with reused
+    /// pages could get the name of this checkpoint, and other machines would read it.
     #[must_use]
     pub fn while_current(
         mut self,
@@ -130,8 +131,8 @@ impl RemoteVolume {
         Ok(self.client.open(there)?.filter(|file| file.len() == len))
     }
 
-    /// A copy of the file at the same checkpoint that another machine, or another folder of this
-    /// one, put there.
+    /// A copy of the file at the same checkpoint that another machine has put there, or this
+    /// machine for another folder.
     fn of_another_origin(
         &self,
         original: &mut Original<'_>,
@@ -143,7 +144,7 @@ impl RemoteVolume {
         for copy in self.client.list(&self.names.of_index())? {
             let is_one = self.names.is_of(&copy.name, original.name) && copy.name != own;
             if copy.len == original.len && is_one {
-                // The copy may have lost its name since it was listed.
+                // The copy may have lost its name after it was listed.
                 if let Some(file) = self.whole(&copy.name, original.len)?
                     && original.hash()? == self.client.hash(&file)?
                 {
@@ -154,7 +155,7 @@ impl RemoteVolume {
         Ok(None)
     }
 
-    /// The copy from this origin, if it exists and equals the file. A copy that differs loses its
+    /// The copy from this origin, if it exists and equals the file. If it differs, it loses its
     /// name.
     fn of_this_origin(&self, original: &mut Original<'_>) -> Result<Option<RemoteFile>, TierError> {
         let there = self.names.of_state() + original.name;
@@ -165,12 +166,12 @@ impl RemoteVolume {
             return Ok(Some(file));
         }
         self.check_current(original.name)?;
-        // Only this name, and no other name that begins with it.
+        // This removes only this name, and no other name that begins with it.
         self.client.sweep(&there, &format!("{there}-"))?;
         Ok(None)
     }
 
-    /// Fails if the volume has another checkpoint by now.
+    /// Returns an error if the volume has another checkpoint by now.
     fn check_current(&self, name: &str) -> Result<(), TierError> {
         match (self.is_current)() {
             true => Ok(()),
@@ -181,7 +182,7 @@ impl RemoteVolume {
         }
     }
 
-    /// The copy of a file; it is made if there is none. The server gives a new copy its name after
+    /// The copy of a file. If there is none, it is made. The server gives a new copy its name after
     /// it has verified the hash of all bytes.
     fn copy(&self, name: &str) -> Result<RemoteFile, TierError> {
         let mut open = self.open_files();
@@ -233,7 +234,7 @@ struct Original<'a> {
     name: &'a str,
     len: u64,
     from: &'a dyn VolumeReader,
-    /// The hash, once it has been computed.
+    /// The hash, after it was computed.
     hash: Option<blake3::Hash>,
 }
 
@@ -259,8 +260,8 @@ impl Original<'_> {
 impl Volume for RemoteVolume {
     leave_to!(home: name create open open_pages len exists rename remove list sync lock);
 
-    /// The place of the copy, which is read, and of its original, since either may be the damaged
-    /// one.
+    /// The name in messages of the copy, which is read, and of its original. Either of them may be
+    /// damaged.
     fn place(&self, name: &str) -> String {
         let open = self.open_files().get(name).map(RemoteFile::place);
         let copy = open.unwrap_or_else(|| {

@@ -59,11 +59,11 @@ use crate::volume::LOCK_FILE;
 /// be requested.
 pub const VERSION: u32 = 3;
 /// The version of the protocols of DistVS, which are in crate `stratann-node`. It must equal
-/// `wire::VERSION` there; otherwise that module does not compile.
+/// `wire::VERSION` there: otherwise that module does not compile.
 const ROLES: u32 = 7;
 
-/// The kind of a server. Its number is the upper half of the version in greetings. So a client that
-/// reaches the wrong kind of server gets an error about the kind, and not about versions.
+/// The role of a server. Its number is the upper half of the version in greetings. So a client that
+/// reaches a server of another role gets an error about the role, and not about versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Protocol {
@@ -176,7 +176,7 @@ pub type Proof = [u8; 32];
 /// Random bytes of the operating system.
 ///
 /// # Errors
-/// The operating system provides none.
+/// The operating system provides no random bytes.
 pub fn nonce() -> std::io::Result<Nonce> {
     crate::random()
 }
@@ -191,7 +191,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The side that proves. A proof of one side is not valid for the other.
+/// The side that gives a proof. A proof of one side is not valid for the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The side that connected.
@@ -503,7 +503,7 @@ impl Refusal {
     ];
 }
 
-/// A frame's header without its checksum.
+/// The header of a frame, without its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// The kind of the request; `None` for a refusal.
@@ -516,7 +516,7 @@ pub struct Frame {
     pub file: u64,
     /// An offset in the file, or its length.
     pub offset: u64,
-    /// Bytes wanted, or the reason of a refusal.
+    /// The number of requested bytes, or the reason of a refusal.
     pub count: u32,
 }
 
@@ -542,7 +542,7 @@ impl Frame {
         }
     }
 
-    /// The reason of a refusal, if this is one and the reason is known.
+    /// The reason of a refusal; `None` if this is no refusal or the reason is unknown.
     pub fn why(&self) -> Option<Refusal> {
         let known = Refusal::ALL
             .into_iter()
@@ -562,7 +562,7 @@ impl Frame {
         bytes
     }
 
-    /// Appends the header and the body. The length field is set from the body.
+    /// Appends the header and the body. The length field is set to the body's length.
     pub fn append(mut self, body: &[u8], to: &mut Vec<u8>) {
         self.len = body.len() as u32;
         let mut header = self.plain();
@@ -572,8 +572,8 @@ impl Frame {
         to.extend(body);
     }
 
-    /// Decodes a header; returns the frame, and the checksum to be completed with the body. `None`
-    /// if the bytes are no header.
+    /// Decodes a header. Returns the frame, and the checksum so far, to which the body must be
+    /// added. `None` if the bytes are no header.
     pub fn decode(header: &[u8; HEADER]) -> Option<(Frame, Sum)> {
         let kind = match u32_at(header, 0) {
             REFUSED => None,
@@ -636,8 +636,8 @@ pub struct Listed {
     pub in_use: bool,
 }
 
-/// Bytes of the description of how to read a file through UCX, and of how to reach one side of a
-/// UCX stream. The description is padded with zeros.
+/// The bytes of the description by which a file is read through UCX, or one side of a UCX stream is
+/// reached. The description is padded with zeros.
 pub const REACH: usize = 4096;
 /// Bytes of a list.
 pub const LIST: usize = 64 << 10;
@@ -645,7 +645,7 @@ pub const LIST: usize = 64 << 10;
 const ENTRY: usize = 10;
 
 impl Listed {
-    /// Appends this file to a list; false if the list has no room for it.
+    /// Appends this file to a list; `false` if it does not fit the list.
     pub fn append(&self, list: &mut Vec<u8>) -> bool {
         let room = list.len() + ENTRY + self.name.len() <= LIST && self.name.len() <= MOST_NAME;
         if room {
@@ -679,11 +679,11 @@ impl Listed {
     }
 }
 
-/// Whether a string is a valid name of a file on a server, and no path.
+/// Whether a string is a valid name of a file on a server. A path is not.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let length = (1..=MOST_NAME).contains(&name.len());
-    // A server that keeps files in a folder has its lock file there.
+    // If a server keeps files in a folder, its lock file is there.
     length && !name.starts_with('.') && name != LOCK_FILE && name.bytes().all(plain)
 }
 

@@ -1,5 +1,5 @@
-//! The rules of every tier and every volume, as functions that check them. A broken rule causes a
-//! panic that names it.
+//! The rules of every tier and every volume, as functions that check them. If a tier or a volume
+//! breaks a rule, the function panics and names the rule.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::testing::random::Random;
 use crate::tier::{Completion, ReadQueue, Request, Tier, next};
 use crate::worker_pool::WorkerPool;
 
-/// Blocks in the tier under test.
+/// The number of blocks in the tier under test.
 const BLOCKS: usize = 256;
-/// No read of a few KiB takes this long unless it was lost.
+/// No read of a few KiB needs this long unless it was lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Bytes that identify their position.
@@ -111,7 +111,7 @@ impl Subject {
         );
     }
 
-    /// Takes all completions. Each of the tags 0..count must arrive once, with the bytes of the
+    /// Receives all completions. Each of the tags 0..count must arrive once, with the bytes of the
     /// block that it names.
     async fn drain(&self, rule: &str, queue: &mut dyn ReadQueue, blocks: &[usize]) {
         let mut seen = vec![false; blocks.len()];
@@ -320,7 +320,7 @@ impl Subject {
                 queue.flush();
             }
             if round % 3 == 0 {
-                // Some completions have arrived and wait to be taken, or have even been taken.
+                // Some completions have arrived, and some of these have already been received.
                 thread.block_on(async { drop(next(queue.as_mut()).await) });
             }
             queue.reset();
@@ -402,7 +402,8 @@ impl Subject {
         }
     }
 
-    /// Simulates one query: submits and takes at random, and keeps track of the reads in flight.
+    /// Simulates one query: submits reads and receives completions at random, and tracks the reads
+    /// in flight.
     async fn wander(
         &self,
         rule: &str,

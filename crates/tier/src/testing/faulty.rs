@@ -1,7 +1,7 @@
 //! A wrapper that injects faults: errors, short reads, flipped bits, and completions in any order.
 //!
-//! Whatever a device does, a search must return the right answer or a clean error. A script or a
-//! seed determines which read meets which fault, and which completion comes next, so that a failure
+//! Whatever a device does, a search must return the right result or a clean error. A script or a
+//! seed determines which read has which fault, and which completion comes next, so that a failure
 //! can be repeated. The wrapper works over any tier, for example [`DramTier`](crate::DramTier),
 //! which needs no disk.
 
@@ -20,13 +20,14 @@ use crate::tier::{Completion, ReadQueue, Request, Tier};
 /// The fault of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails with this error of the operating system, for example 5 (`EIO`).
+    /// The read fails with this error of the operating system, for example 5 (`EIO`).
     Error(i32),
-    /// It returns only this many bytes, and so fails with [`TierError::Short`].
+    /// The read returns only this many bytes, and so fails with [`TierError::Short`].
     Short(u32),
-    /// One bit is wrong: bit number `n` modulo its length in bits.
+    /// One bit is wrong. Its number is `n` modulo the read's length in bits.
     Flip(u64),
-    /// It completes only after this many others of its queue, or when nothing else is in flight.
+    /// The read completes only after this many other reads of its queue, or when no other read is
+    /// in flight.
     Delay(usize),
 }
 
@@ -66,19 +67,19 @@ impl Faults {
         Faults::default()
     }
 
-    /// A fault of read number `n` of the tier, from 0, counted over all queues.
+    /// Adds a fault of read number `n` of the tier. Reads are counted from 0, over all queues.
     pub fn at_read(mut self, n: u64, fault: Fault) -> Faults {
         self.rules.push((When::Read(n), fault));
         self
     }
 
-    /// A fault of every read that touches one of these bytes.
+    /// Adds a fault of every read that touches one of these bytes.
     pub fn in_range(mut self, bytes: Range<u64>, fault: Fault) -> Faults {
         self.rules.push((When::Touches(bytes), fault));
         self
     }
 
-    /// A fault of each read with this probability.
+    /// Adds a fault of each read with this probability.
     pub fn randomly(mut self, chance: f64, seed: u64, fault: Fault) -> Faults {
         self.rules.push((When::Randomly { chance, seed }, fault));
         self
@@ -91,9 +92,9 @@ impl Faults {
         self
     }
 
-    /// Delivers completions in the order of a script. When all reads in flight of a queue have
-    /// completed, the next entry, modulo their number, selects one of them by age. The script is
-    /// repeated without end.
+    /// Delivers completions in the order of a script. The wrapper waits until all reads in flight
+    /// of a queue have completed. Then the next entry of the script, modulo the number of these
+    /// reads, selects one of them by age. The script repeats without end.
     pub fn scripted_order(mut self, script: &[usize]) -> Faults {
         self.order = if script.is_empty() {
             Order::AsTheyCome
@@ -191,7 +192,7 @@ struct Sent {
 }
 
 struct Held {
-    /// Its index in `sent`, which gives its age.
+    /// The index of the read in `sent`, which gives its age.
     index: u64,
     completion: Completion,
     delay: usize,
@@ -200,9 +201,10 @@ struct Held {
 struct FaultyQueue {
     inner: Box<dyn ReadQueue>,
     tier: Faulty,
-    /// Reads since the queue was last empty. Tags of the inner queue are indexes into it.
+    /// Reads since the queue was last empty. The tags of the inner queue are indexes into this
+    /// list.
     sent: Vec<Sent>,
-    /// Completions that have arrived and were not delivered.
+    /// Completions that have arrived and were not delivered yet.
     held: Vec<Held>,
     random: Random,
     /// The number of script steps used.
@@ -267,7 +269,7 @@ impl FaultyQueue {
         held.completion
     }
 
-    /// Delivers the completion that the order allows now. `eager` says that the caller can only
+    /// Delivers the completion that the order allows now. `eager` means that the caller can only
     /// wait.
     fn pick(&mut self, eager: bool) -> Option<Completion> {
         if self.held.is_empty() {
@@ -348,8 +350,8 @@ impl ReadQueue for FaultyQueue {
             if let Some(completion) = self.pick(true) {
                 return Poll::Ready(completion);
             }
-            // Some read is still in the inner queue; otherwise `pick` would have delivered a stored
-            // completion.
+            // At least one read is still in the inner queue. Otherwise `pick` would have delivered
+            // a stored completion.
             match self.inner.poll_next(cx) {
                 Poll::Ready(completion) => self.hold(completion),
                 Poll::Pending => return Poll::Pending,
@@ -451,7 +453,7 @@ mod tests {
         let mut sorted = first;
         sorted.sort_unstable();
         assert_eq!(sorted, (0..20).collect::<Vec<_>>());
-        // The youngest, then the oldest, in turn.
+        // The script selects the youngest read and the oldest read in turn.
         let scripted = order(Faults::none().scripted_order(&[usize::MAX - 15, 0]));
         assert_eq!(scripted.len(), 20);
         assert_eq!(

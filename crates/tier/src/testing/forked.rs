@@ -1,7 +1,7 @@
 //! A helper for tests of forked processes.
 
-/// Whether `child` returns true in a forked process. A child that takes longer than `seconds` is
-/// killed, and counts as false.
+/// Runs `child` in a forked process, and returns whether it returned true. A child that needs
+/// longer than `seconds` is killed, and counts as false.
 pub fn forked(seconds: u32, child: impl FnOnce() -> bool) -> bool {
     // SAFETY: libc's fork makes the allocator usable in the child, which ends in this block
     // whatever `child` does: no frame of the caller is left in it. That the locks of other threads

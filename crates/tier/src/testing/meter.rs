@@ -12,14 +12,14 @@ use crate::tier::{Completion, ReadQueue, Request, Tier};
 /// The counts of a [`Meter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Reads submitted.
+    /// The number of reads submitted.
     pub reads: u64,
-    /// Bytes requested.
+    /// The number of bytes requested.
     pub bytes: u64,
-    /// Completions with an error.
+    /// The number of completions with an error.
     pub errors: u64,
-    /// Time of reads in flight, from submission until they were taken, summed over reads. Zero
-    /// unless the meter is [`timed`](Meter::timed).
+    /// The time of reads in flight, from submission until the caller received them, summed over
+    /// reads. Zero unless the meter is [`timed`](Meter::timed).
     pub in_flight: Duration,
 }
 
@@ -49,7 +49,8 @@ impl Meter {
         }
     }
 
-    /// Counts the time in flight too, which costs two reads of the clock for each read.
+    /// A meter that also counts the time in flight, which costs two reads of the clock for each
+    /// read.
     pub fn timed(inner: Arc<dyn Tier>) -> Meter {
         Meter {
             timed: true,
@@ -69,7 +70,7 @@ impl Meter {
         }
     }
 
-    /// Resets the counts, and returns the old ones.
+    /// Resets the counts, and returns their values before the reset.
     pub fn reset(&self) -> Reading {
         let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
         let counters = &self.counters;
@@ -117,13 +118,13 @@ impl Tier for Meter {
 struct MeterQueue {
     inner: Box<dyn ReadQueue>,
     counters: Arc<Counters>,
-    /// The time when the number of reads in flight last changed, if time is counted.
+    /// The time when the number of reads in flight last changed, if the meter counts time.
     since: Option<Instant>,
 }
 
 impl MeterQueue {
-    /// The sum of the reads' times is the integral of their number over time, so no table of start
-    /// times is needed.
+    /// The sum of the reads' times is the integral of their number over time. No table of start
+    /// times is therefore needed.
     fn tick(&mut self, in_flight: usize) {
         if let Some(since) = &mut self.since {
             let now = Instant::now();

@@ -1,6 +1,6 @@
-//! Code that only tests need, and no release contains (feature `testing`): tiers and volumes that
-//! misbehave, count or delay, checks that a tier or a volume obeys its rules, forks, and threads
-//! that are refused.
+//! Code that only tests need, and no release contains (feature `testing`). It has tiers and volumes
+//! that misbehave, count or delay, and checks that a tier or a volume obeys its rules. It also has
+//! helpers for forks, and for threads that the system refuses to start.
 
 pub mod conformance;
 mod faulty;

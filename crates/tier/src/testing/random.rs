@@ -1,6 +1,6 @@
 //! Repeatable random numbers from a seed, for faults, crashes and checks. They are not for secrets.
 
-/// SplitMix64: tiny, fast, and good enough to choose faults.
+/// SplitMix64: tiny, fast, and random enough to choose faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -17,7 +17,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`; 0 if `n` is 0. The bias is too small for any test to see.
+    /// A number below `n`, or 0 if `n` is 0. The bias is too small for any test to detect.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         if n == 0 {
             0

@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::io;
 
 thread_local! {
-    /// The number of threads that this thread may still start; `None` for no limit.
+    /// The number of threads that this thread may still start, or `None` for no limit.
     static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Lets the calling thread start this many more threads; later ones are refused.
+/// Lets the calling thread start this many more threads. Later starts are refused.
 pub fn refuse_threads_after(starts: Option<u64>) {
     LEFT.set(starts);
 }

@@ -1,5 +1,5 @@
-//! A volume in memory that fails or crashes on demand, and shows the possible contents of a disk
-//! afterwards.
+//! A volume in memory that fails or crashes on demand. After a crash it shows the possible contents
+//! of the disk.
 //!
 //! ```text
 //!            write, set_len                sync(file)
@@ -15,10 +15,10 @@
 //! `n` below the number of [`operations`](SimVolume::operations) of the work. After each run it
 //! opens several [`crash_image`](SimVolume::crash_image)s, which are healthy volumes, and checks
 //! their contents. With [`fail_call`](SimVolume::fail_call)`(n, Mishap)` one operation of any kind
-//! fails, reads included, and the work continues.
+//! fails, even a read, and the work continues.
 //!
 //! A machine may have several disks ([`SimVolume::joined`]). They crash at the same moment, and
-//! each loses its own part.
+//! each disk loses its own part of the changes.
 
 mod image;
 mod mishap;
@@ -48,13 +48,13 @@ const SECTOR: u64 = 512;
 /// The way in which a volume stops working.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Every operation with a change fails with `EIO`; reads still work.
+    /// Every operation with a change fails with `EIO`. Reads still work.
     Io,
-    /// Operations that need space fail with `ENOSPC`, a write after its first half. All others
-    /// still work.
+    /// Operations that need space fail with `ENOSPC`, a write only after its first half. All other
+    /// operations still work.
     NoSpace,
-    /// The machine has crashed: everything fails with [`TierError::Crashed`]. A crash image may
-    /// have the interrupted operation done, undone or half done.
+    /// The machine has crashed: every operation fails with [`TierError::Crashed`]. In a crash image
+    /// the interrupted operation may be done, undone or half done.
     Crash,
 }
 
@@ -66,18 +66,18 @@ enum Change {
 
 #[derive(Clone, Debug, Default)]
 struct Inode {
-    /// The number of its disk.
+    /// The number of the file's disk.
     disk: usize,
     durable: Vec<u8>,
     current: Vec<u8>,
     /// Changes since the last sync, with their position in the order of all changes.
     unsynced: Vec<(u64, Change)>,
-    /// Bytes from its start that have blocks of their own, whatever its length.
+    /// The bytes from the file's start that have blocks of their own, whatever the file's length.
     kept: u64,
 }
 
 impl Inode {
-    /// Bytes of its blocks beyond its end.
+    /// The bytes of the file's blocks beyond its end.
     fn beyond_end(&self) -> u64 {
         let end = self.current.len().next_multiple_of(BLOCK) as u64;
         self.kept.saturating_sub(end)
@@ -107,13 +107,13 @@ struct Disk {
 /// A machine with its disks.
 #[derive(Debug, Default)]
 struct State {
-    /// Files by number. No file is ever removed, because a crash may undo its removal.
+    /// The files by number. No file is ever removed, because a crash may undo its removal.
     inodes: Vec<Inode>,
     disks: Vec<Disk>,
     operations: u64,
     /// The operation number at which the volume fails, and how.
     failure: Option<(u64, Failure)>,
-    /// Operations of any kind.
+    /// The number of operations of any kind.
     calls: u64,
     /// The operation that is to fail.
     trip: Option<Trip>,
@@ -123,8 +123,8 @@ struct State {
     discards_names: bool,
     /// Whether the volume supports reservations of blocks.
     keeps_room: bool,
-    /// Bytes of blocks that files have released since the disk is full, and that can be reserved
-    /// for others.
+    /// The bytes of blocks that files have released since the disk became full. They can be
+    /// reserved for other files.
     freed: u64,
     /// With [`record`](SimVolume::record), a copy of the state before each operation, and whether
     /// the operation is a sync.
@@ -134,12 +134,12 @@ struct State {
 /// Combines the disks of a machine into one volume.
 type Join = dyn Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync;
 
-/// A volume in memory. Clones are handles to the same one.
+/// A volume in memory. Clones are handles to the same volume.
 #[derive(Clone)]
 pub struct SimVolume {
     state: Arc<Mutex<State>>,
     disk: usize,
-    /// The volume that combines all disks, and the function that made it; `None` for a single disk.
+    /// The volume that combines all disks, and the function that made it. `None` for a single disk.
     joined: Option<(Arc<dyn Volume>, Arc<Join>)>,
 }
 
@@ -211,10 +211,11 @@ impl State {
         }
     }
 
-    /// Counts an operation with a change. `space` is the number of bytes that it needs, if it may
-    /// need any.
+    /// Counts an operation with a change. `space` is the number of bytes that the operation needs,
+    /// if it may need any.
     ///
-    /// `Err`: nothing happens. `Fails`: the crash strikes during this operation.
+    /// `Err` means that the operation has no effect. `Fails` means that the crash happens during
+    /// this operation.
     fn change(
         &mut self,
         operation: Operation,
@@ -272,7 +273,7 @@ impl State {
         names.filter(|&&named| named == inode).count()
     }
 
-    /// Accounts for a file that is about to lose a name.
+    /// Updates the counts for a file that will lose a name.
     fn free(&mut self, disk: usize, name: &str) {
         let Some(&inode) = self.disks[disk].names.get(name) else {
             return;
@@ -370,7 +371,7 @@ impl SimVolume {
         volume
     }
 
-    /// One of its disks alone.
+    /// One disk of the machine alone.
     pub fn disk(&self, number: usize) -> SimVolume {
         SimVolume {
             state: self.state.clone(),
@@ -384,7 +385,7 @@ impl SimVolume {
         self.joined.as_ref().map(|(_, join)| join.clone())
     }
 
-    /// The combination of the disks, unless this is a single one.
+    /// The combination of the disks, unless the machine has a single disk.
     fn whole(&self) -> Option<&dyn Volume> {
         self.joined.as_ref().map(|(whole, _)| &**whole)
     }
@@ -393,14 +394,15 @@ impl SimVolume {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of operations with a change so far: creations, writes, resizes, syncs, renames,
-    /// removals.
+    /// The number of operations with a change so far: creations, writes, resizes, syncs, renames
+    /// and removals.
     pub fn operations(&self) -> u64 {
         self.lock_state().operations
     }
 
-    /// Lets this many more operations succeed; then the volume fails. With [`Failure::Crash`] the
-    /// machine crashes during the next operation, which is counted, and nothing works afterwards.
+    /// Lets this many more operations succeed. After them the volume fails. With [`Failure::Crash`]
+    /// the machine crashes during the next operation, which is counted, and no later operation
+    /// works.
     pub fn fail_after(&self, operations: u64, failure: Failure) {
         let mut state = self.lock_state();
         let during = u64::from(failure == Failure::Crash);
@@ -408,7 +410,7 @@ impl SimVolume {
         state.failure = Some((state.operations + operations + during, failure));
     }
 
-    /// Ends a failure, as if space had been freed or a cable reconnected. A crash cannot be ended;
+    /// Ends a failure, as if space had been freed or a cable reconnected. A crash cannot be ended:
     /// use a [`crash_image`](SimVolume::crash_image) instead.
     pub fn heal(&self) {
         let mut state = self.lock_state();
@@ -417,7 +419,7 @@ impl SimVolume {
         }
     }
 
-    /// Gives a file a second name, durably, as a backup by hard links does.
+    /// Gives a file a durable second name, as a backup by hard links does.
     ///
     /// # Panics
     /// If there is no such file.
@@ -430,8 +432,8 @@ impl SimVolume {
         }
     }
 
-    /// From now on the volume supports reservations ([`Volume::keep_room`]), as file systems with
-    /// preallocation do. At first it does not.
+    /// Makes the volume support reservations ([`Volume::keep_room`]) from now on, as file systems
+    /// with preallocation do. At first it does not support them.
     pub fn gives_room(&self) {
         self.lock_state().keeps_room = true;
     }
@@ -447,15 +449,16 @@ impl SimVolume {
         Self::with(copy, self.join())
     }
 
-    /// From now on the volume records its state before each operation, so that a crash during any
-    /// of them can be tried without a second run ([`crashed`](SimVolume::crashed)).
+    /// Makes the volume record its state before each operation from now on. A test can then try a
+    /// crash during any of them without a second run ([`crashed`](SimVolume::crashed)).
     pub fn record(&self) {
         self.lock_state().recorded = Some(Vec::new());
     }
 
-    /// Ends the recording. Returns the machine after a crash during each operation since then, as
-    /// independent volumes. Such a machine has the change of its operation, not yet durable. A sync
-    /// has made nothing durable.
+    /// Ends the recording. For each operation since its start, returns the machine after a crash
+    /// during that operation, as an independent volume. Such a machine has the change of its
+    /// operation, which is not yet durable. If the operation is a sync, it has made nothing
+    /// durable.
     pub fn crashed(&self) -> Vec<SimVolume> {
         let mut state = self.lock_state();
         state.record(false);
@@ -470,7 +473,7 @@ impl SimVolume {
 }
 
 impl SimVolume {
-    /// Creates a file. `space` is as for [`State::change`].
+    /// Creates a file. `space` has the meaning that it has for [`State::change`].
     fn create_in(&self, name: &str, space: Option<u64>) -> Result<Box<dyn VolumeFile>, TierError> {
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
@@ -720,7 +723,8 @@ impl Volume for SimVolume {
                 return Err(error);
             }
         };
-        // Not simply the current names, because a failed sync may have discarded some of these.
+        // The durable names are not simply the current names, because a failed sync may have
+        // discarded some of these.
         for change in std::mem::take(&mut state.disks[self.disk].unsynced_names) {
             apply_name(&mut state.disks[self.disk].durable_names, &change);
         }
@@ -859,7 +863,7 @@ impl VolumeFile for SimFile {
             }
             Err(error) => {
                 if matches!(error, TierError::NoSpace { .. }) {
-                    // A real disk fills up in the middle of a write.
+                    // A real disk becomes full in the middle of a write.
                     let half = bytes.len() / 2 / SECTOR as usize * SECTOR as usize;
                     state.write(self.inode, write(&bytes[..half]));
                 }
@@ -903,7 +907,7 @@ impl VolumeFile for SimFile {
             }
         };
         let inode = &mut state.inodes[self.inode];
-        // Replaying changes is cheaper than copying a long file for each short append.
+        // Replaying the changes is cheaper than copying a long file for each short append.
         for (_, change) in inode.unsynced.drain(..) {
             apply(&mut inode.durable, &change);
         }
@@ -912,7 +916,7 @@ impl VolumeFile for SimFile {
 }
 
 /// A simulated file that is open for random reads. As with a real file, its length is at least the
-/// length at opening, and writes show at once.
+/// length at opening, and writes are visible at once.
 #[derive(Clone, Debug)]
 struct SimTier {
     volume: SimVolume,
@@ -923,7 +927,7 @@ struct SimTier {
 }
 
 impl SimTier {
-    /// The length at opening, or the current one if that is larger. A read reports a truncation.
+    /// The length at opening, or the current length if that is larger. A read reports a truncation.
     fn now(&self) -> u64 {
         let inode = self.inode.load(Ordering::Relaxed);
         let now = self.volume.lock_state().inodes[inode].current.len() as u64;

@@ -15,8 +15,8 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier};
 use crate::timers::Precision;
 
-/// A tier whose reads complete only after a latency. Its thread sleeps meanwhile, and serves
-/// others.
+/// A tier whose reads complete only after a latency. While a read is delayed, its thread sleeps or
+/// serves other reads.
 #[derive(Clone, Debug)]
 pub struct Slow {
     inner: Arc<dyn Tier>,
@@ -76,8 +76,8 @@ struct SlowQueue {
     inner: Box<dyn ReadQueue>,
     tier: Slow,
     reactor: Rc<Reactor>,
-    /// The times from which reads in flight may complete, oldest first. Which time belongs to which
-    /// read does not matter.
+    /// The times from which reads in flight may complete, oldest first. It does not matter which
+    /// time belongs to which read.
     due: VecDeque<Instant>,
     sleep: Option<Sleep>,
 }

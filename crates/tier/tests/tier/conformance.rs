@@ -13,8 +13,8 @@ use stratann_tier::{
 };
 use tempfile::TempDir;
 
-/// A directory on a disk, beside the test binaries. /tmp is often in memory, where direct reads are
-/// not possible.
+/// A directory on a disk, next to the test binaries. /tmp is often in memory, where direct reads
+/// are not possible.
 fn disk() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -238,7 +238,8 @@ fn a_volume_on_a_modelled_device() {
     });
 }
 
-/// The names of the suite on three volumes, those that are renamed for each other on one.
+/// Distributes the names of the suite over three volumes. Names that are renamed to each other are
+/// on one volume.
 fn split(home: Arc<dyn Volume>, others: [Arc<dyn Volume>; 2]) -> Arc<dyn Volume> {
     let route = |name: &str| match name {
         "a" | "blocks" => Some(0),
@@ -272,7 +273,7 @@ fn several_volumes_as_one() {
     });
 }
 
-/// The suite must reject a tier that breaks a rule; otherwise its passes prove nothing.
+/// The suite must reject a tier that breaks a rule. Otherwise a passing tier proves nothing.
 #[test]
 fn the_suite_finds_a_bad_tier() {
     let wrong = [

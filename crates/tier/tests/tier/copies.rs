@@ -1,5 +1,5 @@
-//! Tests of copies of files in a folder: a copy is made once, is whole or absent, is read instead
-//! of its file, and is never used for another file.
+//! Tests of copies of files in a folder. A copy is made once, is complete or absent, is read
+//! instead of its file, and is never used for another file.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -68,7 +68,7 @@ fn what_is_read_is_the_copy() {
         assert_eq!(files(&folder), [folder.join("pages-1")]);
         let there = folder.join("pages-1");
         assert!(tier.name().starts_with(there.to_str().unwrap()));
-        // From here on the copy alone is read: the original is overwritten, and the copy does not
+        // From here on only the copy is read. The original is overwritten, and the copy does not
         // change with it.
         home.open("pages-1")
             .unwrap()
@@ -106,8 +106,8 @@ fn a_copy_that_was_made_half_way_is_not_believed() {
     let place = root.path().join("place");
     drop(mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping));
     let folder = place.join("stratann-me-1");
-    // The folder as a killed process leaves it: with an unfinished file, and with a copy that is
-    // cut short.
+    // The folder as a killed process leaves it, with an unfinished file and with a copy that was
+    // cut.
     fs::write(folder.join("pages-1.copy-1-0"), [5; 8192]).unwrap();
     fs::write(folder.join("pages-1"), [5; 4096]).unwrap();
     let volume = mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping);
@@ -198,8 +198,8 @@ fn a_place_that_others_can_write_to_is_refused() {
             );
         }
     }
-    // The inner folder as another user may have made it (readable for all); then a file in place of
-    // the outer one.
+    // First the inner folder as another user may have made it, readable for all users. Then a file
+    // instead of the outer folder.
     let folder = place.join("stratann-me-1");
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
     assert!(matches!(open(), Err(TierError::NotPrivate { .. })));
@@ -241,7 +241,7 @@ fn copies_of_files_that_are_changed_are_a_volume_like_any_other() {
             Arc::new(mirror(&home, &place, &content, Kept::ForNow, read_by))
         };
         conformance_volume(&make);
-        // Also the tier of a file that grew after it was copied.
+        // The same for the tier of a file that grew after it was copied.
         let tier = |bytes: &[u8]| {
             let volume = make();
             let (old, new) = bytes.split_at(bytes.len() / 2);

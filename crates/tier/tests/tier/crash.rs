@@ -143,8 +143,7 @@ fn names_need_a_sync_of_their_own() {
     );
 }
 
-/// Renaming a file before its bytes are synced is the classic mistake; the crash images must reveal
-/// it.
+/// Renaming a file before its bytes are synced is a frequent bug. The crash images must reveal it.
 #[test]
 fn a_rename_of_unsynced_bytes_is_found_out() {
     let (volume, _file) = written("a", b"old");

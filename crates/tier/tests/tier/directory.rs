@@ -40,8 +40,8 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
         text.contains(&told) && text.contains(". Change it through them. The lock"),
         "{text}"
     );
-    // Another process is named by its number; that process may have ended, or may run on another
-    // host. A text that has not this form names no process.
+    // Another process is named by its number. That process may have ended, or may run on another
+    // host. A text without this form names no process.
     let elsewhere = format!("{process} far-away\na server\n\n");
     let same_number = format!(
         "process {process} of host far-away, if it still runs, has it open for changes, as a server. "
@@ -111,7 +111,7 @@ fn only_files_are_listed() {
 
 #[test]
 fn a_full_device_is_reported_with_the_remedy() {
-    // The kernel's own device that is always full; not every sandbox has it.
+    // A device of the kernel that is always full. Some sandboxes lack it.
     let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else {
         return;
     };
@@ -200,7 +200,7 @@ fn nothing_is_written_through_a_link() {
                 "{error}"
             );
         }
-        // A file that is only read may be a link to another place.
+        // A file that is only read may be a link to another directory.
         assert_eq!(volume.read(name).unwrap(), b"precious");
         assert_eq!(volume.list().unwrap(), [name]);
         let mut file = volume.create(name).unwrap();
@@ -248,10 +248,10 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
     // Another process may hold the lock of the backup at the same time.
     let _other = Directory::open(&backup).unwrap().lock().unwrap();
     volume.check_held().unwrap();
-    // The remains of an earlier copy.
+    // The remaining file of an earlier copy.
     fs::write(path.join("pages.own"), b"a part").unwrap();
     assert!(volume.open("pages").is_err());
-    // A copy that is given up leaves the file unchanged, and no other file behind.
+    // An abandoned copy leaves the file unchanged, and leaves no other file behind.
     let mut pieces = Vec::new();
     let given_up = own(&volume, "pages", &mut |bytes| {
         pieces.push(bytes);
@@ -279,8 +279,8 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
     assert_eq!(fs::read(backup.join("pages")).unwrap(), bytes);
     assert_eq!(own(&volume, "pages", &mut silent).unwrap(), Owned::Before);
     assert!(own(&volume, "none", &mut silent).is_err());
-    // A tier that was opened before still reads the old bytes until it is told of the new file; its
-    // open queues then follow.
+    // A tier that was opened before still reads the earlier bytes, until the test tells it about
+    // the new file. Its open queues then follow.
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
     let request = Request {
@@ -355,7 +355,7 @@ fn a_lock_that_was_removed_is_lost() {
     drop(old.lock().unwrap());
 }
 
-/// As a failing build does, while others begin: removes the lock file while it holds the lock.
+/// Removes the lock file while it has the lock, as a failing build does, while others begin.
 #[test]
 fn a_lock_is_that_of_the_file_that_has_the_name() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -395,7 +395,7 @@ fn every_level_that_is_created_is_there() {
     assert!(!path.exists());
 }
 
-/// If the file system cannot share blocks, `share` says so and leaves the copying to the caller.
+/// If the file system cannot share blocks, `share` reports that, and the caller has to copy.
 #[test]
 fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -424,7 +424,7 @@ fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     assert!(!directory.create("c").unwrap().share(&*reader).unwrap());
 }
 
-/// Whether a directory reserves so many bytes under a name; not every file system can.
+/// Whether a directory reserves this many bytes under a name. Some file systems cannot.
 fn kept(directory: &Directory, name: &str, bytes: u64) -> bool {
     let kept = directory.keep_room(name, bytes).unwrap();
     assert_eq!(

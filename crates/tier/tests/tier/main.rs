@@ -1,6 +1,6 @@
-//! Tests of tiers through their public interface, in one binary, since each binary would be linked
-//! separately. Tests that fork, or that count the memory of their process, have a binary of their
-//! own.
+//! Tests of tiers through their public interface. They share one binary, because each binary is
+//! linked separately. Tests that fork, or that measure the memory of their process, have separate
+//! binaries.
 
 mod conformance;
 mod copies;

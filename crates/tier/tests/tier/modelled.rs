@@ -1,5 +1,5 @@
-//! The latency model as a tier: answers come when they should, and waiting for them does not burn
-//! the core.
+//! The latency model as a tier. Reads complete at the right time, and a thread that waits for them
+//! does not keep its core busy.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ fn alone(tier: &dyn Tier, reads: usize, len: u32) -> Vec<Duration> {
     })
 }
 
-/// A device for one test alone, since tests share the others, and the least time of a read of 256
-/// bytes on it.
+/// A device for only one test, since tests share the other devices. Also the shortest time of a
+/// read of 256 bytes on it.
 fn own(kind: DeviceKind) -> (Arc<dyn Tier>, Duration) {
     let model = kind.model();
     let cost = model.cost(0, 256);
@@ -58,13 +58,13 @@ fn a_read_is_never_early() {
     }
 }
 
-/// Tests that depend on the clock. They run alone, each is tried three times, and each is compared
-/// with this machine as measured in the same process.
+/// Tests that depend on the clock. They run alone, and each is tried three times. Each is compared
+/// with this machine, which is measured in the same process.
 mod by_the_clock {
     use super::*;
 
-    /// Passes if one of three tries holds; prints the finding of each, and panics with all of them
-    /// otherwise.
+    /// Passes if one of three tries succeeds. Prints the finding of each try. If all tries fail,
+    /// panics with all findings.
     fn best_of_three(what: &str, mut holds: impl FnMut() -> (bool, String)) {
         let mut said = Vec::new();
         for _ in 0..3 {
@@ -78,8 +78,8 @@ mod by_the_clock {
         panic!("{what}: {said:?}");
     }
 
-    /// The delay of a wait made by hand for an exact time: the thread sleeps until 200 µs before
-    /// it, and is awake from then on.
+    /// The delay of a wait that the test makes itself for an exact time. The thread sleeps until
+    /// 200 µs before the time, and is awake from then on.
     fn by_hand(wait: Duration) -> Duration {
         let due = Instant::now() + wait;
         if let Some(asleep) = wait.checked_sub(Duration::from_micros(200)) {
@@ -145,8 +145,8 @@ mod by_the_clock {
             let reads = spent(&|| assert_eq!(alone(&*tier, READS, 4096).len(), READS));
             let took = began.elapsed();
             assert!(took >= latency * READS as u32);
-            // At most 50 µs of each 2 ms awake, and a debug build's own work: a tenth of the time.
-            // Awake all the time would be all of it.
+            // The thread may be awake for 50 µs of each 2 ms, and a debug build for its own work: a
+            // tenth of the time. A thread that is always awake would need all of the time.
             let most = asleep[0].max(asleep[1]) * 4 + latency * READS as u32 / 10;
             let found = format!("{reads:?} of the core in {took:?}, {asleep:?} asleep");
             (reads < most, found)
@@ -156,8 +156,8 @@ mod by_the_clock {
 
 #[test]
 fn a_device_is_shared_by_all_threads_that_read_from_it() {
-    // The link has 4 MB/s, so that the machine's own speed does not matter: a read takes 1,024 µs
-    // of it.
+    // The link has 4 MB/s, so that the machine's own speed does not matter. A read occupies it for
+    // 1,024 µs.
     let model = DeviceModel {
         bandwidth: 4,
         ..DeviceKind::Nvm.model()
@@ -187,8 +187,8 @@ fn a_device_is_shared_by_all_threads_that_read_from_it() {
 
 #[test]
 fn while_one_task_waits_for_a_device_others_run() {
-    // Longer than it takes that many tasks to ask, also where another process has the core for a
-    // while.
+    // This is longer than that many tasks need to submit their reads, even if another process has
+    // the core for a while.
     let latency = Duration::from_millis(50);
     let model = DeviceModel {
         latency,
@@ -215,7 +215,7 @@ fn while_one_task_waits_for_a_device_others_run() {
         task
     });
     thread.run_all(tasks.collect());
-    // If reads waited one after the other, there would never be two at once.
+    // If reads waited one after the other, two would never wait at once.
     assert!(most.get() > 32, "{} waited at once", most.get());
     assert!(began.elapsed() >= latency * rounds as u32);
 }

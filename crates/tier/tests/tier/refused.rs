@@ -1,6 +1,6 @@
 //! Tests of system calls that a sandbox, a file system or an old kernel refuses. If there is an
-//! alternative, the operation uses it; otherwise its error says how to help. Each test has a thread
-//! of its own, and the calls are refused for that thread alone.
+//! alternative, the operation uses it. Otherwise its error suggests a remedy. Each test has a
+//! thread of its own, and only this thread's calls are refused.
 
 use std::process::Command;
 
@@ -102,7 +102,8 @@ fn a_directory_that_cannot_be_synced_is_used_as_it_is_and_one_whose_sync_fails_i
     }
 }
 
-/// A child process reads the environment, since changing one's own is not thread-safe.
+/// A child process reads the environment, since a process cannot change its own environment
+/// thread-safely.
 #[test]
 fn without_locks_it_is_said_what_to_do_and_one_process_may_go_on() {
     const NAME: &str = "refused::without_locks_it_is_said_what_to_do_and_one_process_may_go_on";

@@ -20,10 +20,10 @@ use stratann_tier::{
 };
 use tempfile::TempDir;
 
-/// On the ring, if the kernel has one, and on the pool.
+/// Tests run on the ring, if the kernel has one, and on the pool.
 const BOTH: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
 
-/// Longer than any operation here takes, unless a wake-up is lost.
+/// Longer than any operation in these tests needs, unless a wake-up is lost.
 const LONG: Duration = Duration::from_secs(20);
 
 fn disk() -> TempDir {
@@ -50,7 +50,7 @@ async fn read(thread: &Thread, mut socket: impl Read + AsFd, bytes: &mut [u8]) {
     }
 }
 
-/// Writes all bytes, and waits for room as necessary.
+/// Writes all bytes, and waits for space in the socket as necessary.
 async fn write(thread: &Thread, mut socket: impl Write + AsFd, bytes: &[u8]) {
     let mut done = 0;
     while done < bytes.len() {
@@ -141,7 +141,8 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
         let thread = Thread::local(io).unwrap();
         let (here, mut there) = pair();
         thread.block_on(async {
-            // Dropped before the driver has learnt of the wait, and after.
+            // Waits that are dropped before the driver knows of them, and waits that are dropped
+            // after.
             for turns in [0, 3] {
                 let mut wait = thread.readable(&here);
                 assert!(once(&mut wait).await.is_none());
@@ -162,7 +163,7 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
             }
             there.write_all(b"x").unwrap();
             wait.await.unwrap();
-            // Also a wait whose event has arrived already.
+            // The same for a wait whose event has arrived already.
             let mut reported = thread.readable(&here);
             assert!(once(&mut reported).await.is_none());
             thread
@@ -171,8 +172,8 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
             drop(reported);
             thread.readable(&here).await.unwrap();
         });
-        // After its wait is dropped, nothing keeps the socket open: the peer soon sees that it is
-        // closed, though this thread does nothing more for it.
+        // After its wait is dropped, no part of the driver keeps the socket open. The peer soon
+        // sees that the socket is closed, although this thread does no more work for it.
         let (here, mut there) = pair();
         thread.block_on(async {
             let mut wait = thread.readable(&here);
@@ -198,7 +199,7 @@ fn slots_of_waits_are_used_again_and_never_mixed_up() {
     for io in BOTH {
         let thread = Thread::local(io).unwrap();
         let (thread, sent) = (&thread, &Rc::new(Cell::new(0usize)));
-        // Some tasks wait and are answered; beside them others give up again and again.
+        // Some tasks wait and get replies, while others give up again and again.
         let talks = (0..4).map(|_| {
             Box::pin(async move {
                 let (here, there) = pair();
@@ -283,7 +284,7 @@ fn a_hundred_sockets_at_once() {
         });
         let theirs = &pairs;
         let teller = Box::pin(async move {
-            // Dropped in another order than the one in which they were made.
+            // The waits are dropped in another order than they were made.
             for at in 0..100 {
                 let number = at * 37 % 100;
                 let bytes = (number as u64).to_le_bytes();
@@ -317,7 +318,8 @@ fn several_tasks_wait_for_one_socket() {
 fn what_cannot_be_watched_is_an_error() {
     for io in BOTH {
         let thread = Thread::local(io).unwrap();
-        // A descriptor of a name alone: to poll(2) it is as one that is not open.
+        // A descriptor that only names a file. To poll(2) it looks like a descriptor that is not
+        // open.
         let mut named = std::fs::File::options();
         let named = named.read(true).custom_flags(libc::O_PATH).open("/");
         let error = thread.block_on(thread.readable(&named.unwrap()));

@@ -1,5 +1,5 @@
-//! Tests of several volumes joined as one: the volume of each file, the order in which files become
-//! durable, and that no two indexes share a volume.
+//! Tests of several volumes joined as one. They check the volume of each file, the order in which
+//! files become durable, and that no two indexes share a volume.
 
 use std::sync::Arc;
 
@@ -49,7 +49,8 @@ fn each_file_is_where_its_name_says() {
     assert!(whole.list().unwrap().is_empty() && two.list().unwrap().is_empty());
 }
 
-/// After any crash, and whichever sync fails, every file that the manifest names is on its volume.
+/// After any crash, and whichever sync fails, every file that the manifest names exists on its
+/// volume.
 #[test]
 fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
     let commit = |volume: &dyn Volume| -> Result<(), TierError> {
@@ -155,15 +156,15 @@ fn a_volume_belongs_to_one_index() {
         let error = refused.unwrap_err();
         assert!(matches!(error, TierError::Taken { .. }), "{error}");
     };
-    // That of another index, as a part and as a home; and a part as a home.
+    // First the volume of another index, as a part and as a home, and then a part as a home.
     taken(&new(), &one, &new());
     taken(&new(), &home, &new());
     taken(&one, &new(), &new());
-    // One with files of which nobody knows whose they are.
+    // A volume with files that no known index owns.
     let full = new();
     full.create("one-1").unwrap();
     taken(&home, &full, &two);
-    // A mark that a crash tore is none.
+    // A mark that a crash tore does not count as a mark.
     let torn = new();
     torn.create("OWNER")
         .unwrap()

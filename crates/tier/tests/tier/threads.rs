@@ -64,7 +64,7 @@ fn a_panic_reaches_the_caller_after_all_have_finished() {
     assert_eq!(calls.load(Ordering::SeqCst), 2, "the pool works on");
 }
 
-/// Waits until all who share it have come.
+/// Waits until all tasks that share `met` have called this.
 async fn meet(met: &AtomicUsize, all: usize) {
     met.fetch_add(1, Ordering::SeqCst);
     poll_fn(|cx| {
@@ -79,7 +79,8 @@ async fn meet(met: &AtomicUsize, all: usize) {
 
 #[test]
 fn runs_of_several_hosts_go_on_at_once() {
-    // More runs than workers, each with a task that ends when all of them are there.
+    // There are more runs than workers. Each run has a task that ends when the tasks of all runs
+    // are active.
     for (workers, hosts) in [(1, 4), (2, 8)] {
         let workers = WorkerPool::new(workers, IoMode::Auto).unwrap();
         let met = AtomicUsize::new(0);
@@ -128,8 +129,8 @@ fn many_runs_of_many_hosts_all_end() {
             let (workers, tier, done) = (&workers, &tier, &done);
             scope.spawn(move || {
                 for round in 0..100 {
-                    // Some with one share, some with two, some that panic: which is nobody else's
-                    // business.
+                    // Some runs have one share and some have two. Some panic, which must not affect
+                    // the others.
                     let threads = 1 + (host + round) % 2;
                     let fails = host == 5 && round % 7 == 0;
                     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -157,8 +158,8 @@ fn many_runs_of_many_hosts_all_end() {
             });
         }
     });
-    // 100 rounds of each host, of which the last fails in 15 (8 of them with one share); two tasks
-    // a share.
+    // Each of 6 hosts makes 100 rounds with 150 shares. The last host fails in 15 of its rounds, 8
+    // of them with two shares. Each share has two tasks.
     let shares = 6 * 150
         - (0..100)
             .filter(|r| r % 7 == 0)
@@ -224,7 +225,8 @@ fn where_the_ring_is_forbidden_the_pool_reads() {
     );
 }
 
-/// The environment is read by a process of its own, since changing one's own is not thread-safe.
+/// A separate process reads the environment, since a process cannot change its own environment
+/// thread-safely.
 #[test]
 fn the_environment_overrides_auto_only() {
     const NAME: &str = "threads::the_environment_overrides_auto_only";
@@ -250,7 +252,7 @@ fn the_environment_overrides_auto_only() {
             "{value}: {}",
             String::from_utf8_lossy(&status.stdout)
         );
-        // Else nobody was asked.
+        // If this is missing, the child has run no test.
         assert!(String::from_utf8_lossy(&status.stdout).contains("1 passed"));
     }
 }
@@ -299,7 +301,7 @@ fn sleepers_are_never_woken_early_also_beside_reads() {
         woken.lock().unwrap().push(0);
     }) as Task<'_>;
     thread.run_all(sleepers.chain([reader]).collect());
-    // In which order those wake that are due together is said by `timers.rs`, at given times.
+    // `timers.rs` tests at given times in which order tasks wake that are due together.
     let mut woken = woken.into_inner().unwrap();
     woken.sort_unstable();
     assert_eq!(woken, [0, 5, 10, 20]);
@@ -393,7 +395,7 @@ fn a_file_on_read_only_media_can_be_read() {
     }
 }
 
-/// A sleep that is dropped before its time leaves no timer: it wakes no task, and no thread waits
+/// A sleep that is dropped before its time leaves no timer. It wakes no task, and no thread waits
 /// for it.
 #[test]
 fn a_sleep_that_is_dropped_keeps_nobody() {
@@ -428,11 +430,11 @@ fn a_sleep_that_is_dropped_keeps_nobody() {
         .await;
     }) as Task<'_>;
     thread.run_all(vec![sleeper]);
-    // Once, and once more if its time had not come at the first poll.
+    // The task is polled once, and once more if its time had not come at the first poll.
     assert!(polls.get() <= 2, "the first one woke it");
 }
 
-/// A thread that sleeps until a time is woken before it by another thread.
+/// Another thread wakes a thread that sleeps until a time, before that time.
 #[test]
 fn one_that_sleeps_is_woken_from_another_thread() {
     let thread = Thread::local(IoMode::Auto).unwrap();
@@ -466,7 +468,7 @@ struct Owned {
     tier: FileTier,
     reads: u64,
     fails: bool,
-    /// Dropped together with the work, by its last owner.
+    /// The pool. The last owner of the work drops it together with the work.
     pool: Option<Arc<WorkerPool>>,
     done: Arc<AtomicUsize>,
     ended: mpsc::Sender<Option<String>>,
@@ -527,7 +529,7 @@ fn a_pool_owns_what_is_submitted_until_it_has_ended() {
             assert_eq!(taken, [1, 2, 2][number % 3]);
         }
         // Borrowed work can run at the same time. The pool may be dropped before the submitted work
-        // has ended: its last worker then drops the rest.
+        // has ended. In that case its last worker drops the remaining work.
         pool.run(2, &|_, _| {});
         drop(pool);
         if !own {

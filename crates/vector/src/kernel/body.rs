@@ -1,5 +1,5 @@
-//! The algorithms of the kernels. Each is written once, over the few primitives of [`Lanes`] that
-//! each instruction set provides.
+//! The algorithms of the kernels. Each is written once, in terms of the few primitives of [`Lanes`]
+//! that each instruction set provides.
 //!
 //! Floating-point addition is not associative, so the order of summation is part of the definition:
 //!
@@ -19,11 +19,11 @@
 //! Sums in f32 overflow or underflow if elements are very large or very small. In two cases that
 //! would make a distance meaningless: the cosine of two directions, and infinities that cancel each
 //! other. Then a separate cold function sums again in f64, element after element. So **no distance
-//! of finite rows is NaN**, cosine is right for all of them, and a distance above the range of f32
-//! is infinite.
+//! of finite rows is NaN**, and cosine is right for all finite rows. If a distance exceeds the
+//! range of f32, it is infinite.
 //!
 //! Every function here is `inline(always)`, into functions that enable the instruction set (see
-//! `routines!`). So no closure computes with lanes: a closure is a function of its own, without the
+//! `routines!`). So no closure computes with lanes: a closure is a separate function, without the
 //! instruction set.
 
 use std::ops::RangeInclusive;
@@ -42,10 +42,10 @@ const NARROW_BLOCK: usize = 64;
 /// Integer elements whose sum fits 32 bits: 16384 * 255^2 < 2^31.
 const EXACT_RUN: usize = 16 * 1024;
 
-/// The number of rows that a gather prefetches ahead, and below it the most bytes of each row. The
-/// first lines of a long row suffice, since the processor's own prefetcher then continues the
-/// stream. (From 8 to 16 rows and from 192 to 4096 bytes, times differ by no more than the noise of
-/// a shared machine; 4 rows are slower.)
+/// The number of rows that a gather prefetches ahead, and the most bytes of each row. The first
+/// lines of a long row suffice, since the processor's own prefetcher then continues. (Between 8 and
+/// 16 rows, and between 192 and 4096 bytes, times differ by no more than the noise of a shared
+/// machine. With 4 rows it is slower.)
 pub(crate) const ROWS_AHEAD: usize = 8;
 const BYTES_AHEAD: usize = 512;
 
@@ -55,8 +55,8 @@ const LINE: usize = 64;
 ///
 /// # Safety
 ///
-/// Every function needs a processor with the instruction set. Pointers need no alignment; a load
-/// reads the number of elements that its description says, and nothing more.
+/// Every function needs a processor with the instruction set. Pointers need no alignment. A load
+/// reads the number of elements that its description states, and no more.
 pub(crate) trait Lanes {
     /// 16 floats.
     type F: Copy;
@@ -329,7 +329,7 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
                 sums[3] = L::add(sums[3], Self::term::<L>(a, b, i + 3 * LANES));
                 i += 4 * LANES;
             }
-            // The compiler unrolls this loop. With an index that is no constant it would move the
+            // The compiler unrolls this loop. If the index were not constant, it would move the
             // sums to memory.
             for sum in &mut sums {
                 if i + LANES <= dim {
@@ -358,8 +358,8 @@ struct WideSums {
     bb: f64,
 }
 
-/// Sums the rows whose sums in f32 overflow or underflow, element after element, in the same way on
-/// every instruction set.
+/// Sums the rows whose sums in f32 overflow or underflow. It adds element after element, in the
+/// same way on every instruction set.
 ///
 /// # Safety
 ///
@@ -444,9 +444,10 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     }
 }
 
-/// Squared lengths that f32 sums accurately. Within this range no square overflowed. Squares that
-/// lost bits (below 2^-126) or became 0 (below 2^-149) are too small to matter, in any number of
-/// dimensions. By Cauchy and Schwarz, the same holds for the products of two such rows.
+/// The squared lengths that f32 sums accurately. Within this range no square has overflowed.
+/// Squares that lost bits (below 2^-126) or became 0 (below 2^-149) are too small to matter, in any
+/// number of dimensions. By the inequality of Cauchy and Schwarz, the same holds for the products
+/// of two such rows.
 const EXACT_SQUARES: RangeInclusive<f32> = 1e-27..=1e38;
 
 /// `1 - ab / sqrt(aa * bb)`. A zero vector is at distance 1 from every vector.
@@ -513,7 +514,7 @@ impl<R: IntegerRow, T: Term> Measure for Integer<R, T> {
     }
 }
 
-/// Squared differences between rows of `i8` that differ by at most 127. Differences need no
+/// Squared differences between rows of `i8` that differ by at most 127. The differences need no
 /// widening, which saves half of the instructions.
 pub(crate) struct Narrow;
 
@@ -594,7 +595,7 @@ pub(crate) fn prefetch_row<L: Lanes>(p: *const u8, bytes: usize) {
         L::prefetch(p.wrapping_add(at));
         at += LINE;
     }
-    // A row need not start at a line's start, so its last byte may be on one more line.
+    // A row may begin within a cache line, so its last byte may be on one more line.
     L::prefetch(p.wrapping_add(last));
 }
 

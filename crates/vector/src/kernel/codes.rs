@@ -1,13 +1,13 @@
 //! The kernels of product quantisation. They use the same primitives as the distance kernels and
 //! follow the same rules: see [`super::body`].
 //!
-//! Where a point is compared with centroids, the 16 lanes are 16 centroids. The components of the
-//! point are added one after the other, so the order of summation is the plain one. A score adds
-//! entry `j` of a table to lane `j % 16`, then adds the lanes by the tree.
+//! If a point is compared with centroids, the 16 lanes are 16 centroids. The components of the
+//! point are added one after the other, so each distance is a plain sum. A score adds entry `j` of
+//! a table to lane `j % 16`, and then adds the lanes by the tree.
 
 use super::body::{LANES, Lanes, ROWS_AHEAD, prefetch_row};
 
-/// Points for each sum of [`approach`].
+/// The number of points of each sum of [`approach`].
 pub(crate) const BLOCK: usize = 1024;
 
 /// Sums table entries. `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]`,
@@ -154,9 +154,9 @@ pub(crate) struct Points {
     pub(crate) count: usize,
 }
 
-/// Finds the nearest centroid of each point; of equally near ones, the lowest. Its number goes to
-/// `codes[i * code_stride]`. Its squared distance goes to `distances[i]`, unless `distances` is
-/// null.
+/// Finds the nearest centroid of each point. If several are equally near, it takes the lowest. The
+/// centroid's number is written to `codes[i * code_stride]`. Its squared distance is written to
+/// `distances[i]`, unless `distances` is null.
 ///
 /// # Safety
 ///

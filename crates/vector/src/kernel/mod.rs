@@ -1,4 +1,4 @@
-//! Distance kernels. There is one [`Kernel`] for each metric, element type and instruction set; it
+//! Distance kernels. There is one [`Kernel`] for each metric, element type and instruction set. It
 //! is chosen before a loop and called through a pointer.
 //!
 //! | module | contents |
@@ -29,7 +29,7 @@ type Distance = unsafe fn(*const u8, *const u8, usize) -> f32;
 type Gather = unsafe fn(*const u8, Rows, &[u32], &mut [f32]);
 type Dense = unsafe fn(*const u8, Rows, &mut [f32]);
 
-/// The three shapes of one distance function.
+/// One distance function in three forms: for two rows, scattered rows, and consecutive rows.
 #[derive(Clone, Copy)]
 struct Shapes {
     distance: Distance,
@@ -362,8 +362,8 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// Whether all ids are below `count`. The one pass has no branches, and the loop after it then
-/// needs no bounds checks.
+/// Whether all ids are below `count`. This pass has no branches, and the loop after it then needs
+/// no bounds checks.
 #[inline]
 pub(crate) fn all_below(ids: &[u32], count: usize) -> bool {
     ids.is_empty() || (ids.iter().fold(0, |most, id| most.max(*id)) as usize) < count

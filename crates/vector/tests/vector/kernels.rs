@@ -1,5 +1,5 @@
-//! Tests of every kernel on every instruction set of this machine: against exact oracles and
-//! oracles in f64, and against each other.
+//! Tests of every kernel on every instruction set of this machine. They compare the results with
+//! exact oracles, with oracles in f64, and with one another.
 
 use half::f16;
 use proptest::prelude::*;
@@ -123,7 +123,7 @@ fn check(metric: Metric, element: Element, dim: usize, a: &[u8], b: &[u8]) {
     }
 }
 
-/// Rows whose elements are scaled so far that their squares overflow or vanish in f32.
+/// The elements of these rows are so large or small that their squares overflow or vanish in f32.
 #[test]
 fn cosine_does_not_depend_on_lengths_and_no_distance_is_nan() {
     let scales = [
@@ -170,7 +170,7 @@ fn cosine_does_not_depend_on_lengths_and_no_distance_is_nan() {
     }
 }
 
-/// The smallest and the largest halves, whose squares f32 holds.
+/// The smallest and the largest binary16 numbers, whose squares f32 can represent.
 #[test]
 fn cosine_of_extreme_halves() {
     let halves = |values: &[f32]| {
@@ -200,7 +200,7 @@ proptest! {
     fn all_instruction_sets_agree_with_the_oracle(
         metric in metrics(), element in elements(), dim in 1usize..1100, offset in 0usize..67, seed: u64,
     ) {
-        // Rows at any alignment; the allocation ends with the row.
+        // The rows have any alignment, and the allocation ends with the row.
         let mut a = vec![0xff; offset];
         a.extend(row(element, dim, seed));
         let mut b = vec![0xff; 66 - offset];

@@ -1,5 +1,5 @@
-//! Tests of elements, kernels and quantisers through their public interface, in one binary, since
-//! each binary would be linked separately.
+//! Tests of elements, kernels and quantisers through their public interface. They share one binary,
+//! because each binary is linked separately.
 
 mod elements;
 mod kernels;

@@ -109,7 +109,7 @@ fn iterations_pay() {
     assert!(one < none && twelve < one, "{none} {one} {twelve}");
 }
 
-/// 1,500 vectors of spread 1, and as many of spread 0.01, in 16 dimensions.
+/// 1,500 vectors of spread 1, and 1,500 vectors of spread 0.01, in 16 dimensions.
 fn of_two_densities() -> Vec<f32> {
     let mut rows = sample(3000, 16, 9);
     for x in &mut rows[1500 * 16..] {
@@ -135,8 +135,8 @@ fn what_weighs_more_is_told_apart_better() {
     let mut weights = vec![1.0; 1500];
     weights.resize(3000, 1e4);
     let weighted = errors(Some(weights));
-    // With weights, half of all centroids serve the narrow half, in place of a few. The wide half
-    // has fewer left, and its error grows by a small factor.
+    // With weights, half of all centroids serve the narrow half of the vectors, instead of a few.
+    // Fewer centroids remain for the wide half, and its error grows by a small factor.
     assert!(weighted.1 < plain.1 / 4.0, "{plain:?} {weighted:?}");
     assert!(weighted.0 < 4.0 * plain.0, "{plain:?} {weighted:?}");
 }
@@ -275,7 +275,7 @@ fn few_distinct_vectors_among_many() {
 
 #[test]
 fn all_centroids_are_used() {
-    // One distant cluster: after a bad start centroids would be left without points, and training
+    // One cluster is distant. After a bad start some centroids would have no points, and training
     // must give them some.
     let mut vectors = sample(4000, 4, 7);
     for x in &mut vectors[..4 * 3000] {

@@ -38,8 +38,8 @@ impl Division {
     pub(super) fn of(element: Element, step: u8) -> Option<Division> {
         let step = u32::from(step);
         let float = |mantissa, most| {
-            // These bounds ensure that the middle of the first step is no subnormal, and that the
-            // middle of the farthest is finite.
+            // With these bounds, the middle of the first step is not subnormal, and the middle of
+            // the farthest step is finite.
             (2..=most)
                 .contains(&step)
                 .then_some(Division::Float { mantissa, step })
@@ -156,8 +156,8 @@ fn above(number: i32) -> u32 {
     (number ^ number >> 31) as u32
 }
 
-/// Converts an f32 to f16. The value must not be subnormal as f16, and must fit its precision.
-/// Values above the largest f16 become that one.
+/// Converts an f32 to f16. The value must not be subnormal as f16, and f16 must represent it
+/// exactly. A value above the largest f16 becomes the largest f16.
 #[inline(always)]
 pub(super) fn f16_bits(value: f32) -> u16 {
     const LARGEST: u32 = 0x7bff;

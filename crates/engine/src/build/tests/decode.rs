@@ -1,5 +1,5 @@
-//! Reads an index with the layout and codec crates alone, node by node, and encodes its vectors
-//! once more.
+//! Reads an index only with the layout and codec crates, node by node, and encodes its vectors
+//! again.
 
 use stratann_codec::{ListModel, NestedModel, SegmentModel};
 use stratann_layout::{
@@ -149,7 +149,7 @@ fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     assert!(manifest.file("codes").is_none());
 }
 
-/// Each vector once, by number; there are no lists.
+/// Returns each vector once, by number. Cluster indexes have no lists.
 fn clustered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let mut found = Vec::new();
     if manifest.layout == "addressed" {
@@ -274,7 +274,7 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
                 nodes.vectors.push(out);
             },
         );
-        // A chunk begins on a new page: no page has nodes of two.
+        // A chunk begins on a new page, so no page has nodes of two chunks.
         let mut next = 0;
         for chunk in &chunks.chunks {
             assert_eq!(chunk.first_page, next);
@@ -283,7 +283,7 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Leading parts are beside lists, trailing ones in segments, both with the ids.
+/// Leading parts are beside lists, and trailing parts in segments. Both have the ids.
 fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let directory = stored::directory(volume, manifest).unwrap();
     let lists = ListModel::from_bytes(&directory.list_model).unwrap();
@@ -325,8 +325,8 @@ fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Returns each record of a file of slotted pages: shape, node, id, list, vector. The directory
-/// must find it.
+/// Returns the shape, node, id, list and vector of each record in a file of slotted pages. The
+/// directory must find each record.
 fn each_record(
     volume: &dyn Volume,
     manifest: &Manifest,

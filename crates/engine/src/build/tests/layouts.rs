@@ -1,4 +1,4 @@
-//! Every layout and compression holds the very rows, ids and lists that the graph has.
+//! Every layout and compression stores exactly the rows, ids and lists of the graph.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::progress::Silent;
 use crate::stored;
 use crate::{Compression, Layout, Preset, TrainOptions};
 
-/// All ways to write a collection.
+/// All formats in which a collection can be written.
 const FORMATS: [(Layout, Compression); 9] = [
     (Layout::Coupled, Compression::Raw),
     (Layout::Inline, Compression::Raw),
@@ -60,7 +60,7 @@ fn floats(rows: usize, dim: usize) -> Matrix {
     Matrix::new(bytes, rows, dim, Element::F32).unwrap()
 }
 
-/// Hands a build that writes to `volume` to `work`.
+/// Calls `work` with a build that writes to `volume`.
 fn with_build<T>(
     volume: &SimVolume,
     source: &dyn VectorSource,
@@ -101,8 +101,8 @@ fn build_of(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
     volume
 }
 
-/// The expected content of an index: rows, ids and lists of the graph that the options make,
-/// neighbours in its order. The index may number its nodes differently.
+/// The expected content of an index: the rows, ids and lists of the graph that the options make.
+/// Neighbours are in the order of the graph. The index may number its nodes differently.
 fn expected(source: &dyn VectorSource, options: &BuildOptions) -> Decoded {
     let volume = SimVolume::new();
     let mut graph = with_build(&volume, source, options, |build| build.construct()).unwrap();
@@ -123,12 +123,12 @@ fn expected(source: &dyn VectorSource, options: &BuildOptions) -> Decoded {
     nodes
 }
 
-/// Builds, and compares all that can be read back. Gives the manifest.
+/// Builds an index, reads all data back, and compares it. Returns the manifest.
 fn check(source: &dyn VectorSource, options: &BuildOptions) -> Manifest {
     check_against(&expected(source, options), source, options)
 }
 
-/// Checks as [`check`] does, against the given content, which is the same for all formats in input
+/// Like [`check`], but compares with the given content, which is the same for all formats in input
 /// order.
 fn check_against(
     expected: &Decoded,
@@ -198,7 +198,7 @@ fn descriptors_come_back_from_every_layout() {
         }
         match (layout, compression) {
             (Layout::Coupled | Layout::Inline, _) => assert!(edge >= 32.0, "{name}"),
-            // Elias–Fano: 2 + log2(3000 / 24) = 9 bits at the most.
+            // Elias–Fano: at most 2 + log2(3000 / 24) = 9 bits.
             (_, Compression::Raw | Compression::Paper) => {
                 assert_eq!(manifest.list_codec, "elias-fano", "{name}");
                 assert!(edge < 10.0, "{name}");
@@ -309,7 +309,7 @@ fn segments_and_chunks_divide_the_rows() {
         let options = BuildOptions {
             order: Some(Order::Input),
             chunk_bytes: 4096,
-            // Not a multiple of the chunk: two chunks and a part, which is left.
+            // This is no multiple of the chunk size: two chunks and a part, which is not used.
             segment_bytes: 2 * 4096 + 1000,
             ..options(layout, compression)
         };
@@ -361,7 +361,7 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
         assert_eq!(files, second.list().unwrap());
         for file in files {
             let bytes = |volume: &SimVolume| match file == MANIFEST {
-                // Each build draws the number of its state.
+                // Each build draws a new number of its state.
                 true => {
                     let mut manifest = stored::manifest(volume).unwrap();
                     assert!(manifest.state.take().is_some());
@@ -377,8 +377,8 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
     }
 }
 
-/// Writes the nodes of a graph, and reads all files back. They are removed with the build, which is
-/// not committed.
+/// Writes the nodes of a graph, and reads all files back. The build is not committed, so the files
+/// are removed with it.
 fn written_files(
     volume: &SimVolume,
     build: &Build<'_>,
@@ -418,7 +418,7 @@ fn threads_do_not_change_what_is_written_of_a_graph() {
 #[test]
 fn codes_that_do_not_fit_the_memory_cap_change_nothing_that_is_written() {
     let source = fixture("photo-sift-20k.base.u8bin", 3_000);
-    // A part of a batch that is encoded, and more than one; nodes in another order than the rows.
+    // A part of a batch that is encoded, and several parts. Nodes have another order than the rows.
     let free = BuildOptions {
         order: Some(Order::Locality),
         ..options(Layout::Inline, Compression::Raw)
@@ -440,7 +440,7 @@ fn codes_that_do_not_fit_the_memory_cap_change_nothing_that_is_written() {
     };
     let (files, scratch) = written(None);
     assert_eq!((files.len(), scratch), (2, vec![]));
-    // They may take a quarter of the cap.
+    // The codes may need a quarter of the memory limit.
     let codes = 3_000 * codebook.code_bytes() as u64;
     for (memory, expected) in [
         (4 * codes, vec![]),
@@ -453,7 +453,7 @@ fn codes_that_do_not_fit_the_memory_cap_change_nothing_that_is_written() {
     }
 }
 
-/// The hash of the centroids in an index, and the name that its manifest has for them.
+/// The hash of the centroids in an index, and the hash that its manifest records.
 fn hashes(volume: &SimVolume) -> (String, String) {
     let manifest = stored::manifest(volume).unwrap();
     let kind = FileKind::Codebook;
@@ -480,7 +480,7 @@ fn a_codebook_that_is_given_is_used() {
         let (content, name) = hashes(&volume);
         assert_eq!(content, name, "{layout} {compression}");
         assert_ne!(name, given.hash(), "{layout} {compression}");
-        // A quarter of the dimensions, unless the codebook says something else.
+        // A code has a quarter of the dimensions in bytes, unless the codebook differs.
         assert_eq!(stored::manifest(&volume).unwrap().code_bytes, 32);
         for code_bytes in [None, Some(16)] {
             let options = BuildOptions {
@@ -492,7 +492,7 @@ fn a_codebook_that_is_given_is_used() {
             let (content, name) = hashes(&volume);
             assert_eq!(content, name, "{layout} {compression}");
             assert_eq!(name, given.hash(), "{layout} {compression}");
-            // Encoded with this codebook, which `decode` reads from the index.
+            // The vectors are encoded with this codebook, which `decode` reads from the index.
             let manifest = check(&source, &options);
             assert_eq!(manifest.code_bytes, 16, "{layout} {compression}");
         }
@@ -534,7 +534,7 @@ fn a_codebook_for_other_vectors_or_codes_is_refused() {
     }
 }
 
-/// The index of the fixtures was written once: its codes and rows must keep their meaning.
+/// The index of the fixtures was written once. Its codes and rows must keep their meaning.
 #[test]
 fn the_frozen_inline_index_holds_its_rows_and_codes() {
     let rows = fixture("photo-sift-20k.base.u8bin", 2_000);
@@ -564,12 +564,12 @@ fn entry_points_are_as_many_as_the_preset_says() {
     };
     assert_eq!(entries(Preset::AISAQ, source.rows()).len(), 1);
     let many = entries(Preset::STRATANN, source.rows());
-    // The medoid is one of the even sample, or it is not.
+    // The medoid may or may not be a node of the even sample.
     assert!((1_023..=1_024).contains(&many.len()), "{}", many.len());
-    // From all over the collection.
+    // The nodes come from the whole collection.
     let first_half = many.iter().filter(|&&node| node < 750).count();
     assert!((500..=524).contains(&first_half), "{first_half}");
-    // No more than there are.
+    // There are no more entry points than nodes.
     assert_eq!(entries(Preset::STRATANN, 17).len(), 17);
     let three = Preset {
         entry_points: 3,

@@ -1,4 +1,4 @@
-//! A build that is killed anywhere and resumed writes the same bits as an uninterrupted one.
+//! A build that is killed at any point and resumed writes the same bits as an uninterrupted build.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use stratann_tier::testing::{Crash, Mishap, Operation};
 
 use super::*;
 
-/// A number of rows that gives passes 1 and 2 several batches each.
+/// A number of rows with which passes 1 and 2 have several batches each.
 const ROWS: usize = 300;
 
 fn resuming(layout: Layout) -> BuildOptions {
@@ -34,8 +34,8 @@ fn build_of(
     committed.durable(&*volume).map(|()| report)
 }
 
-/// All files of an index except its manifest, by names without the checkpoint's number, and its
-/// manifest without that number.
+/// All files of an index by names without the checkpoint's number, and its manifest without that
+/// number.
 fn contents(volume: &SimVolume) -> (BTreeMap<String, Vec<u8>>, Manifest) {
     let mut manifest = stored::manifest(volume).unwrap();
     let number = format!("-{:06}", manifest.checkpoint);
@@ -46,7 +46,7 @@ fn contents(volume: &SimVolume) -> (BTreeMap<String, Vec<u8>>, Manifest) {
         }
     }
     manifest.checkpoint = 0;
-    // Each build draws another id.
+    // Each build draws a new id.
     assert!(manifest.state.take().is_some());
     for entry in &mut manifest.files {
         entry.name = entry.name.replace(&number, "");
@@ -72,9 +72,9 @@ fn whole(layout: Layout, source: &dyn VectorSource) -> (BTreeMap<String, Vec<u8>
     contents(&volume)
 }
 
-/// The savepoints of a build that was interrupted once the codebook was there.
+/// The savepoints of a build that was interrupted after it had written the codebook.
 fn interrupted(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
-    /// Asks for a stop when pages are written.
+    /// Stops the build when it writes pages.
     struct UntilPages(Mutex<bool>);
     impl Progress for UntilPages {
         fn begin(&self, stage: &str, _: u64) {
@@ -101,7 +101,7 @@ fn interrupted(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
 #[test]
 fn a_build_that_crashes_at_any_write_is_resumed_to_the_same_bits() {
     let layouts = [Layout::Inline, MOST_FILES];
-    // Builds of clusters keep none.
+    // Builds of clusters keep no savepoints.
     for layout in Layout::ALL
         .into_iter()
         .filter(|layout| !layout.has_clusters())
@@ -190,7 +190,7 @@ fn a_build_is_killed_again_and_again_and_ends_all_the_same() {
     let mut volume = SimVolume::new();
     let mut lives = 0;
     loop {
-        // Space for three savepoints, and for everything behind the last.
+        // Space for three savepoints, and for all files after the last.
         volume.fail_after(15 + lives, Failure::Crash);
         let built = build_of(&volume, &source, &options, &Silent);
         if built.is_ok() && !volume.has_crashed() {
@@ -211,7 +211,7 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
     let before = interrupted(&source, &options);
     let mut failed = 0;
     for start in [SimVolume::new(), before] {
-        // By default in one way each, in another one the next.
+        // By default each call fails in one way, and the next call in another way.
         let all = (0..).flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)));
         let some = |n: usize| slow() || n % 3 == n / 3 % 3;
         for (call, mishap) in all.enumerate().filter(|one| some(one.0)).map(|one| one.1) {
@@ -255,7 +255,7 @@ fn a_disk_that_is_full_for_savepoints_is_said_once_and_gives_their_room_back() {
     let (source, options) = (rows(ROWS), resuming(Layout::Packed));
     let expected = whole(Layout::Packed, &source);
     let volume = interrupted(&source, &resuming(Layout::Packed));
-    // The lists of a build that is resumed from the order alone.
+    // The lists of a build that resumes with only the order.
     volume.remove("savepoint-lists").unwrap();
     volume.fail_nth(Operation::Write, 0, Mishap::NoRoom);
     let warned = Warned::default();
@@ -373,7 +373,7 @@ fn savepoints_of_other_rows_or_options_are_not_used() {
         "the vectors",
     ];
     assert_eq!(all_that_differs, expected);
-    // How savepoints are taken, and whether an index is replaced, is no such option.
+    // Options for savepoints, and for replacing an index, do not matter here.
     let volume = before.fork();
     let options = BuildOptions {
         overwrite: false,
@@ -411,7 +411,7 @@ fn a_build_with_several_threads_is_resumed_by_any_number_of_them() {
         ..resuming(Layout::Packed)
     };
     let mut resumed = 0;
-    // The work done after this many questions differs each time.
+    // The amount of work that is done after this many checks differs each time.
     for patience in (12..).step_by(4) {
         let volume = SimVolume::new();
         let impatient = Impatient(AtomicU64::new(patience));

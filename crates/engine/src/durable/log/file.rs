@@ -1,5 +1,5 @@
-//! The file of a log that is being written: created atomically, appended to, synced, and marked as
-//! synced.
+//! The file of a log that is being written. It is created atomically, appended to, synced, and
+//! marked as synced.
 
 use stratann_layout::log::encode_record;
 use stratann_layout::log::marks::{MARK_BYTES, MARKS, encode_mark};
@@ -12,10 +12,10 @@ use crate::Error;
 use crate::durable::room::{LOG_ROOM, drop_log_room, take_log_room};
 use crate::stored::name_of;
 
-/// About how many bytes of records are copied from one log to another at once.
+/// About how many bytes of records are copied from one log to another with one read.
 const COPIED_AT_ONCE: usize = 1 << 20;
 
-/// The current file, and the slot of its older mark.
+/// The current file, and the slot of its older mark, which the next mark overwrites.
 #[derive(Debug)]
 pub(super) struct LogFile {
     pub(super) file: Box<dyn VolumeFile>,
@@ -25,12 +25,12 @@ pub(super) struct LogFile {
 /// A write or a sync that failed.
 pub(super) struct Failed {
     pub(super) error: TierError,
-    /// Whether the file is durably in its state before the write.
+    /// Whether the file is durably as it was before the write.
     pub(super) cut_off: bool,
 }
 
 impl LogFile {
-    /// Writes `bytes` between `from` and `to`, and syncs if `sync` is set.
+    /// Writes `bytes` to the places between `from` and `to`, and syncs if `sync` is set.
     pub(super) fn write(
         &mut self,
         from: RecordPlace,
@@ -57,7 +57,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Makes all records up to `end` durable, and writes a mark that says so.
+    /// Makes all records up to `end` durable, and writes a mark for that place.
     pub(super) fn sync(&mut self, end: RecordPlace) -> Result<(), TierError> {
         self.file.sync()?;
         self.mark(end);
@@ -66,7 +66,7 @@ impl LogFile {
 
     /// Writes a mark: all records up to `end` are durable.
     pub(super) fn mark(&mut self, end: RecordPlace) {
-        // A mark that cannot be written does not make the sync fail. A reader takes the mark before
+        // If the mark cannot be written, the sync still succeeds. A reader takes the mark before
         // it, and the next mark overwrites the one that may be torn.
         let mark = encode_mark(end, self.slot);
         if self.file.write_at(MARKS[self.slot], &mark).is_ok() {
@@ -75,8 +75,8 @@ impl LogFile {
     }
 }
 
-/// Creates a log file without records, durable on return. Header and marks are synced before the
-/// first record is written, so that a torn start can be told from damage.
+/// Creates a log file without records. It is durable when the call returns. Header and marks are
+/// synced before the first record is written, so a torn start can be distinguished from damage.
 pub(super) fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<LogFile, TierError> {
     let mut file = volume.create(&log_name(header.number))?;
     file.write_at(0, &header.encode_front())?;
@@ -85,7 +85,7 @@ pub(super) fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<Log
     Ok(LogFile { file, slot: 0 })
 }
 
-/// Creates a log file with its first records, up to `end`, durable on return.
+/// Creates a log file with its first records, up to `end`. It is durable when the call returns.
 pub(super) fn create_with(
     volume: &dyn Volume,
     header: LogHeader,
@@ -97,7 +97,7 @@ pub(super) fn create_with(
     file.finish()
 }
 
-/// Creates a log as [`create_with`] does, in the reserved blocks. If that fails, the reservation is
+/// Creates a log like [`create_with`], in the reserved blocks. If that fails, the reservation is
 /// removed.
 pub(super) fn create_in_room(
     volume: &dyn Volume,
@@ -120,9 +120,9 @@ pub(super) fn create_in_room(
     created
 }
 
-/// A log that begins with records copied from an earlier log. Once this file has its final name,
-/// the copies in the earlier log no longer count. So the file gets that name only when its records
-/// are durable.
+/// A log that begins with records copied from an earlier log. Once it has its final name, a reader
+/// ignores these records in the earlier log. So it gets that name only when its records are
+/// durable.
 pub(super) struct Unfinished<'a> {
     pub(super) volume: &'a dyn Volume,
     /// The temporary name of the file.
@@ -139,8 +139,8 @@ impl<'a> Unfinished<'a> {
         Self::begin_in(volume, unfinished(), file, header)
     }
 
-    /// Begins a log as [`begin`](Self::begin) does, in the reserved blocks. `None` if there are
-    /// none.
+    /// Begins a log like [`begin`](Self::begin), in the reserved blocks. `None` if no blocks are
+    /// reserved.
     pub(super) fn begin_in_room(
         volume: &'a dyn Volume,
         header: LogHeader,
@@ -168,7 +168,7 @@ impl<'a> Unfinished<'a> {
         })
     }
 
-    /// Appends records that were encoded for this place; they end at `end`.
+    /// Appends records that were encoded for the present end. They end at `end`.
     pub(super) fn append(&mut self, records: &[u8], end: RecordPlace) -> Result<(), TierError> {
         self.file.write_at(self.end.offset, records)?;
         self.end = end;
@@ -180,7 +180,7 @@ impl<'a> Unfinished<'a> {
         let name = log_name(self.header.number);
         self.file.sync()?;
         self.volume.rename(&self.name, &name)?;
-        // Opened again, so that errors show the final name.
+        // The file is opened again, so that errors name it by its final name.
         let file = self.volume.open(&name)?;
         self.volume.sync()?;
         let mut file = LogFile { file, slot: 0 };
@@ -218,8 +218,8 @@ pub(super) fn copy(
     }
 }
 
-/// Opens a log that continues behind its last record, at `end`. Its mark shows it durable up to
-/// there. Nothing is written.
+/// Opens a log to continue it behind its last record, at `end`. Its mark shows that it is durable
+/// up to there. Nothing is written.
 pub(super) fn go_on(volume: &dyn Volume, end: RecordPlace) -> Result<LogFile, TierError> {
     let name = log_name(end.log);
     let mut slot = 0;
@@ -242,7 +242,7 @@ pub(super) fn take_back(volume: &dyn Volume, number: u64) -> bool {
     }
 }
 
-/// Encodes the same records for another place.
+/// Encodes the same records for another place in a file.
 pub(super) fn rewritten(
     shape: LogShape,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! The files of the logs: their names, their numbers, and which of them are still needed.
+//! The files of the logs: their names and numbers, and the choice of files that are still needed.
 
 use stratann_layout::log::FIRST_RECORD;
 use stratann_layout::log::marks::read_marks;
@@ -10,10 +10,10 @@ use crate::Error;
 /// A place between two records of the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogPosition {
-    /// Number of the log that has, or will have, the record behind this place. 0 stands for the
-    /// first, which is log 1.
+    /// The number of the log that has, or will have, the record behind this place. 0 means the
+    /// first log, whose number is 1.
     pub(crate) number: u64,
-    /// Sequence number of that record. 0 stands for the first record of the log.
+    /// The sequence number of that record. 0 means the first record of the log.
     pub(crate) sequence: u64,
 }
 
@@ -45,11 +45,11 @@ pub(crate) fn unfinished() -> String {
     format!("{}.new", FileKind::Log)
 }
 
-/// The number of the log with this name; `None` if the name is not one of a log.
+/// The number of the log with this name; `None` if it is not the name of a log.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(FileKind::Log.name())?.strip_prefix('-')?;
     let number = digits.parse().ok()?;
-    // Each number has one name, so signs and wrong counts of digits are refused.
+    // Each number has exactly one name, so signs and other numbers of digits are refused.
     (log_name(number) == name).then_some(number)
 }
 
@@ -61,8 +61,8 @@ pub(super) fn numbers_in(volume: &dyn Volume) -> Result<Vec<u64>, Error> {
     Ok(numbers)
 }
 
-/// An upper bound of the bytes of records in the logs from `number` on. Records that a later log
-/// copied from behind the mark of an earlier one count once.
+/// An upper bound of the bytes of records in the logs from `number` on. If a later log has copied
+/// records from behind the mark of an earlier one, they count once.
 pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> {
     let (mut bytes, mut later) = (0, None);
     for log in numbers_in(volume)?.into_iter().rev() {
@@ -71,7 +71,8 @@ pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> 
             let len = volume.len(&name)?;
             front.truncate(len.min(FIRST_RECORD) as usize);
             volume.read_at(&name, 0, &mut front)?;
-            // A file too short for a header has no records, and a replay reports a damaged header.
+            // A file that is too short for a header has no records. A replay reports a damaged
+            // header.
             let Ok(header) = LogHeader::decode(&front, log, &name) else {
                 bytes += len.saturating_sub(FIRST_RECORD);
                 continue;
@@ -89,11 +90,11 @@ pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> 
 }
 
 /// Removes the logs below `number`, which a checkpoint has made superfluous. The removal is durable
-/// on return.
+/// when the call returns.
 pub(crate) fn remove_logs_before(volume: &dyn Volume, number: u64) -> Result<(), Error> {
     let mut numbers = numbers_in(volume)?;
     numbers.retain(|&earlier| earlier < number);
-    // The oldest first, so that an interruption leaves no gap.
+    // The oldest log is removed first, so an interruption leaves no gap.
     for earlier in &numbers {
         volume.remove(&log_name(*earlier))?;
     }

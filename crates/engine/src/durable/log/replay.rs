@@ -13,46 +13,45 @@ use super::files::{LogPosition, log_name, numbers_in};
 use crate::Error;
 use crate::stored::name_of;
 
-/// Bytes that a replay reads at once. The longest record has about half as many.
+/// The bytes that a replay reads with one read. The longest record has about half as many.
 const PIECE: usize = 1 << 20;
 
-/// How often marks are read before they count as damaged. A writer may change both of them during
-/// one read.
+/// The number of attempts to read marks before they count as damaged. A writer may change both
+/// marks during one read.
 const TRIES: usize = 3;
 
-/// Bytes that may be read, beyond four times the log, to count whole records behind its end. The
-/// count only serves a message, and a log full of gaps would need one read for each gap.
+/// Bytes that may be read, in addition to four times the log, to count whole records behind its
+/// end. The count only serves a message, and in a log full of gaps each gap takes one read.
 const COUNTING: u64 = 64 * PIECE as u64;
 
 /// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replayed {
-    /// How the next log begins.
+    /// The numbers with which the next log begins.
     pub(crate) next: NextLog,
-    /// Records that were passed to `apply`.
+    /// The number of records that were passed to `apply`.
     pub(crate) records: u64,
-    /// The torn end of the last log, if it has bytes behind its last whole record. This is normal
+    /// The torn end of the last log, if it has bytes behind its last whole record. That is normal
     /// after a crash.
     pub(crate) torn: Option<Torn>,
 }
 
-/// How the log begins that follows the replayed ones.
+/// The numbers with which the log begins that follows the replayed ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NextLog {
     /// Its number.
     pub(crate) number: u64,
-    /// Whether a log of this number exists. The next one contains everything in it, and replaces
-    /// it.
+    /// Whether a log of this number exists. The next log has all of its records, and replaces it.
     pub(crate) replaces: bool,
-    /// Sequence number of the first record to append.
+    /// The sequence number of the first record to append.
     pub(crate) sequence: u64,
-    /// The place of the first replayed record that is not known to be durable. All records from
+    /// The place of the first replayed record that is not known to be durable. The records from
     /// there on are rewritten.
     pub(crate) undurable: Option<RecordPlace>,
-    /// Whether the log with those records may have rows.
+    /// Whether the log that has those records may have rows.
     pub(crate) rows: bool,
-    /// The last log, if it can be continued. That needs three conditions: it is whole to its end,
-    /// its mark shows all of it durable, and its next record is the one to append.
+    /// The last log, if it can be continued, under three conditions. It is whole to its end, its
+    /// mark shows that all of it is durable, and its next record is the one to append.
     pub(crate) before: Option<LogBefore>,
 }
 
@@ -66,7 +65,7 @@ pub(crate) struct LogBefore {
 }
 
 impl NextLog {
-    /// The first log, or one behind all existing ones.
+    /// The first log, or a log after all existing ones.
     #[cfg(test)]
     pub(super) fn fresh(number: u64, sequence: u64) -> Self {
         Self {
@@ -85,30 +84,30 @@ impl NextLog {
 pub(crate) struct Torn {
     /// The file.
     pub(crate) file: String,
-    /// Offset where its last whole record ends, in bytes; 0 if not even its header is whole.
+    /// The offset at which its last whole record ends, in bytes; 0 if even its header is torn.
     pub(crate) offset: u64,
     /// The fault of the bytes at this offset.
     pub(crate) reason: String,
-    /// Whole records behind it; none of them is known to have been durable.
+    /// The number of whole records behind the offset. None is known to have been durable.
     pub(crate) whole: u64,
-    /// Whether `whole` is a lower bound, since counting was stopped.
+    /// Whether `whole` is a lower bound, because counting was stopped.
     pub(crate) more: bool,
 }
 
-/// Passes the records behind `from` to `apply`, in order and with their sequence numbers. Reads at
-/// most 1 MiB at once.
+/// Passes the records behind `from` to `apply`, in order, with their sequence numbers. Reads at
+/// most 1 MiB with one read.
 ///
-/// After a crash, a record need not have been durable or acknowledged: every whole record without a
-/// gap before it counts. If there is no log from `from.number` on, there are no records. A log that
-/// was rotated after a failed sync begins with records from before the position that
-/// [`Log::rotate`] returned. So a caller that keeps only the log number gets some records that the
-/// checkpoint already has.
+/// After a crash, every whole record without a gap before it is replayed, durable or not,
+/// acknowledged or not. If no log has the number `from.number` or a higher one, there are no
+/// records. If a log was rotated after a failed sync, it begins with records from before the
+/// position that [`Log::rotate`] returned. So a caller that keeps only the log number gets some
+/// records that the checkpoint already has.
 ///
 /// # Errors
-/// Damage: a log is missing between others, or a header is wrong. Or a log ends before the next one
-/// continues, or before its mark. All records before the damage were passed to `apply`. A torn end
-/// is no error in the last log, or in an earlier one if the next one continues there. An error of
-/// `apply` is returned.
+/// The logs are damaged: a log between others is missing, a header is wrong, or a log ends before
+/// the next one continues, or before its mark. All records before the damage were passed to
+/// `apply`. A torn end is no error in the last log, nor in an earlier log that the next one
+/// continues there. An error of `apply` is returned.
 pub(crate) fn replay(
     volume: &dyn Volume,
     shape: LogShape,
@@ -125,9 +124,9 @@ pub(crate) fn replay(
         damage,
     } = open_all(volume, shape, first_number, &numbers)?;
     let mut replayed = Replayed {
-        // A log without records, or one never finished, is replaced under its own number. If its
-        // name were removed and the removal were not durable, it would return behind a log that has
-        // more.
+        // If a log has no records, or was never finished, the next log replaces it under its
+        // number. Its name is not removed: if the removal were not durable, the log would be back
+        // after a crash, beside a log that has more records.
         next: NextLog {
             number: numbers.last().copied().unwrap_or(first_number),
             replaces: !numbers.is_empty(),
@@ -145,11 +144,11 @@ pub(crate) fn replay(
         let first = log.header.first_sequence;
         let limit = next.map(|next| next.header.first_sequence);
         if limit.is_some_and(|limit| first >= limit) && expected.is_some() {
-            // The whole log is superseded.
+            // Later logs supersede the whole log.
             continue;
         }
         let right = match expected {
-            // The first log after a build may begin with any number.
+            // After a build, the first log may begin with any number.
             None => first <= from.sequence || from.sequence == 0 && beheaded.is_none(),
             Some(expected) => first == expected,
         };
@@ -209,7 +208,7 @@ pub(crate) fn replay(
                 let goes_on = is_whole
                     && log.durable == Some(end)
                     && numbers.last() == Some(&end.log)
-                    // The marks of a log without records were written before its first sync.
+                    // If a log has no records, its marks were written before its first sync.
                     && end.sequence > first
                     && end.sequence == replayed.next.sequence;
                 let rows = log.header.rows;
@@ -233,13 +232,13 @@ pub(crate) fn replay(
 /// The logs of an index, by their headers.
 #[derive(Default)]
 struct Logs {
-    /// The logs with a whole header.
+    /// The logs whose header is whole.
     logs: Vec<Reading>,
-    /// A log behind them whose header is torn.
+    /// A log after them whose header is torn.
     torn: Option<Torn>,
-    /// A log before them without a whole header.
+    /// A log before them whose header is not whole.
     beheaded: Option<Torn>,
-    /// Damage behind these logs, reported once their records were passed on.
+    /// Damage after these logs. It is reported after their records were passed on.
     damage: Option<Error>,
 }
 
@@ -296,7 +295,7 @@ fn open_all(
 }
 
 /// Passes the records of a log from a place on, below the sequence number `limit`, to `apply`.
-/// Returns where they ended.
+/// Returns the place where they ended.
 pub(super) fn each_from(
     volume: &dyn Volume,
     shape: LogShape,
@@ -312,8 +311,8 @@ pub(super) fn each_from(
     Ok(log.read(&read, from, Some(limit), &mut apply)?.0)
 }
 
-/// For each log, the log that supersedes its end: of the logs behind it, the one with the lowest
-/// first sequence number.
+/// For each log, the log that supersedes its end: the later log with the lowest first sequence
+/// number.
 fn goes_on(logs: &[Reading]) -> Vec<Option<&Reading>> {
     let (mut next, mut of_each) = (None::<&Reading>, Vec::with_capacity(logs.len()));
     for log in logs.iter().rev() {
@@ -327,10 +326,10 @@ fn goes_on(logs: &[Reading]) -> Vec<Option<&Reading>> {
     of_each
 }
 
-/// Fills a buffer with the bytes of a log from an offset on.
+/// Fills a buffer with the bytes of a log that begin at an offset.
 pub(super) type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Error> + 'a;
 
-/// Takes a record and its sequence number.
+/// Receives a record and its sequence number.
 pub(super) type Apply<'a> = dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error> + 'a;
 
 /// A log that is being read.
@@ -344,11 +343,11 @@ pub(super) struct Reading {
     pub(super) durable: Option<RecordPlace>,
 }
 
-/// The outcome of opening a log.
+/// The result of opening a log.
 pub(super) enum Opened {
     Whole(Reading),
-    /// The start of the file was never written whole, for this reason. The file has no records,
-    /// since records are written only after the start is durable.
+    /// The start of the file was never completely written, for this reason. The file has no
+    /// records, since records are written only after the start is durable.
     Torn(String),
 }
 
@@ -357,8 +356,8 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
     let name = log_name(number);
     let file = name_of(volume, &name);
     let mut tries = 1;
-    // The marks are read before the length: the durable bytes that they promise are in the file by
-    // then.
+    // The marks are read before the length. So the file has the bytes that the marks declare
+    // durable.
     let (front, header) = loop {
         let len = volume.len(&name)?;
         let mut front = vec![0; len.min(FIRST_RECORD) as usize];
@@ -417,10 +416,10 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
     }))
 }
 
-/// Whether a file with an unreadable header may have been torn while it was created, and so has no
-/// records.
+/// Whether an unreadable header may be the result of a crash while the file was created. Then the
+/// file has no records.
 fn may_be_torn(front: &[u8], len: u64) -> bool {
-    // A log with marks has a longer front. The version that announces the marks stands before any
+    // A log with marks has a longer start. The version announces the marks, and it comes before any
     // torn bytes, or nothing was written.
     let first = front.get(..16).unwrap_or_default();
     let is_marked = (2..=FORMAT_VERSION).any(|version| first.ends_with(&version.to_le_bytes()));
@@ -428,9 +427,10 @@ fn may_be_torn(front: &[u8], len: u64) -> bool {
 }
 
 impl Reading {
-    /// If records are missing behind `known`, the sequence number up to which there were records,
-    /// and the evidence for it. `known` is the end of the log's records or of the checkpoint's,
-    /// whichever is larger. `next` is the log that continues this one, with record `limit`.
+    /// If records are missing behind `known`, the sequence number up to which records existed, and
+    /// the evidence for it. `known` is the end of this log's records or of the checkpoint's,
+    /// whichever is larger. `next` is the log that continues this one, beginning with record
+    /// `limit`.
     fn missing_behind(
         &self,
         next: Option<&Reading>,
@@ -453,16 +453,16 @@ impl Reading {
 
     /// The log that follows this one, whose valid records end at `end`.
     ///
-    /// A sync of this file may have failed unseen. Then storage may lack records that reads now
-    /// return, and a sync that succeeds would not show it. So records behind the mark are
-    /// rewritten. A log without records before its mark is replaced as a whole, since its name may
-    /// not be durable either.
+    /// A sync of this file may have failed in another process. Then storage may lack records that
+    /// reads return now, and a sync that succeeds would not show it. So records behind the mark are
+    /// rewritten. If a log has no records before its mark, it is replaced as a whole, since its
+    /// name may not be durable either.
     fn next_after(&self, end: RecordPlace, from: LogPosition) -> NextLog {
         let (number, start) = (self.header.number, self.header.start());
         let (replaces, undurable) = match self.durable {
             // The checkpoint has all of its records.
             _ if end.sequence <= from.sequence => (false, None),
-            // The log has no marks, so none of it is known to be durable.
+            // Without marks, no record of the log is known to be durable.
             None => (false, Some(start)),
             Some(mark) if mark.sequence <= start.sequence => (true, Some(start)),
             Some(mark) => (
@@ -484,7 +484,7 @@ impl Reading {
     }
 
     /// Passes the records from `place` on, below the sequence number `limit`, to `apply`. Returns
-    /// where they ended, and why.
+    /// the place where they ended, and the reason.
     pub(super) fn read(
         &self,
         read_at: &ReadAt<'_>,
@@ -523,7 +523,7 @@ impl Reading {
         }
     }
 
-    /// The place of the next whole record in a gap.
+    /// The place of the next whole record after a gap.
     pub(super) fn next_behind(
         &self,
         read_at: &ReadAt<'_>,
@@ -543,8 +543,8 @@ impl Reading {
         Ok(None)
     }
 
-    /// How many whole records follow a place that has none, below the sequence number `limit`. The
-    /// flag says that counting was stopped, so that there may be more.
+    /// The number of whole records behind a place without one, below the sequence number `limit`.
+    /// The flag tells that counting was stopped, so there may be more.
     fn whole_behind(
         &self,
         read_at: &ReadAt<'_>,

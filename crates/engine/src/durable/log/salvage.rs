@@ -1,8 +1,8 @@
 //! Salvage: reads every whole record of damaged logs, whatever is missing between them.
 //!
-//! Each record has its log, offset and sequence number, so it can be found without the bytes before
-//! it. A log without a header is searched from its first byte on. Superseded records are left out:
-//! records of a log count only below the first sequence number of the logs behind it.
+//! Each record has its log, offset and sequence number, so it can be recognised without the bytes
+//! before it. If a log has no header, it is searched from its first byte on. Superseded records are
+//! left out: a record of a log is valid only below the first sequence number of each later log.
 
 use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
 use stratann_layout::{BLOCK, LogHeader, LogRecord, LogShape, RecordPlace};
@@ -13,25 +13,25 @@ use super::replay::{Apply, Opened, Reading, open};
 use crate::Error;
 use crate::stored::name_of;
 
-/// Records that are lost, or may be.
+/// Records that are lost or may be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LostRecords {
-    /// The log that had them.
+    /// The log that had the records.
     pub(crate) file: String,
     /// The fault of the log.
     pub(crate) what: String,
-    /// How many are lost, at most. 0: the log is damaged, but no record is lost.
+    /// The most records that are lost. 0 means that the log is damaged but no record is lost.
     pub(crate) records: u64,
 }
 
-/// Reads bytes of a file from an offset on. Unreadable bytes are returned as zeros.
+/// Reads the bytes of a file that begin at an offset. Unreadable bytes are returned as zeros.
 pub(crate) type ReadLossy<'a> = dyn Fn(&str, u64, &mut [u8]) -> Result<(), Error> + 'a;
 
 /// Passes all whole records behind `from` to `apply`, in the order of their sequence numbers.
-/// Returns the missing records. The function `is_damage` decides which errors are skipped.
+/// Returns the missing records. `is_damage` decides which errors are skipped.
 ///
 /// # Errors
-/// A log of a later version; a read failure that is no damage; an error of `apply`.
+/// A log has a later version, a read fails for a reason other than damage, or `apply` fails.
 pub(crate) fn salvage(
     volume: &dyn Volume,
     shape: LogShape,
@@ -83,16 +83,17 @@ pub(crate) fn salvage(
     Ok(work.lost)
 }
 
-/// A log, and the facts known about it.
+/// A log, with the facts known about it.
 struct Source {
     reading: Reading,
     /// Whether its header gives the number of its first record.
     exact: bool,
-    /// Whether its records are read. A log of another index, or one never finished, is not read.
+    /// Whether its records are read. They are not if the log belongs to another index or was never
+    /// finished.
     read: bool,
     /// The fault of its header or its marks.
     fault: Option<String>,
-    /// The log before it that is missing, and the message about it.
+    /// The missing log before it, with the message about that log.
     missing: Option<(String, String)>,
     /// Records from this sequence number on are superseded.
     limit: Option<u64>,
@@ -116,7 +117,7 @@ impl Source {
             limit: None,
         };
         let without_header = |first: &[u8]| {
-            // The bytes before its records contain no record, whatever the version.
+            // The bytes before the records have no record, whatever the version is.
             let header = LogHeader::decode(first, number, &file).unwrap_or(LogHeader {
                 shape,
                 number,
@@ -142,8 +143,8 @@ impl Source {
                     Err(_) => None,
                 };
                 let reading = without_header(&first)?;
-                // Either its marks are damaged, or it is a log of another index, none of whose
-                // records belong here.
+                // Either its marks are damaged, or the log belongs to another index, whose records
+                // are not wanted.
                 let ours = decoded.is_none_or(|header| header.shape == shape);
                 let fault = error.to_string();
                 let fault = fault.strip_prefix(&format!("{file}: ")).unwrap_or(&fault);
@@ -160,14 +161,14 @@ impl Source {
     }
 }
 
-/// The results so far.
+/// The results up to now.
 struct Work {
     /// The checkpoint has the records below this sequence number.
     from: u64,
-    /// The sequence number expected next.
+    /// The sequence number that is expected next.
     expected: u64,
     lost: Vec<LostRecords>,
-    /// Why the log before ended where it did: its file and the fault.
+    /// Why the previous log ended where it did: its file and the fault.
     fault: Option<(String, String)>,
 }
 
@@ -256,7 +257,7 @@ impl Work {
             && let Some(durable) = reading.durable.map(|durable| durable.sequence)
             && durable > self.expected
         {
-            // The log was cut at the end of a record.
+            // The log was cut off at the end of a record.
             let what = format!("it ends at offset {}, before its mark", end.0.offset);
             self.fault = Some((reading.file.clone(), what));
             self.goes_on_with(durable, &reading);
@@ -264,7 +265,7 @@ impl Work {
         Ok(())
     }
 
-    /// Reports the records that are missing before this sequence number.
+    /// Reports the missing records before this sequence number.
     fn goes_on_with(&mut self, sequence: u64, log: &Reading) {
         let least = self.expected.max(self.from);
         if let Some(records) = sequence.checked_sub(least).filter(|&records| records > 0) {
@@ -284,8 +285,8 @@ impl Work {
     }
 }
 
-/// The number of full-length records that fit into `bytes`, without rows; at least one if there are
-/// any bytes.
+/// The number of full-length records without rows that fit `bytes`; at least one if there are any
+/// bytes.
 fn records_in(reading: &Reading, bytes: u64) -> u64 {
     bytes.div_ceil(reading.header.shape.vector_record() as u64)
 }

@@ -1,4 +1,4 @@
-//! Whatever fails, and wherever a crash strikes, a replay finds all acknowledged records, in order
+//! Whatever fails, and whenever a crash happens, a replay finds all acknowledged records, in order
 //! and without gaps.
 
 use std::collections::BTreeMap;
@@ -25,11 +25,11 @@ fn shape() -> LogShape {
     LogShape::new(Element::U8, 600).unwrap()
 }
 
-/// Ids from here on have rows.
+/// Records with this id or a larger one have rows.
 const WITH_ROWS: u64 = 1_000_000;
 const ROW: &[u8] = b"what a vector has beside it";
 
-/// The id of a record in these tests determines its kind: every fourth is a delete.
+/// The id of a record determines its kind in these tests: every fourth record is a delete.
 fn vector(id: u64) -> Option<Vec<u8>> {
     (id % 4 != 3).then(|| {
         (0..600)
@@ -53,7 +53,7 @@ fn append(log: &Log, id: u64) -> Result<u64, Error> {
     log.append(record(id, &vector(id)))
 }
 
-/// The first log, or one behind all that are there.
+/// The first log, or a log after all existing ones.
 fn start(volume: &SimVolume, at: LogPosition, durability: Durability) -> Result<Log, Error> {
     start_next(volume, &NextLog::fresh(at.number, at.sequence), durability)
 }
@@ -84,11 +84,11 @@ fn ids(volume: &dyn Volume) -> Vec<u64> {
 /// The expected content of the disk.
 #[derive(Clone)]
 struct World {
-    /// By sequence number: whatever may be found.
+    /// The records that a replay may find, by sequence number.
     records: Vec<u64>,
-    /// So many of them must be found.
+    /// The number of these records that a replay must find.
     durable: usize,
-    /// An id is never used again, so that a stale record can be told from an expected one.
+    /// The next new id. No id is used again, so that a stale record differs from an expected one.
     next_id: u64,
     /// The last checkpoint.
     from: LogPosition,
@@ -135,9 +135,9 @@ enum Step {
     Append(u64),
     Flush,
     Rotate,
-    /// Rotates, begins replays there, and removes the earlier logs.
+    /// Rotates the log, makes replays begin at the new log, and removes the earlier logs.
     Checkpoint,
-    /// The process ends and another opens the index; the machine continues.
+    /// The process ends, and another process opens the index. The machine continues.
     Restart,
 }
 
@@ -170,7 +170,7 @@ const LATER: &[Step] = &[
     Step::Append(1),
 ];
 
-/// Opens the logs and does the steps, until the machine crashes.
+/// Opens the logs and performs the steps until the machine crashes.
 fn work(
     volume: &SimVolume,
     durability: Durability,
@@ -264,7 +264,8 @@ fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
             STEPS,
             &mut |image, world, seed| {
                 torn += usize::from(found(image, world.from).unwrap().1.torn.is_some());
-                // A second crash during the continuation; the images in turn, to save time.
+                // A second crash happens during the continuation. The images take turns, to save
+                // time.
                 turn += 1;
                 if seed == 0 && turn % 5 == 0 {
                     crash_everywhere(image, world, durability, LATER, &mut |_, _, _| {});
@@ -320,7 +321,7 @@ fn a_log_is_one_that_earlier_readers_know_until_a_row_comes() {
     assert_eq!(versions(&volume), [2, 3]);
     let (found, replayed) = found(&volume, ORIGIN).unwrap();
     assert_eq!(found, [1, WITH_ROWS, WITH_ROWS + 1, 2]);
-    // Records copied to another file take its version there.
+    // Records that are copied to another file get the version of that file.
     drop(log);
     let log = start_next(&volume, &replayed.next, Durability::Always).unwrap();
     append(&log, 4).unwrap();
@@ -331,14 +332,14 @@ fn a_log_is_one_that_earlier_readers_know_until_a_row_comes() {
     append(&log, WITH_ROWS + 4).unwrap();
     assert_eq!(versions(&volume), [2, 3, 2, 3]);
     assert_eq!(ids(&volume).len(), 7);
-    // Before a sync that fails, rows were in memory.
+    // Rows were in memory before the sync that fails.
     volume.fail_after(1, Failure::Io);
     append(&log, WITH_ROWS + 5).unwrap_err();
     volume.heal();
     log.rotate().unwrap();
     append(&log, 6).unwrap();
     assert_eq!(ids(&volume).len(), 8);
-    // One without a record is replaced, or, if that fails, followed.
+    // A log without a record is replaced. If that fails, another log follows it.
     for fails in [false, true] {
         let volume = SimVolume::new();
         let log = start(&volume, ORIGIN, Durability::Always).unwrap();
@@ -385,7 +386,7 @@ fn a_crash_of_the_process_loses_nothing() {
         for id in 0..10 {
             append(&log, id).unwrap();
         }
-        // Not dropped: a process that is killed syncs nothing.
+        // The log is not dropped, since a killed process syncs nothing.
         mem::forget(log);
         let (ids, replayed) = found(&volume, ORIGIN).unwrap();
         assert_eq!(ids, Vec::from_iter(0..10));
@@ -453,7 +454,7 @@ fn what_fails_is_not_there_and_what_was_acknowledged_is() {
             }
         }
         assert!(failed > 50, "{failed} failed");
-        // A full disk always leaves space to cut something off.
+        // Even a full disk has enough space to cut a file.
         assert_eq!(broken > 20, failure == Failure::Io, "{broken} broken");
     }
 }
@@ -489,7 +490,7 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
         let log = start(&volume, ORIGIN, durability).unwrap();
         append(&log, 0).unwrap();
         volume.fail_after(1, Failure::Io);
-        // The write succeeds, the sync does not.
+        // The write succeeds, but the sync does not.
         let outcome = append(&log, 1);
         assert_eq!(outcome.is_ok(), durability == Durability::OnFlush);
         log.flush().unwrap_err();
@@ -508,7 +509,7 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
         } else {
             vec![0, 1]
         };
-        // A rotation that fails changes nothing.
+        // A failed rotation changes nothing.
         for at in 0..=6 {
             volume.fail_after(at, Failure::Io);
             if log.rotate().is_err() {
@@ -530,14 +531,14 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
     }
 }
 
-/// Counts syncs of files, which may take a while.
+/// Counts syncs of files, and can delay them.
 #[derive(Clone, Debug)]
 struct Slow {
     volume: SimVolume,
     pause: Duration,
-    /// A sync waits until this many threads are within a call ...
+    /// A sync waits until this many threads are within a call.
     callers: Arc<AtomicUsize>,
-    /// ... and these are.
+    /// The number of threads within a call.
     calling: Arc<AtomicUsize>,
     syncs: Arc<AtomicUsize>,
     longest_read: Arc<AtomicU64>,
@@ -636,7 +637,7 @@ impl VolumeFile for SlowFile {
 fn threads_share_syncs_and_the_order_is_that_of_the_file() {
     const THREADS: u64 = 8;
     const EACH: u64 = 60;
-    // A sync takes as long as all other threads need for their next calls, however long that is.
+    // A sync lasts as long as all other threads need for their next calls, however long that is.
     let slow = Slow::new(Duration::from_millis(1));
     let log = Log::start(
         Arc::new(slow.clone()),
@@ -691,7 +692,7 @@ fn threads_append_while_the_disk_fills_up_breaks_and_the_log_rotates() {
         let (kept, stop) = (Mutex::new(BTreeMap::new()), AtomicBool::new(false));
         let failed = AtomicUsize::new(0);
         thread::scope(|scope| {
-            // Also if this thread panics: otherwise they would continue.
+            // This also happens if this thread panics. Without it the other threads would continue.
             let _stops = Stops(&stop);
             for thread in 0..4 {
                 let (log, kept, stop, failed) = (&log, &kept, &stop, &failed);
@@ -751,7 +752,7 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Waits for something that another thread does.
+/// Waits until another thread has done its work.
 fn wait_for(what: &str, done: impl Fn() -> bool) {
     for _ in 0..60_000 {
         if done() {
@@ -779,8 +780,8 @@ fn an_append_is_durable_in_time_without_a_flush() {
     append(&log, 3).unwrap();
     wait_for("a failed sync", || log.shared.state.lock().broken.is_some());
     volume.heal();
-    // Until the log is rotated: by a caller that sees the failure, or a second later by the log
-    // itself, if this thread is late.
+    // This lasts until the log is rotated. A caller that sees the failure rotates it. If this
+    // thread is late, the log rotates itself a second later.
     let mut expected = vec![0, 1, 2, 3];
     for _ in 0..2 {
         if append(&log, 4 + expected.len() as u64).is_ok() {
@@ -792,7 +793,7 @@ fn an_append_is_durable_in_time_without_a_flush() {
     log.rotate().unwrap();
     assert_eq!(append(&log, 5).unwrap(), expected.len() as u64);
     expected.push(5);
-    // Dropped before it is due.
+    // The log is dropped before the sync is due.
     drop(log);
     assert_eq!(ids(&volume.crash_image(0, Crash::Dropped)), expected);
 }
@@ -882,7 +883,7 @@ fn a_long_log_is_read_in_pieces() {
     assert_eq!(ids(&slow), expected);
     assert!(slow.longest_read.load(Ordering::Relaxed) <= 1 << 20);
 
-    // The longest record that there is.
+    // The longest possible record.
     let shape = LogShape::new(Element::F32, 65_536).unwrap();
     let (volume, vector) = (SimVolume::new(), vec![7; 4 * 65_536]);
     let log = Log::start(Arc::new(volume.clone()), shape, &NextLog::fresh(1, 0), HOUR).unwrap();
@@ -935,7 +936,7 @@ fn damage_is_told_from_a_torn_end() {
             assert!(text.contains(word), "{word:?} is not in {text}");
         }
     };
-    // In an earlier log.
+    // Damage in an earlier log.
     let first = &[
         "log-000001: damaged: its records end at offset 12288",
         "sequence number 0,",
@@ -989,7 +990,7 @@ fn damage_is_told_from_a_torn_end() {
         assert_eq!(ids, Vec::from_iter(5..15), "{cut}");
         assert_eq!(lost.len(), 1, "{cut}: {lost:?}");
     }
-    // In a header behind which there are records, and in both marks.
+    // Damage in a header that records follow, and damage in both marks.
     for name in ["log-000001", "log-000003"] {
         refused(
             &|volume| change(volume, name, None, Some(60)),
@@ -1036,8 +1037,8 @@ fn damage_is_told_from_a_torn_end() {
         "{text}"
     );
 
-    // In the last log, which was durable as a whole. Records have 632 bytes, and every fourth one
-    // has 32.
+    // Damage in the last log, which was durable as a whole. Records have 632 bytes, and every
+    // fourth record has 32.
     for (cut, flip, words) in [
         (
             None,
@@ -1079,13 +1080,13 @@ fn damage_is_told_from_a_torn_end() {
     ] {
         refused(&|volume| change(volume, "log-000003", cut, flip), &words);
     }
-    // One that was never written whole has no records, whatever its header says.
+    // A log that was never written completely has no records, whatever its header contains.
     for (cut, flip) in [(100, None), (0, None), (12_288, Some(60))] {
         let volume = three_logs();
         change(&volume, "log-000003", Some(cut), flip);
         let (ids, replayed) = found(&volume, ORIGIN).unwrap();
         assert_eq!(ids, Vec::from_iter(0..10));
-        // The next one takes its place.
+        // The next log replaces it.
         assert_eq!((replayed.next.number, replayed.next.replaces), (3, true));
         let torn = replayed.torn.unwrap();
         assert_eq!(torn.file, "simulated volume/log-000003");
@@ -1093,7 +1094,7 @@ fn damage_is_told_from_a_torn_end() {
     }
 }
 
-/// A hundred records in one log, each an append of its own, closed as a process closes it.
+/// A log of a hundred records, each from a separate append, closed as a process closes it.
 fn hundred(durability: Durability) -> SimVolume {
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, durability).unwrap();
@@ -1104,7 +1105,7 @@ fn hundred(durability: Durability) -> SimVolume {
     volume
 }
 
-/// The offset of a record in these tests: 632 bytes each, every fourth one 32.
+/// The offset of a record in these tests. Records have 632 bytes, and every fourth record has 32.
 fn offset_of(record: u64) -> usize {
     (FIRST_RECORD + record / 4 * (3 * 632 + 32) + record % 4 * 632) as usize
 }
@@ -1130,7 +1131,7 @@ fn one_flipped_bit_in_the_newest_log_is_not_the_end_of_what_is_behind_it() {
                 };
                 assert_eq!((offset, sequence), (offset_of(record) as u64, record));
                 assert_eq!((missing, whole), (100 - record, 99 - record), "{at}");
-                // A repair gets all the others.
+                // A repair restores all other records.
                 let mut ids = Vec::new();
                 let lost = salvage_all(&volume, ORIGIN, &mut ids);
                 let others: Vec<u64> = (0..100).filter(|&id| id != record).collect();
@@ -1168,7 +1169,8 @@ fn salvage_all(volume: &SimVolume, from: LogPosition, ids: &mut Vec<u64>) -> Vec
 
 #[test]
 fn what_was_not_synced_is_torn_and_not_damaged() {
-    // Sixty durable records, and forty without any promise, as a killed process leaves them.
+    // Sixty durable records, and forty that were not promised to be durable, as a killed process
+    // leaves them.
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
     for id in 0..100 {
@@ -1192,7 +1194,7 @@ fn what_was_not_synced_is_torn_and_not_damaged() {
         panic!("{error}");
     };
     assert_eq!((missing, whole), (20, 19));
-    // One mark that is damaged leaves the one before it.
+    // If one mark is damaged, the earlier mark remains.
     for (mark, damaged) in [(4096, true), (8192, false)] {
         let volume = damaged_mark(&volume, mark);
         change(&volume, "log-000001", None, Some(offset_of(40) + 40));
@@ -1202,8 +1204,8 @@ fn what_was_not_synced_is_torn_and_not_damaged() {
 
 #[test]
 fn a_log_full_of_gaps_is_not_read_over_and_over() {
-    // Every other record is damaged: a piece is read for each gap, and another for the bytes behind
-    // it.
+    // Every second record is damaged. The salvage reads one piece for each gap, and another for the
+    // bytes after it.
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
     append(&log, 0).unwrap();
@@ -1263,11 +1265,11 @@ fn a_log_of_an_earlier_version_has_no_marks_and_ends_where_it_did() {
         (torn.offset, torn.whole),
         ((offset_of(6) - 8192) as u64, 13)
     );
-    // Only a repair may take the records behind.
+    // Only a repair may use the records after the damage.
     let mut ids = Vec::new();
     let lost = salvage_all(&volume, ORIGIN, &mut ids);
     assert_eq!((ids.len(), lost.len()), (19, 1));
-    // The next log is one with marks.
+    // The next log has marks.
     let next = LogPosition {
         number: 2,
         sequence: 6,
@@ -1275,7 +1277,7 @@ fn a_log_of_an_earlier_version_has_no_marks_and_ends_where_it_did() {
     let log = start(&volume, next, Durability::Always).unwrap();
     append(&log, 77).unwrap();
     assert_eq!(versions(&volume), [1, 2]);
-    // A damaged header of an old log with a few records is no torn one.
+    // A damaged header of an old log with a few records does not count as torn.
     change(&volume, "log-000001", Some(4096 + 700), Some(60));
     let text = found(&volume, ORIGIN).unwrap_err().to_string();
     assert!(text.contains("log-000001: checksum mismatch"), "{text}");
@@ -1417,7 +1419,7 @@ fn names() {
     ] {
         assert_eq!(number_of(name), number, "{name}");
     }
-    // The last number that there is does no harm.
+    // The largest possible number does no harm.
     let volume = SimVolume::new();
     volume.create(&log_name(u64::MAX)).unwrap();
     let last = LogPosition {
@@ -1452,7 +1454,7 @@ fn in_a_real_directory() {
     let end = log.bytes();
     drop(log);
     assert_eq!(ids(&*volume), Vec::from_iter(0..20));
-    // As after a crash in the middle of a record.
+    // The state after a crash in the middle of a record.
     let name = log_name(3);
     let mut file = volume.open(&name).unwrap();
     file.write_at(end, &[1; 200]).unwrap();

@@ -1,5 +1,5 @@
-//! Indexes that took direct inserts, damaged and repaired: a table has the page of each record, and
-//! some records are on none.
+//! Indexes with direct inserts, damaged and repaired. A table has the page of each record, and some
+//! records are on no page.
 
 use crate::DirectOptions;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ mod clusters;
 mod journaled;
 mod parts;
 
-/// All layouts, and how vectors get into them.
+/// All layouts, each with its strategies to add vectors.
 const CASES: [(Layout, Update); 9] = [
     (Layout::Coupled, Update::Accumulate),
     (Layout::Coupled, Update::Relocate),
@@ -27,12 +27,12 @@ const CASES: [(Layout, Update); 9] = [
     INLINE,
 ];
 const INLINE: (Layout, Update) = (Layout::Inline, Update::InPlace);
-/// Those where a record has all that a node is.
+/// The layouts where a record has all data of a node.
 const WHOLE: [Layout; 2] = [Layout::Coupled, Layout::Packed];
 
 impl Place {
     /// An index with direct inserts, replacements and deletes, and an empty log. Also returns the
-    /// deleted ids. A process makes each once.
+    /// deleted ids. A process makes each such index once.
     fn grown(layout: Layout, update: Update) -> (Self, BTreeSet<u64>) {
         type Grown = (Layout, Update, Place, BTreeSet<u64>);
         static GROWN: Mutex<Vec<Grown>> = Mutex::new(Vec::new());
@@ -93,11 +93,11 @@ impl Place {
             update: Some(update),
             direct: DirectOptions {
                 pending: 16 << 10,
-                // One after the other: the same pages each time.
+                // One request after the other, so that each run makes the same pages.
                 in_flight: 1,
-                // So that some wait.
+                // With this setting some records stay pending.
                 write_home: false,
-                // Clusters have nothing that makes one when they are closed.
+                // A cluster index makes no checkpoint when it is closed.
                 checkpoint: (update == Update::Rebalance).then_some(32),
                 ..DirectOptions::default()
             },
@@ -117,13 +117,13 @@ impl Place {
         let placement = stored::placement(&self.volume, &manifest).unwrap();
         let pending = match manifest.file(FileKind::Pending.name()) {
             Some(_) => stored::pending(&self.volume, &manifest).unwrap(),
-            // Nothing waits.
+            // No record is pending.
             None => PendingFile::default(),
         };
         (placement.unwrap(), pending)
     }
 
-    /// The file of pages, and bytes of one.
+    /// The file of pages, and the bytes of one page.
     fn page_file(&self, layout: Layout) -> (String, usize) {
         let kind = layout.composition().lists;
         let bytes = match layout {
@@ -192,7 +192,7 @@ fn tables_and_pages_that_are_not_about_vectors_cost_none() {
             "{what}: {report:#?}"
         );
         assert_eq!(place.whole(&forced, &what), place.model, "{what}");
-        // Ids that were ever given are not given again.
+        // Ids that were used before are not used again.
         let after = stored::manifest(&forced).unwrap();
         assert!(
             after.placement.is_none() && after.next_id == facts.next_id,
@@ -259,7 +259,8 @@ fn without_the_placement_all_records_count_and_deleted_ids_come_back() {
             let what = format!("{layout}, {update:?}: {how}");
             let report = place.repair(&volume).unwrap();
             let found = place.whole(&volume, &what);
-            // All live vectors are there, in their last version; all others have deleted ids.
+            // All live vectors are in the index, in their last version. All other nodes have
+            // deleted ids.
             for (id, vector) in &place.model {
                 assert_eq!(found.get(id), Some(vector), "{what}: {id}");
             }
@@ -319,7 +320,8 @@ fn what_waited_is_lost_with_its_file_alone() {
         for (id, vector) in &found {
             assert_eq!(place.model.get(id), Some(vector), "{what}: {id}");
         }
-        // Both tables: the nodes that waited are lost, whatever else comes back.
+        // Both tables are damaged. The nodes that were pending are lost, even if all others are
+        // restored.
         let volume = place.damaged(&name, &|bytes| bytes[BLOCK + 30] ^= 1);
         volume
             .remove(&place.entry(FileKind::Placement, None).name)
@@ -348,7 +350,7 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
         let what = format!("{layout}: header");
         let (_, found) = place.repaired(&place.damaged(&name, &|bytes| bytes[20] ^= 1), &what);
         assert_eq!(found, place.model, "{what}");
-        // Of a file that is cut short the pages in front.
+        // If a file is cut, the pages before the cut remain.
         let what = format!("{layout}: cut");
         let cut = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() / 2 / BLOCK * BLOCK);
         let volume = place.damaged(&name, &cut);
@@ -365,16 +367,16 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
                 .all(|(id, vector)| place.model.get(id) == Some(vector)),
             "{what}"
         );
-        // Later records of the log replace those on pages and the pending ones.
+        // Later records of the log replace records on pages and pending records.
         let live = place.direct(update);
-        // Where anything waits.
+        // The first pending record, if there is one.
         let waited = place.tables().1.records.first().map_or(410, |one| one.id);
         let (replaced, new) = ([waited, 110, FIRST], [9_000]);
         let rows = |from: usize, count: usize| photos(6_000 + from, count);
         live.upsert(&rows(0, 3), &replaced, &Silent).unwrap();
         live.insert(&rows(3, 1), Some(&new), &Silent).unwrap();
         live.delete(&[111, FIRST + 1]).unwrap();
-        // As a crash leaves it.
+        // The state that a crash leaves.
         let damaged = place.volume.fork();
         drop(live);
         for (n, &id) in replaced.iter().chain(&new).enumerate() {

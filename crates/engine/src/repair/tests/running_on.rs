@@ -1,15 +1,15 @@
-//! Damaged segments in which vectors run on from page to page: a block costs the vectors that touch
-//! it.
+//! Damaged segments with vectors that continue from page to page. A damaged block costs the vectors
+//! that have bytes in it.
 
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::DirectOptions;
 
-/// Dimensions of vectors that take less than a page, and more than one and two.
+/// Dimensions of vectors that need less than a page, more than one page, and more than two.
 const WIDE: [usize; 3] = [1_280, 4_992, 9_984];
 const COUNT: usize = 30;
-/// An id that a vector behind the build has taken over.
+/// The id of a vector of the build that a later vector replaced.
 const REPLACED: u64 = FIRST + 3;
 
 /// Descriptors side by side.
@@ -20,7 +20,7 @@ fn wide(first: usize, rows: usize, dim: usize) -> Matrix {
     Matrix::new(bytes, rows, dim, Element::U8).unwrap()
 }
 
-/// An index of such vectors; if `grown` is set, the last of them were inserted directly.
+/// An index of such vectors. If `grown` is set, the last of them were inserted directly.
 fn place(dim: usize, compression: Compression, grown: bool) -> Place {
     let options = BuildOptions {
         compression: Some(compression),
@@ -43,7 +43,7 @@ fn place(dim: usize, compression: Compression, grown: bool) -> Place {
 }
 
 impl Place {
-    /// Puts vectors behind the others, or in the place of those that had their ids.
+    /// Adds vectors after the existing ones. They replace vectors with the same ids.
     fn put(&mut self, new: &Matrix, ids: &[u64]) {
         let write = WriteOptions {
             durability: Durability::Always,
@@ -67,7 +67,7 @@ impl Place {
         let shared: Arc<dyn Volume> = Arc::new(self.volume.clone());
         let index = Index::open_in(shared, self.folder.path(), &OpenOptions::default()).unwrap();
         let segments = index.graph().segments.as_ref().unwrap();
-        // Nodes come in ascending order: of an id the last one counts.
+        // Nodes come in ascending order, and the last node of an id is the live one.
         let mut places = BTreeMap::new();
         each_vector(&index, &Silent, &mut |node, id, _| {
             places.insert(id, segments.place_of(node));
@@ -98,7 +98,8 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
             let several = touched.values().filter(|blocks| blocks.len() > 1).count();
             assert!(several > 0, "{dim}: {touched:?}");
             let mut tried = 0;
-            // By default every third, so that each fifteenth and the last are among them.
+            // By default every third block is damaged, and so each fifteenth and the last block
+            // too.
             for block in (0..blocks).filter(|block| slow() || block % 3 == 1 || block + 1 == blocks)
             {
                 let what = format!("{dim}, {compression}: block {block} of {name}");
@@ -114,7 +115,7 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
                     .iter()
                     .filter(|(_, here)| here.contains(&block) && here[0] < block);
                 assert_eq!(problems.len(), 1 + before.count(), "{what}: {problems:#?}");
-                // Of all it would take long.
+                // A check of every block would need too much time.
                 if block % (if slow() { 5 } else { 15 }) == 1 || block + 1 == blocks {
                     let report = place.loses(&volume, &lost, &what);
                     assert_eq!(report.lost.len(), 1, "{what}: {report:#?}");
@@ -137,7 +138,7 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
             place.loses(&volume, &lost.map(|(&id, _)| id).collect(), "an end");
         }
         if grown {
-            // Without the table added pages follow one another.
+            // Without the table, added pages follow one another.
             let name = place.entry(FileKind::Placement, None).name;
             let volume = place.volume.fork();
             volume.remove(&name).unwrap();
@@ -152,12 +153,12 @@ fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
     let name = place.entry(FileKind::Vectors, Some(0)).name;
     let touched = place.touched(0);
     let page = touched.values().find(|pages| pages.len() > 1).unwrap()[1];
-    // Of it and of another page.
+    // The vectors of this page and of another page are lost.
     let lost = touched
         .iter()
         .filter(|(_, pages)| pages.len() > 1 && pages.contains(&page));
     let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();
-    // The page is whole, but follows another page than the one before it.
+    // The page has no damage, but follows another page than the page before it.
     let volume = place.damaged(&name, &|bytes| {
         let number = page + 1;
         let block = &mut bytes[number as usize * BLOCK..][..BLOCK];
@@ -176,7 +177,7 @@ fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
 #[test]
 fn what_was_replaced_does_not_come_back_because_its_successor_goes_on_on_a_damaged_page() {
     let mut place = place(WIDE[1], Compression::Best, true);
-    // Behind another one, so that it does not end on the page on which it starts.
+    // The vectors come after another one, so that they do not end on the page on which they start.
     place.put(&wide(5_000, 2, WIDE[1]), &[200, REPLACED]);
     let last = place.manifest().segments.len() as u32 - 1;
     let name = place.entry(FileKind::Vectors, Some(last)).name;
@@ -185,7 +186,7 @@ fn what_was_replaced_does_not_come_back_because_its_successor_goes_on_on_a_damag
     assert!(touched[&REPLACED][0] < block);
     let lost = touched.iter().filter(|(_, pages)| pages.contains(&block));
     let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();
-    // Nor where nothing says any more which nodes are dead.
+    // The same if no file records which nodes are dead.
     for placement in [true, false] {
         let at = (block as usize + 1) * BLOCK + 300;
         let volume = place.damaged(&name, &|bytes| bytes[at] ^= 1);

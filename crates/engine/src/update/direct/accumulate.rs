@@ -1,5 +1,5 @@
-//! Changes wait in memory until a page has enough of them, so that records stay beside their
-//! neighbours.
+//! Changes of lists wait in memory until enough of them wait for a page. So records stay beside
+//! their neighbours.
 //!
 //! ```text
 //!   insert of p:   for each neighbour n:   pending[page of n] += (n: + p - what p displaces)
@@ -9,16 +9,16 @@
 //!                  too full: divided together with the page that most of its links lead to
 //! ```
 //!
-//! OdinANN §3.2 writes changed records together on any page with free slots, at about R / (n - m)
-//! pages an insert. With several times more records on a page, that scatters records that locality
-//! order had put side by side, and one read no longer serves several hops.
+//! OdinANN §3.2 writes changed records together on any page with free slots, about R / (n - m)
+//! pages for each insert. If a page has several times more records, this scatters records that
+//! locality order had put side by side, and one read no longer serves several hops.
 //!
 //! Here an insert writes one page, the page of its own record, with all pending changes of that
-//! page. This starts with the first insert, so that searches beside inserts are as fast at first as
-//! later. Another page is written when `threshold` changes wait for it. The insert that adds the
-//! last of them writes it, since its search already holds the page. The threshold follows the
-//! memory for changes: it falls when that is full, so that memory stays capped, and rises when it
-//! is not.
+//! page. It does so from the first insert on, so that searches beside inserts are as fast at first
+//! as later. Any other page is written when `threshold` changes wait for it, by the insert that
+//! adds the last of them: its search already has the page in memory. The threshold follows the
+//! memory for changes. It falls when that memory is full, so that memory stays capped, and rises
+//! when it is not.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,19 +37,19 @@ use crate::stores::topology::placement::{NOWHERE, PageBytes, Placement};
 use crate::stores::{Composable, Composer, PageView};
 use crate::update::health::Concern;
 
-/// The most changes that a page waits for, whatever the memory: applying them takes time as well.
+/// The highest threshold, whatever memory is free: applying changes takes time as well.
 const MOST: usize = 64;
 
-/// How many changes a page waits for.
+/// The number of changes at which a page is written.
 pub(super) struct Threshold {
     changes: AtomicUsize,
-    /// Bytes that may wait.
+    /// The most bytes of changes that may wait.
     budget: u64,
 }
 
 impl Threshold {
-    /// A threshold for a budget. With a budget of 0 it is 1, so that each change is written
-    /// immediately.
+    /// Creates the threshold for a budget. With a budget of 0 it is 1, so that each change is
+    /// written at once.
     pub(super) fn new(budget: u64) -> Self {
         Self {
             changes: AtomicUsize::new(if budget == 0 { 1 } else { MOST }),
@@ -57,7 +57,7 @@ impl Threshold {
         }
     }
 
-    /// Adapts the threshold to the bytes that wait now, and returns it.
+    /// Adapts the threshold to the bytes that wait now, and returns the threshold.
     fn at(&self, bytes: u64) -> usize {
         let now = self.changes.load(Ordering::Relaxed);
         let next = if bytes > self.budget {
@@ -92,7 +92,7 @@ pub(super) fn link<N: Composable>(
     };
     let vector: Box<[u8]> = match N::VECTORS {
         true => inserter.walker.traversal.ranking.query[..].into(),
-        // The vector waits for a page of its own kind.
+        // The vector waits for a page of vectors, not for a page of lists.
         false => Box::default(),
     };
     let Some((node, home)) = direct.number(new_node, |node| {
@@ -102,7 +102,7 @@ pub(super) fn link<N: Composable>(
             vector,
             list,
         });
-        // If the page is being rewritten now, the record must go to its successor.
+        // If the page is being rewritten now, the record must be added to its successor.
         loop {
             let page = placement.page_of(nearest);
             if page == NOWHERE {
@@ -157,8 +157,8 @@ pub(super) fn link<N: Composable>(
     for &page in &touched {
         let at_once = direct.choices.write_home && page == home;
         if at_once || placement.pending.weight(page) >= threshold {
-            // A page that cannot be read or written now keeps waiting. A search that reads a
-            // damaged page reports it.
+            // If a page cannot be read or written now, its changes continue to wait. A search that
+            // reads a damaged page reports it.
             if let Err(error) = write_page(inserter, work, page) {
                 direct.health.trouble(Concern::Pages, &error);
             }
@@ -169,7 +169,7 @@ pub(super) fn link<N: Composable>(
     Ok(Some(node))
 }
 
-/// Decides about a neighbour's list, with its pending changes.
+/// Decides about the list of a neighbour, including the pending changes of the list.
 fn decide<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     neighbour: &Neighbour,
@@ -184,7 +184,7 @@ fn decide<N: Composable>(
     }
 }
 
-/// A page to rewrite, and its pending changes.
+/// A page to rewrite, with its pending changes.
 type Taken = (u32, Waiting);
 
 /// Rewrites a page with all its pending changes.
@@ -207,8 +207,8 @@ fn write_page<N: Composable>(
     written
 }
 
-/// Rewrites the taken pages. If the records of the first no longer fit it, another page of the path
-/// with free space takes some of them.
+/// Rewrites the taken pages. If the records of the first page no longer fit it, another page of the
+/// path with free space takes some of them.
 fn rewrite<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -239,7 +239,7 @@ fn rewrite<N: Composable>(
             .publish(placement, composed.number, bytes, composed.used);
     }
     for (page, waiting) in &*taken {
-        // For each of the new pages, the nodes that move to it.
+        // The nodes that move to each of the new pages.
         let mut moving: Vec<(u32, Vec<u32>)> = Vec::with_capacity(composed.len());
         let mut rest = placement.pending.settle(*page, waiting, |rest| {
             let here = |&node: &u32| placement.page_of(node) == *page;
@@ -247,7 +247,7 @@ fn rewrite<N: Composable>(
                 moving.push((*number, nodes.iter().copied().filter(here).collect()));
             }
             let moved = moving.iter().flat_map(|(_, nodes)| nodes).copied();
-            // Records that were added meanwhile belong to a page that no longer exists.
+            // Records that were added during the rewrite belong to a page that no longer exists.
             let strays = rest.records.iter().map(|record| record.node);
             let leave: Vec<u32> = moved.chain(strays).collect();
             direct
@@ -255,8 +255,8 @@ fn rewrite<N: Composable>(
                 .relocate(placement, &leave, NOWHERE, Use::Empty);
         });
         for (number, nodes) in &moving {
-            // Changes added meanwhile go to the new page before its nodes do, so that no search
-            // sees the lists without them.
+            // Changes that were added during the rewrite go to the new page before its nodes do. So
+            // no search sees the lists without these changes.
             rest.changes.retain(|&change| {
                 let moves = nodes.contains(&change.node);
                 if moves {
@@ -276,10 +276,10 @@ fn rewrite<N: Composable>(
     Ok(())
 }
 
-/// Chooses a page to share the records of `page`, which has `bytes` bytes in all and is too full.
-/// Returns it with its pending changes. Of the pages that most links lead to, it is the first in
-/// memory that has space. Otherwise it is the first of them, so that two full pages become three
-/// and not four.
+/// Chooses a page to share the records of `page`, whose records take `bytes` bytes and do not fit
+/// it. Returns the chosen page with its pending changes. Candidates are the pages to which most
+/// links lead. The first one in memory that has space is chosen. If none has, the first candidate
+/// is chosen, so that two full pages become three and not four.
 fn beside<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -316,11 +316,11 @@ fn beside<N: Composable>(
     Ok(first.and_then(|&near| Some((near, placement.pending.take_any(near)?))))
 }
 
-/// Pages that are near enough to another one to share records with it.
+/// The number of pages that are near enough to a page to share records with it.
 const NEAR: usize = 8;
 
-/// Bytes of two pages that stay free when records are divided over them: halves are not quite
-/// equal, and the other page has pending changes too.
+/// Bytes that stay free when records are divided over two pages. The halves are not quite equal,
+/// and the other page has pending changes too.
 const RESERVE: usize = 700;
 
 /// Collects the records of a page, with all its pending changes.
@@ -379,11 +379,11 @@ fn collect<N: Composable>(
     Ok(())
 }
 
-/// Applies the pending changes to a list, which is ascending afterwards.
+/// Applies the pending changes to a list, and sorts it.
 fn amended(list: &mut Vec<u32>, waiting: &Waiting, node: u32, direct: &Direct) {
     apply(&waiting.changes, node, list);
-    // Two concurrent inserts may make a list too long. Then the older nodes leave first, except
-    // nodes that no other list leads to.
+    // Two concurrent inserts may make a list too long. Then the older nodes are removed first,
+    // except nodes to which no other list leads.
     let lists = &direct.placement().lists;
     for _ in direct.degree..list.len() {
         let leaves = list.iter().position(|&link| lists.leave(link));
@@ -397,11 +397,11 @@ struct Composed {
     number: u32,
     bytes: PageBytes,
     nodes: Vec<u32>,
-    /// Bytes of its records.
+    /// The bytes of its records.
     used: usize,
 }
 
-/// Composes pages of all collected records.
+/// Composes pages from all collected records.
 fn compose<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -413,7 +413,7 @@ fn compose<N: Composable>(
     let index = &direct.index;
     let (mut element, dim) = (index.element(), index.dim());
     if !N::VECTORS {
-        // The vectors are decoded from codes.
+        // The vectors for the division are decoded from codes.
         let nodes: Vec<u32> = places.iter().map(|&at| work.records.node(at)).collect();
         let quantizer = index.graph_codebook().quantizer();
         quantizer.decode_rows(index.codes(), &nodes, &mut work.vectors);
@@ -452,16 +452,16 @@ fn compose<N: Composable>(
     Ok(composed)
 }
 
-/// Passes changes that were added to a page during its rewrite to the pages that its nodes are on
+/// Passes changes that were added to a page during its rewrite to the pages that have their nodes
 /// now.
 fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
     let direct = inserter.direct;
     let placement = direct.placement();
-    // Records come first: some of the changes belong to them. A lost change may have been the only
+    // Records come first, since some of the changes belong to them. A lost change may be the only
     // edge to a node.
     for record in rest.records {
-        // The record goes to the page of its nearest neighbour, wherever that is now. That is an
-        // older node, so no two records wait for each other.
+        // The record goes to the page that has its nearest neighbour now. The neighbour is an older
+        // node, so no two records wait for each other.
         let Some(&nearest) = record.list.first() else {
             continue;
         };
@@ -485,8 +485,8 @@ fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
     }
 }
 
-/// Adds a change to the pending changes of its node's page, wherever that is now. Returns the page;
-/// `None` if the node was given up.
+/// Adds a change to the pending changes of the page that has its node now. Returns the page; `None`
+/// if the node was given up.
 fn change_soon(placement: &Placement, change: Change) -> Option<u32> {
     loop {
         let page = match placement.page_of(change.node) {

@@ -1,8 +1,8 @@
-//! The strategies of direct insert that a layout supports: those that move records, or the one that
-//! leaves pages in place.
+//! The strategies of direct insert that a layout supports: strategies that move records, or the
+//! strategy that leaves pages in place.
 //!
-//! A layout names its kind ([`NodePages::Changes`]), so inserts are compiled once for each layout,
-//! with its abilities.
+//! A layout names its kind ([`NodePages::Changes`]). So the code of inserts is compiled once for
+//! each layout.
 
 use stratann_layout::{FileEntry, FileKind};
 
@@ -19,25 +19,25 @@ pub(super) trait Way<N: NodePages> {
     /// Buffers for composing pages.
     type Work: Default;
 
-    /// Whether the layout takes direct inserts by this strategy.
+    /// Whether the layout supports direct inserts by this strategy.
     fn takes(update: Update) -> bool;
 
     /// The function that links a new node and its neighbours.
     fn link(update: Update) -> Link<N, Self::Work>;
 
     /// Writes the changes that wait for their pages as a file of a checkpoint. Returns the pages to
-    /// write in place after its commit. No insert runs.
+    /// be written in place after its commit. No insert may run.
     fn write_waiting(
         direct: &Direct,
         pages: &N,
         checkpoint: &Checkpoint<'_>,
     ) -> Result<(FileEntry, Vec<u32>), Error>;
 
-    /// Writes the pages of the last checkpoint in place, if that is still to be done.
+    /// Writes the pages of the last checkpoint in place, unless that is done.
     fn write_in_place(direct: &Direct, pages: &N) -> Result<(), Error>;
 }
 
-/// Whether the layout of these pages takes direct inserts by this strategy.
+/// Whether the layout of these pages supports direct inserts by this strategy.
 pub(super) fn takes<N: NodePages<Changes: Way<N>>>(_: &N, update: Update) -> bool {
     N::Changes::takes(update)
 }
@@ -69,7 +69,7 @@ impl<N: Composable> Way<N> for RecordsMove {
     fn link(update: Update) -> Link<N, Work<N>> {
         match update {
             Update::Relocate => relocate::link,
-            // In place here means that no change waits. An index that merges links nothing.
+            // `InPlace` means here that no change waits. An index that merges links no node.
             Update::Accumulate | Update::InPlace | Update::Merge | Update::Rebalance => {
                 accumulate::link
             }
@@ -86,7 +86,7 @@ impl<N: Composable> Way<N> for RecordsMove {
         Ok((entry, Vec::new()))
     }
 
-    /// Does nothing: changed records are on other pages.
+    /// Does nothing, since changed records are written to other pages.
     fn write_in_place(_: &Direct, _: &N) -> Result<(), Error> {
         Ok(())
     }
@@ -116,7 +116,8 @@ impl<N: Rewritable> Way<N> for PagesStay {
     }
 }
 
-/// No direct inserts: the other functions are never called, and would return an error.
+/// A layout without direct inserts. The other functions are never called, and would return an
+/// error.
 impl<N: NodePages<Changes = NothingChanges>> Way<N> for NothingChanges {
     type Work = ();
 

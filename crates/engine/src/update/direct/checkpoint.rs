@@ -1,5 +1,5 @@
-//! The checkpoint of an index that takes direct inserts: the pages of its nodes, and the changes
-//! that wait for them.
+//! The checkpoint of an index that takes direct inserts. It has the pages of the nodes, and the
+//! changes that wait for these pages.
 //!
 //! ```text
 //!   pages        written and synced in place: on pages that the last checkpoint does not name
@@ -9,12 +9,11 @@
 //!   MANIFEST     names these files and those of the build, and the log that continues from here
 //! ```
 //!
-//! Checkpoints are frequent, so that a restart has little log to replay. The bytes written grow
-//! with the table, 4 bytes a node. So a checkpoint is due after a share of the nodes was inserted,
-//! which makes its cost a fixed number of bytes for each insert. It is also due when many pages are
-//! named by the last checkpoint alone, compared with the pages in use. In a graph of some ten
-//! thousand nodes, a thousand inserts rewrite nearly all pages, and until the next checkpoint none
-//! of the old pages is free.
+//! Checkpoints are frequent, so that a restart replays a short log. A checkpoint writes the whole
+//! table, 4 bytes a node. So it is due after a share of the nodes was inserted, which makes its
+//! cost a fixed number of bytes for each insert. It is also due when many pages are named by the
+//! last checkpoint alone, compared with the pages in use. In a graph of some ten thousand nodes, a
+//! thousand inserts rewrite nearly all pages, and no old page is free before the next checkpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,12 +33,13 @@ use crate::stores::topology::pending::NewRecord;
 use crate::stores::topology::placement::Placement;
 use crate::stores::vectors::added::Added;
 
-/// Inserts between two checkpoints: the nodes divided by this, and no fewer than [`LEAST`].
+/// The number of inserts between two checkpoints is the number of nodes divided by this, but at
+/// least [`LEAST`].
 const SHARE: u64 = 512;
 /// The fewest inserts between two checkpoints.
 const LEAST: u64 = 1024;
-/// A checkpoint is due when the pages named by the last checkpoint alone reach the pages in use
-/// divided by `HELD`, and at least `LEAST_HELD`.
+/// A checkpoint is due if the pages named by the last checkpoint alone are at least `LEAST_HELD`,
+/// and at least the pages in use divided by `HELD`.
 const HELD: usize = 4;
 const LEAST_HELD: usize = 512;
 
@@ -61,23 +61,23 @@ impl Direct {
         due || self.is_journal_full()
     }
 
-    /// Whether a further checkpoint would save work for processes that open the index. It would
-    /// only record that all pages are in place.
+    /// Whether another checkpoint would save work for processes that open the index. It would
+    /// record only that all pages are in place.
     pub(crate) fn leaves_pages(&self) -> bool {
         self.in_place && self.journal.is_named()
     }
 
-    /// Whether so many pages are to be written in place that a checkpoint must come first.
+    /// Whether so many pages wait to be written in place that a checkpoint must come first.
     pub(crate) fn is_journal_full(&self) -> bool {
         let page_bytes = || self.index.graph().pages.file(0).page_bytes;
         self.in_place && self.journal.is_full(page_bytes())
     }
 
-    /// Commits a checkpoint of the present graph; the log continues at `log_from`. No insert or
-    /// delete runs meanwhile.
+    /// Commits a checkpoint of the present graph. The log continues at `log_from`. No insert or
+    /// delete may run.
     ///
     /// # Errors
-    /// A file cannot be written; the last checkpoint continues to count.
+    /// A file cannot be written. The last checkpoint remains valid.
     pub(crate) fn checkpoint(&self, log_from: LogFrom, next_id: u64) -> Result<(), Error> {
         if self.failed.load(Ordering::Acquire) {
             return Ok(());
@@ -86,10 +86,11 @@ impl Direct {
         self.store.settle();
         self.check()?;
         let volume = &**self.index.volume();
-        // Read before anything is synced: the checkpoint builds on the manifest in the directory.
+        // Read before anything is synced, since the checkpoint builds on the manifest in the
+        // directory.
         let mut manifest = self.health.standing(volume)?;
-        // Pages whose sync failed may be lost, and a later sync would not report it. So they are
-        // never committed.
+        // If the sync of pages failed, they may be lost, and a later sync would not report it. So
+        // such pages are never committed.
         let lost = |error: &TierError| self.health.sync_failed(error);
         self.file.lock().sync().inspect_err(lost)?;
         if let (Some(added), Some(segment)) = (self.added(), &self.segment) {
@@ -105,13 +106,13 @@ impl Direct {
             .deleted
             .all()
             .into_iter()
-            // There is no higher node yet.
+            // No node has a higher number yet.
             .map(|(id, bound)| (id, bound.min(nodes)))
             .collect();
         deleted.sort_unstable();
         let mut checkpoint = Checkpoint::begin(volume, true)?;
-        // The parts are encoded one after the other and never twice, so that a checkpoint takes
-        // little memory.
+        // The parts are encoded one after the other, and none is in memory twice, so that a
+        // checkpoint takes little memory.
         let payload = PlacementFile {
             built,
             pages: placement.pages(),
@@ -163,19 +164,19 @@ impl Direct {
         manifest.note_drift(self.index.drift().facts());
         begin_state(&mut manifest)?;
         let committed = checkpoint.commit(&manifest).inspect_err(|_| {
-            // The commit may have reached the rename.
+            // The failed commit may have reached the rename.
             self.store.undecided();
         })?;
         drop(checkpoint);
-        // The next checkpoint builds on this one, whether or not a crash may revert it.
+        // The next checkpoint builds on this one, even if a crash may revert it.
         if let Some(written) = written {
             columns.committed(written);
         }
         self.health.committed(manifest);
         if let Err(error) = committed.durable(volume) {
-            // A crash may bring back either checkpoint. Until another one is durable, no page of
-            // either is overwritten. If pages stay in place, they are written once a durable
-            // journal has them.
+            // A crash may bring back either checkpoint. So until a later one is durable, no page of
+            // either is overwritten. Pages that stay in place are written once a durable journal
+            // has them.
             self.store.undecided();
             return Err(error);
         }

@@ -1,4 +1,4 @@
-//! Composes pages of existing records, of changed lists, and of new nodes.
+//! Composes pages from existing records, changed lists, and new nodes.
 
 use std::ops::Range;
 
@@ -6,17 +6,17 @@ use crate::Error;
 use crate::frontier;
 use crate::stores::Composer;
 
-/// Records of any nodes, in the form they have on a page.
+/// Records of any nodes, encoded as on a page.
 #[derive(Default)]
 pub(super) struct Records {
     bytes: Vec<u8>,
     places: Vec<RecordSpan>,
 }
 
-/// Bytes of a record on a page beside its list and its vector: node, lengths, id.
+/// Bytes of a record on a page besides its list and its vector: node, lengths, id.
 const BESIDE: usize = 9;
 
-/// The place of one record.
+/// The position of one record in the buffers.
 #[derive(Clone, Debug)]
 struct RecordSpan {
     node: u32,
@@ -35,7 +35,7 @@ impl Records {
         self.places.len()
     }
 
-    /// About how many bytes the records take on pages.
+    /// About how many bytes all records take on pages.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len() + BESIDE * self.places.len()
     }
@@ -49,12 +49,12 @@ impl Records {
         bytes.sum()
     }
 
-    /// The node at a position.
+    /// The node of the record at a position.
     pub(super) fn node(&self, at: usize) -> u32 {
         self.places[at].node
     }
 
-    /// Adds a record; `list` and `vector` append its two parts in the form they have on a page.
+    /// Adds a record. `list` and `vector` append its two parts, encoded as on a page.
     pub(super) fn push(
         &mut self,
         node: u32,
@@ -75,7 +75,7 @@ impl Records {
         Ok(())
     }
 
-    /// Puts the record at a position onto a page; false if it does not fit.
+    /// Puts the record at a position onto a page; `false` if it does not fit.
     pub(super) fn put(&self, at: usize, composer: &mut impl Composer) -> bool {
         let RecordSpan {
             node,
@@ -99,9 +99,9 @@ pub(super) fn too_large(file: &str, node: u32) -> Error {
     }
 }
 
-/// Divides records over pages of `capacity` bytes. If they do not fit one page, they are divided
-/// into two groups of records near each other, with as many pages each, and so on. Calls `page`
-/// with the positions of each page's records.
+/// Divides records over pages of `capacity` bytes. If the records do not fit one page, they are
+/// divided into two groups of near records with equal numbers of pages, and each group is divided
+/// likewise. Calls `page` with the positions of each page's records.
 pub(super) fn divide<C: Composer>(
     records: &Records,
     vectors: &Vectors<'_>,
@@ -120,7 +120,7 @@ pub(super) fn divide<C: Composer>(
         return Err(too_large(file, records.node(*alone)));
     }
     vectors.lean(places);
-    // Of three pages, one goes to the left and two to the right.
+    // Three pages are divided into one for the left group and two for the right one.
     let bytes = records.bytes_of(places);
     let pages = bytes.div_ceil(capacity).max(2);
     let share = bytes * (pages / 2) / pages;
@@ -140,7 +140,7 @@ pub(super) struct Vectors<'a> {
     pub(super) floats: &'a [f32],
 }
 
-/// Rounds of balanced 2-means: more of them change almost nothing.
+/// The number of rounds of balanced 2-means. More rounds change almost nothing.
 const ROUNDS: usize = 4;
 
 impl Vectors<'_> {
@@ -148,8 +148,8 @@ impl Vectors<'_> {
         &self.floats[at * self.dim..][..self.dim]
     }
 
-    /// Sorts `places` so that each half has records near each other: balanced 2-means, which begins
-    /// with two rows that are far apart.
+    /// Sorts `places` so that the records of each half are near each other. It uses balanced
+    /// 2-means, which begins with two rows that are far apart.
     fn lean(&self, places: &mut [usize]) {
         let farthest = |from: usize| {
             let from = self.row(from);
@@ -196,7 +196,7 @@ impl Vectors<'_> {
 mod tests {
     use super::*;
 
-    /// A composer that takes `records` records a page.
+    /// A composer for pages that take a fixed number of records: its first field.
     struct Few(usize, Vec<u32>);
 
     impl Composer for Few {
@@ -250,13 +250,13 @@ mod tests {
         assert_eq!(divided(&[1.0, 9.0, 2.0], 3).unwrap(), [[0, 1, 2]]);
         let far = [1.0, 90.0, 2.0, 91.0, 3.0, 92.0];
         assert_eq!(divided(&far, 5).unwrap(), [[0, 2, 4], [1, 3, 5]]);
-        // Three pages' worth becomes three pages and not four.
+        // The records of three pages are put on three pages and not four.
         let three = [1.0, 50.0, 90.0, 2.0, 51.0, 91.0, 3.0, 52.0, 92.0];
         assert_eq!(
             divided(&three, 4).unwrap(),
             [vec![0, 3, 6], vec![1, 4, 7], vec![2, 5, 8]]
         );
-        // Equal ones, too.
+        // So are equal records.
         assert_eq!(divided(&[5.0; 7], 2).unwrap().concat().len(), 7);
         assert!(divided(&[1.0], 0).is_err(), "it fits no page");
     }

@@ -1,5 +1,5 @@
-//! Pages are rewritten in place, all or none. So an index takes inserts that has neither codes nor
-//! tables in memory.
+//! Pages are rewritten in place, all or none of them. So an index without codes or tables in memory
+//! can take inserts.
 //!
 //! ```text
 //!   insert of p:   p gets the last number, which gives its page; the page is composed in memory
@@ -9,20 +9,20 @@
 //!                  then again, some at a time, each page in its place; then nothing waits
 //! ```
 //!
-//! If pages move ([`relocate`](super::relocate), [`accumulate`](super::accumulate)), a table gives
-//! the page of each node: 4 bytes a node, beside the codes in memory. AiSAQ (§3.1) keeps no codes
-//! in memory, nor anything else that grows with the index. So a node's page must follow from its
+//! If pages move ([`relocate`](super::relocate), [`accumulate`](super::accumulate)), a table maps
+//! each node to its page: 4 bytes a node, besides the codes in memory. AiSAQ (§3.1) has no codes in
+//! memory, nor anything else that grows with the index. So the page of a node must follow from its
 //! number.
 //!
-//! A page that is rewritten in place is at risk during the write, and so is a checkpoint that names
-//! it. Hence the journal ([`stratann_layout::journal`]): each page is written twice. A composed
-//! page takes a page of memory, and a pending change some tens of bytes. So changes wait, and pages
-//! are composed one at a time. When the pages to write reach [`JOURNAL`] bytes, a checkpoint is
-//! due. A process that opens the index after a crash needs that much memory.
+//! If a crash interrupts a write in place, the page is lost, and the checkpoint that names it is
+//! damaged. So each page is written twice, first into a journal ([`stratann_layout::journal`]). A
+//! composed page takes a page of memory, and a pending change some tens of bytes. So changes wait,
+//! and pages are composed one at a time. When the pages to write reach [`JOURNAL`] bytes, a
+//! checkpoint is due. After a crash, the process that opens the index needs that much memory.
 //!
-//! A search that began before may read a page while it is written. So the new bytes stay in memory
-//! until all those searches have ended. When a read completes, the search uses the bytes in memory
-//! first.
+//! A search that began before a write may read the page during the write. So the new bytes stay in
+//! memory until all such searches have ended. When a read completes, the search looks for the page
+//! in memory first.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -44,14 +44,14 @@ use crate::stores::{CodedComposer, PageView, Rewritable, on_pages, too_long};
 use crate::threads::shared;
 use crate::update::health::Concern;
 
-/// Bytes of pages to write after which a checkpoint is due.
+/// When pages of so many bytes are to be written, a checkpoint is due.
 const JOURNAL: usize = 2 << 20;
-/// Threads that read or write pages in place, if memory is not scarce, and the pages that each
-/// holds in memory at once.
+/// Threads that read or write pages in place, if memory is not scarce, and the number of pages that
+/// each thread has in memory at once.
 pub(super) const JOURNAL_THREADS: usize = 4;
 const PAGES_AT_ONCE: usize = 8;
-/// How long writing waits for searches that began before it, so that the written pages can leave
-/// memory.
+/// How long writing waits for searches that began before it. When they end, the written pages can
+/// be dropped from memory.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A composed page.
@@ -60,18 +60,18 @@ type Composed = (u32, PageBytes);
 /// The state of the pages that are rewritten in place.
 #[derive(Default)]
 pub(super) struct Journal {
-    /// Pages for the next checkpoint: composed, or with pending changes.
+    /// Pages for the next checkpoint: they have been composed, or changes wait for them.
     changed: Mutex<BTreeSet<u32>>,
     /// Pages of the last checkpoint that are still to be written in place.
     due: Mutex<Vec<u32>>,
-    /// Pages written in place, with the timestamp after the write.
+    /// Pages that were written in place, with the timestamp after the write.
     resting: Mutex<Vec<(u64, Vec<Composed>)>>,
-    /// Pages in the journal of the last checkpoint.
+    /// The number of pages in the journal of the last checkpoint.
     named: AtomicUsize,
 }
 
 impl Journal {
-    /// The state after opening: the pages in the journal of the last checkpoint are dirty.
+    /// Creates the state after opening. The pages in the journal of the last checkpoint are dirty.
     pub(super) fn open(placement: &Placement) -> Self {
         let due: Vec<u32> = placement
             .unwritten
@@ -86,21 +86,21 @@ impl Journal {
         }
     }
 
-    /// Whether the journal of the last checkpoint has pages. A process that opens the index must
-    /// keep them in memory.
+    /// Whether the journal of the last checkpoint has pages, which a process that opens the index
+    /// must keep in memory.
     pub(super) fn is_named(&self) -> bool {
         self.named.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether the pages to write are enough for a checkpoint.
+    /// Whether the pages to be written are enough for a checkpoint.
     pub(super) fn is_full(&self, page_bytes: usize) -> bool {
         self.changed.lock().len() * page_bytes >= JOURNAL
     }
 }
 
 impl Direct {
-    /// Writes the pages that changed since the last checkpoint into the journal of the next one. No
-    /// insert runs. Returns the pages.
+    /// Writes the pages that changed since the last checkpoint into the journal of the next one,
+    /// and returns these pages. No insert may run.
     pub(super) fn write_journal<N: Rewritable>(
         &self,
         checkpoint: &Checkpoint<'_>,
@@ -123,19 +123,19 @@ impl Direct {
         Ok((entry, numbers))
     }
 
-    /// Called when the checkpoint is committed whose journal has these pages. Writes each page in
+    /// Called when a checkpoint is committed whose journal has these pages. Writes each page in
     /// place.
     pub(super) fn journaled(&self, numbers: Vec<u32>) {
         self.journal.named.store(numbers.len(), Ordering::Relaxed);
         self.journal.changed.lock().clear();
         self.journal.due.lock().extend(numbers);
-        // A page that cannot be written now is tried again before the next insert.
+        // If a page cannot be written now, the write is tried again before the next insert.
         if let Err(error) = self.write_in_place() {
             self.health.trouble(Concern::Pages, &error);
         }
     }
 
-    /// Composes pages with all their pending changes. No insert runs.
+    /// Composes pages with all their pending changes. No insert may run.
     fn composed<N: Rewritable>(&self, pages: &N, numbers: &[u32]) -> Result<Vec<Composed>, Error> {
         let share = numbers.len().div_ceil(self.journal_threads).max(1);
         let compose = |numbers: &[u32]| {
@@ -166,18 +166,18 @@ impl Direct {
         }
     }
 
-    /// Writes the pages of the last checkpoint in place, if that is still to be done.
+    /// Writes the pages of the last checkpoint in place, unless that is done.
     pub(super) fn write_in_place(&self) -> Result<(), Error> {
         let pages = &self.index.graph().pages;
         on_pages!(pages, pages => changes::write_in_place(self, pages))
     }
 
-    /// Writes due pages in place, for a layout whose pages stay.
+    /// Writes the due pages in place, for a layout whose pages do not move.
     pub(super) fn write_due<N: Rewritable>(&self, pages: &N) -> Result<(), Error> {
         let placement = self.placement();
         let mut due = self.journal.due.lock();
         if !due.is_empty() {
-            // New pages have the highest numbers and are written first, since other pages lead to
+            // New pages have the highest numbers. They are written first, since other pages link to
             // their nodes.
             due.sort_unstable_by_key(|&page| Reverse(page));
             while !due.is_empty() {
@@ -187,7 +187,7 @@ impl Direct {
                     placement.replace(*page, bytes.clone());
                     placement.pending.settled(*page);
                 }
-                // The threads wait for the device, one page after the other.
+                // The threads wait for the device: each writes one page after the other.
                 let written = shared(composed.chunks(PAGES_AT_ONCE), |pages| {
                     self.write_some(pages)
                 });
@@ -214,8 +214,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Drops written pages from memory once all searches that began before have ended; waits for
-    /// those until `until`.
+    /// Waits, at most until `until`, for the searches that began before pages were written. Drops
+    /// the pages from memory whose searches have ended.
     fn wake(&self, placement: &Placement, until: Option<Instant>) {
         loop {
             let oldest = placement.pins.oldest();
@@ -223,7 +223,7 @@ impl Direct {
             resting.retain(|(moment, pages)| {
                 let over = *moment < oldest;
                 for (page, bytes) in pages.iter().filter(|_| over) {
-                    // If the memory budget holds the page, its copy there is the current one.
+                    // If the memory budget keeps the page, its copy there is current.
                     if self.index.graph().resident.get((*page).into()).is_none() {
                         placement.unwritten.remove(*page, bytes);
                     }
@@ -243,10 +243,10 @@ impl Direct {
 /// Buffers for composing pages.
 pub(super) struct InPlace<N: Rewritable> {
     composer: Option<N::Composer>,
-    /// The list of a new node, and the codes beside it.
+    /// The list of a new node, and the codes stored beside the list.
     list: Vec<u32>,
     codes: Vec<u8>,
-    /// The list of an existing node, and the codes beside it if it was changed.
+    /// The list of an existing node, and the codes stored beside the list if it was changed.
     other: Vec<u32>,
     amended: Vec<u8>,
 }
@@ -264,8 +264,9 @@ impl<N: Rewritable> Default for InPlace<N> {
 }
 
 impl<N: Rewritable> InPlace<N> {
-    /// Composes a page: its records, with pending changes of their lists if `waiting` is given.
-    /// `new_node` is an external id and a vector; its record comes last, with the list in `self`.
+    /// Composes a page of its records; if `waiting` is given, with the pending changes of their
+    /// lists. `new_node` is an external id and a vector. Its record comes last, with the list in
+    /// `self`.
     fn compose(
         &mut self,
         direct: &Direct,
@@ -276,7 +277,7 @@ impl<N: Rewritable> InPlace<N> {
         new_node: Option<(u64, &[u8])>,
     ) -> Result<PageBytes, Error> {
         let file = &direct.index.graph().file;
-        // The number of nodes of the index leaves a slot for the next one.
+        // The number of nodes of the index leaves a slot for the next node.
         let too_many = || Error::Damaged {
             file: file.clone(),
             what: format!("page {page} has more records than nodes of the index"),
@@ -319,7 +320,7 @@ pub(super) fn link<N: Rewritable>(
     let direct = inserter.direct;
     let placement = direct.placement();
     if inserter.chosen.is_empty() {
-        // No list would lead to the node, so the vector waits in memory.
+        // No list would link to the node, so the vector waits in memory.
         return Ok(None);
     }
     work.list.clear();
@@ -354,13 +355,13 @@ pub(super) fn link<N: Rewritable>(
     placement.pending.learn(node, new_node.code);
     let mut linked = false;
     for at in inserter.asked() {
-        // A page that cannot be read is reported by the searches that need it.
+        // If a page cannot be read, the searches that need it report the error.
         linked |= link_back(inserter, work, at, node, linked).unwrap_or(false);
     }
     Ok(Some(node))
 }
 
-/// Links a neighbour back to a new node, if that is decided. Returns whether it was linked.
+/// Links a neighbour back to a new node, if the prune decides so. Returns whether it was linked.
 fn link_back<N: Rewritable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut InPlace<N>,
@@ -389,7 +390,7 @@ fn link_back<N: Rewritable>(
     };
     let remove = match inserter.decide(&neighbour, node, Some(beside)) {
         Decision::Keep if at > 0 || linked => return Ok(false),
-        // At least one list must lead to the new node.
+        // At least one list must link to the new node.
         Decision::Keep => match inserter.make_room() {
             None if inserter.list.len() == direct.degree => return Ok(false),
             leaves => leaves.unwrap_or(NONE),

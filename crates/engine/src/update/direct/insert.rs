@@ -7,13 +7,13 @@
 //!   4  each neighbour's present list takes the new node                       by strategy
 //! ```
 //!
-//! Neighbours are an approximate snapshot: edges that other inserts add between steps 1 and 4 are
-//! not considered. A list is taken from the bytes that the search holds, if its node is still on
-//! that page. Pages never change, so almost nothing is read a second time.
+//! The neighbours are an approximate snapshot: edges that other inserts add between steps 1 and 4
+//! are not considered. If a node is still on a page that the search has in memory, its list is
+//! taken from these bytes. The bytes of a page never change, so almost no page is read twice.
 //!
-//! If vectors are stored apart from lists, reading the vectors of a hundred candidates would take a
-//! hundred reads. Then candidates are compared by their codes. So are the nodes of a list that has
-//! to give one up.
+//! If vectors are stored apart from lists, the vectors of a hundred candidates would take a hundred
+//! reads. Then candidates are compared by their codes. If a list must give up a node, its nodes are
+//! compared by codes too.
 
 use stratann_vector::{Element, to_f32};
 
@@ -31,11 +31,11 @@ use crate::stores::{Composable, NodePages, PageView};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Neighbour {
     pub(super) node: u32,
-    /// Distance from the new node, as codes measure it.
+    /// Its distance from the new node, as codes measure it.
     pub(super) distance: f32,
-    /// Whether no nearer neighbour makes this one redundant.
+    /// Whether no nearer neighbour makes this neighbour redundant.
     pub(super) diverse: bool,
-    /// Its row among the candidates.
+    /// The row of its vector among the candidates.
     row: u32,
 }
 
@@ -43,20 +43,21 @@ pub(super) struct Neighbour {
 pub(super) struct NewNode<'a> {
     pub(super) id: u64,
     pub(super) code: &'a [u8],
-    /// Its vector as stored in a segment; empty if vectors are stored beside lists.
+    /// Its vector as stored in a segment. Empty if vectors are stored beside lists.
     pub(super) apart: &'a [u8],
     /// Its attributes and payload, if the insert gave any.
     pub(super) row: Option<&'a [u8]>,
 }
 
-/// How many of a new node's nearest neighbours are asked to link back, beside the diverse ones.
+/// The number of a new node's nearest neighbours that are asked to link back, besides the diverse
+/// ones.
 const BACK: usize = 16;
 
-/// How often an insert searches for neighbours.
+/// The most searches for neighbours that an insert makes.
 const WALKS: usize = 3;
 
-/// How a strategy links a new node and its neighbours. It gives the node its number, or `None` if
-/// there is no memory for it. `W` holds its buffers.
+/// The function by which a strategy links a new node and its neighbours. It gives the node its
+/// number, or returns `None` if there is no memory for the node. `W` has its buffers.
 pub(super) type Link<N, W> =
     fn(&mut Inserter<'_, N>, &mut W, &NewNode<'_>) -> Result<Option<u32>, Error>;
 
@@ -68,9 +69,9 @@ pub(super) struct Work<N: Composable> {
     pub(super) list: Vec<u32>,
     /// The vectors of the records as floats.
     pub(super) floats: Vec<f32>,
-    /// Pages that changes were added to.
+    /// The pages to which changes were added.
     pub(super) touched: Vec<u32>,
-    /// Pages that the current insert composed.
+    /// The pages that the current insert composed.
     pub(super) composed: Vec<u32>,
     pub(super) composer: Option<N::Composer>,
 }
@@ -90,7 +91,7 @@ impl<N: Composable> Default for Work<N> {
     }
 }
 
-/// A task that inserts vectors one after the other.
+/// A task that inserts vectors one after another.
 pub(super) struct Inserter<'a, N: NodePages> {
     pub(super) direct: &'a Direct,
     pub(super) pages: &'a N,
@@ -100,8 +101,9 @@ pub(super) struct Inserter<'a, N: NodePages> {
     lists: ListPruner<'a>,
     pruner: Pruner,
     space: Space,
-    /// The candidates: their nodes, and their vectors, behind the current vector. If vectors are
-    /// stored apart, all rows are floats, and the candidates' are decoded from their codes.
+    /// The candidates' nodes. The rows have the current vector first and then the candidates'
+    /// vectors. If vectors are stored apart, all rows are floats, and the candidates' vectors are
+    /// decoded from codes.
     nodes: Vec<u32>,
     rows: Vec<u8>,
     row_element: Element,
@@ -112,12 +114,12 @@ pub(super) struct Inserter<'a, N: NodePages> {
     owner: Vec<f32>,
     vector: Vec<u8>,
     code: Vec<u8>,
-    /// The current vector as stored in a segment, if vectors are stored apart.
+    /// The current vector as stored in a segment, if vectors are stored apart from lists.
     apart: Vec<u8>,
 }
 
 impl<'a, N: NodePages> Inserter<'a, N> {
-    /// A task on an index whose pages are `pages`.
+    /// Creates a task on an index whose pages are `pages`.
     pub(super) fn new(
         direct: &'a Direct,
         pages: &'a N,
@@ -174,11 +176,11 @@ impl<'a, N: NodePages> Inserter<'a, N> {
                 self.walker.reset();
                 return Err(error);
             }
-            // If no live node is near, the last walk also takes deleted ones as neighbours.
+            // If no live node is near, the last search also accepts deleted nodes as neighbours.
             // Otherwise the vector would wait in memory until a merge.
             self.gather(vector, walk == WALKS)?;
             self.choose();
-            // No neighbour was found: everything near was moving between pages, or was deleted.
+            // If no neighbour was found, all near nodes were moving between pages, or were deleted.
             if !self.chosen.is_empty() {
                 break;
             }
@@ -203,7 +205,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         node
     }
 
-    /// Takes the candidates' vectors from their codes.
+    /// Decodes the candidates' vectors from their codes.
     fn gather_codes(&mut self) {
         self.nodes.clear();
         let frontier = &self.walker.traversal.frontier;
@@ -217,8 +219,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         quantizer.decode_rows(index.codes(), &self.nodes, &mut self.rows);
     }
 
-    /// Takes the candidates' vectors from the pages that are held; deleted ones only if `with_dead`
-    /// is set.
+    /// Takes the candidates' vectors from the pages in memory. Deleted candidates are included only
+    /// if `with_dead` is set.
     fn gather(&mut self, vector: &[u8], with_dead: bool) -> Result<(), Error> {
         if !N::VECTORS {
             self.gather_codes();
@@ -233,8 +235,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             let node = node_of(key);
             let page = placement.page_of(node);
             let deleted = |id: u64| !with_dead && self.direct.deleted.contains(id, node);
-            // If the node moved since the page was read, another held page has it. A vector never
-            // changes.
+            // If the node moved after the page was read, another page in memory has it. A vector
+            // never changes.
             let here = traversal.held(page.into());
             let on = |held: &&Page<'_>| {
                 let view = self.walker.reader.view(held);
@@ -264,7 +266,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         Ok(())
     }
 
-    /// Prunes the candidates to the neighbours.
+    /// Prunes the candidates to the neighbours of the new node.
     fn choose(&mut self) {
         if self.space.needs_longest() {
             self.space.measure(&self.rows);
@@ -303,8 +305,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .sort_unstable_by(|a, b| a.distance.total_cmp(&b.distance));
     }
 
-    /// Reads the list of a neighbour into `list`: from the page that the search holds, with pending
-    /// changes applied. False if the page is not in memory.
+    /// Reads the list of a neighbour into `list`, from the page that the search has in memory, and
+    /// applies its pending changes. `false` if the page is not in memory.
     pub(super) fn read_list(&mut self, neighbour: &Neighbour) -> Result<bool, Error> {
         let (node, placement) = (neighbour.node, self.direct.placement());
         let page = placement.page_of(node);
@@ -337,13 +339,12 @@ impl<'a, N: NodePages> Inserter<'a, N> {
     }
 
     /// The neighbours that are asked to link back, the farthest first: the diverse ones and the
-    /// nearest. The other neighbours fill the new node's list. Nearer ones lead to them, so they
-    /// would give up a better edge for the back edge. On photo-sift with 80,000 rows and 20,000
-    /// more, asking all of them changes twice as many lists. The recall is the same, with more
-    /// reads.
+    /// nearest. The other neighbours only fill the new node's list. Nearer nodes lead to them, so a
+    /// back edge would cost them a better edge. If all were asked, twice as many lists would
+    /// change, with equal recall and more reads (photo-sift with 80,000 rows and 20,000 more).
     ///
-    /// The nearest is the last. It must link back if no other did, or no list would lead to the new
-    /// node.
+    /// The nearest neighbour is the last. It must link back if no other did, or no list would link
+    /// to the new node.
     pub(super) fn asked(&self) -> impl Iterator<Item = usize> + use<N> {
         let asked = |(at, neighbour): &(usize, &Neighbour)| neighbour.diverse || *at < BACK;
         let asked = self.chosen.iter().enumerate().filter(asked);
@@ -352,7 +353,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         asked.into_iter()
     }
 
-    /// The vector of a neighbour as floats, in the space of the codes, into `owner`.
+    /// Puts the vector of a neighbour into `owner`, as floats in the space of the codes.
     fn own(&mut self, neighbour: &Neighbour) {
         let index = &self.direct.index;
         let row_bytes = index.dim() * self.row_element.size();
@@ -363,8 +364,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         }
     }
 
-    /// The node to remove from the current list for one that must join. `None` if the list has a
-    /// free slot, or no node can leave.
+    /// The node that leaves the current list for a node that must join. `None` if the list has a
+    /// free slot, or no node may leave.
     pub(super) fn make_room(&self) -> Option<u32> {
         let lists = &self.direct.placement().lists;
         let full = self.list.len() >= self.direct.degree;
@@ -372,13 +373,13 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         leave.find(|&&node| lists.leave(node)).copied()
     }
 
-    /// Counts that the new node joined a neighbour's list.
+    /// Counts the link from a neighbour's list to the new node.
     pub(super) fn joined(&self, node: u32) {
         self.direct.count(|counts| &counts.changes);
         self.direct.placement().lists.join(node);
     }
 
-    /// Counts that the new node's list leads to its neighbours.
+    /// Counts the links from the new node's list to its neighbours.
     pub(super) fn born(&self) {
         let built = self.direct.index.manifest().vectors;
         for neighbour in &self.chosen {
@@ -388,8 +389,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         }
     }
 
-    /// Appends the code of a neighbour. It equals the code from the build, since the same vector
-    /// gets the same code.
+    /// Appends the code of a neighbour. It equals the code from the build, since equal vectors get
+    /// equal codes.
     pub(super) fn code_of(&mut self, neighbour: &Neighbour, out: &mut Vec<u8>) {
         self.own(neighbour);
         let codebook = self.direct.index.graph_codebook();
@@ -400,8 +401,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .encode(&self.owner, &mut out[from..], 1);
     }
 
-    /// Decides about the list that was read, of a neighbour that is asked to link to `node`.
-    /// `beside` are the codes of that list, if they are stored beside it.
+    /// Decides about the list in `list`, whose owner is asked to link to `node`. `beside` has the
+    /// codes of that list, if they are stored beside it.
     pub(super) fn decide(
         &mut self,
         neighbour: &Neighbour,
@@ -425,15 +426,16 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .lists
             .decide(&self.owner, &self.list, &new, codes, &keeps)
         {
-            // Another insert removed the last spare edge to it in the meantime.
+            // Meanwhile another insert has removed the last other edge to the node that would
+            // leave.
             Decision::Replace(leaves) if !lists.leave(leaves) => Decision::Keep,
             decision => decision,
         }
     }
 
-    /// The present bytes of a page, without its pending changes. They come from the search if its
-    /// copy is current, otherwise from memory, otherwise from storage. If pages stay in place, the
-    /// caller holds the page's lock.
+    /// The present bytes of a page, without its pending changes. They are taken from the search if
+    /// its copy is current, otherwise from memory, otherwise from storage. If pages stay in place,
+    /// the caller must hold the page's lock.
     pub(super) fn page_bytes(&self, page: u32) -> Result<PageBytes, Error> {
         let Walker {
             traversal, reader, ..

@@ -13,7 +13,7 @@
 //!   checkpoint.rs   makes a restart short: tables and waiting changes, beside the pages
 //! ```
 //!
-//! Searches see inserts through [`placement`](crate::stores::topology::placement).
+//! Searches see inserts by way of [`placement`](crate::stores::topology::placement).
 
 mod accumulate;
 mod changes;
@@ -54,33 +54,34 @@ use crate::stores::{GraphStores, NodePages, on_pages};
 use crate::update::LooksAt;
 use crate::{Error, Press, Update};
 
-/// How vectors are inserted directly.
+/// The options of direct inserts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DirectOptions {
-    /// How lists are pruned.
+    /// How full lists are pruned.
     pub pruning: Pruning,
-    /// L of an insert's search. `None` is the degree plus 32, as in OdinANN §4.6. If a search uses
-    /// all nodes of a page it reads, `None` is the degree: those nodes are candidates as well.
+    /// L of an insert's search. `None` means the degree plus 32, as in OdinANN §4.6. If a search
+    /// uses all nodes of the pages that it reads, `None` means the degree, since these nodes are
+    /// candidates as well.
     pub list: Option<usize>,
     /// Bytes of changes that may wait in memory ([`Update::Accumulate`]).
     pub pending: u64,
-    /// Whether an insert writes the page of the new vector. Then writes begin with the first
-    /// insert, and searches beside inserts are as fast at first as later. Otherwise vectors wait as
-    /// changes do ([`Update::Accumulate`]).
+    /// Whether an insert writes the page of the new vector ([`Update::Accumulate`]). If so, writes
+    /// begin with the first insert, and searches beside inserts are as fast at first as later.
+    /// Otherwise vectors wait, as changes do.
     pub write_home: bool,
     /// Whether background threads write the pages that inserts changed (OdinANN §3.3, optimisation
-    /// 1: the write-back cache). Otherwise each insert waits until its pages are on storage, and
-    /// under [`Update::Relocate`] holds the locks of its records meanwhile. The paper compares with
+    /// 1: the write-back cache). Otherwise each insert waits until its pages are on storage. Under
+    /// [`Update::Relocate`] it keeps the locks of its records meanwhile. The paper compares with
     /// that mode (Figure 9); it has no other use.
     pub write_behind: bool,
-    /// Inserts in flight on each thread.
+    /// The number of concurrent inserts on each thread.
     pub in_flight: usize,
     /// Whether the rows of one call wait for a merge, if a merge is cheaper than inserting each
-    /// row: from 1,000 rows on, if they are also an eighth of the index. The call makes the merge
-    /// itself.
+    /// row. That is so from 1,000 rows on, if they are at least an eighth of the index. The call
+    /// makes the merge itself.
     pub merge_many: bool,
-    /// Changes of the index between two checkpoints. In a cluster index, these are the vectors that
-    /// wait for a rebalance. `None`: the number grows with the index.
+    /// The number of changes between two checkpoints. In a cluster index, it is the number of
+    /// vectors that wait for a rebalance. `None`: the number grows with the index.
     pub checkpoint: Option<u64>,
 }
 
@@ -99,16 +100,16 @@ impl Default for DirectOptions {
     }
 }
 
-/// The costs of direct inserts, since the index was opened.
+/// The costs of direct inserts since the index was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DirectCounts {
     /// Vectors that were inserted.
     pub inserts: u64,
     /// Lists that a new node joined.
     pub changes: u64,
-    /// Of them, lists whose old nodes had to be compared with each other.
+    /// Joined lists whose old nodes had to be compared with each other.
     pub fallbacks: u64,
-    /// Pages that were composed. Fewer were written, if pages changed again before their write.
+    /// Pages that were composed. If pages changed again before their write, fewer were written.
     pub pages_composed: u64,
     /// Pages that were written.
     pub pages_written: u64,
@@ -134,25 +135,26 @@ struct Counts {
     checkpoints: AtomicU64,
 }
 
-/// Rows that are logged and inserted at once.
+/// The number of rows that are logged and inserted at once.
 const BATCH: usize = 64;
-/// Candidates of an insert beyond the degree (OdinANN §4.6).
+/// The number of candidates of an insert beyond the degree (OdinANN §4.6).
 const BEYOND: usize = 32;
-/// Pages that an insert holds for its search and its writes, if all of the index is on storage. An
-/// upper bound for usual degrees.
+/// The number of pages that an insert needs in memory for its search and its writes, if the whole
+/// index is on storage. It is an upper bound for usual degrees.
 const TIGHT_PAGES: u64 = 160;
-/// Number of locks that records share.
+/// The number of locks that records share.
 const STRIPES: usize = 1 << 12;
-/// Threads that write pages: they only wait for the device.
+/// The number of threads that write pages. They only wait for the device.
 const WRITERS: usize = 4;
 
-/// Bytes of an insert beyond a search, in an index entirely on storage with pages of this size.
+/// The memory of an insert beyond that of a search, in an index entirely on storage with pages of
+/// this size.
 fn tight_bytes(page_bytes: usize) -> u64 {
     TIGHT_PAGES * page_bytes as u64
 }
 
-/// The memory that inserts into a graph can use beside searches, in bytes, for lists of `degree`
-/// nodes.
+/// The memory that inserts into a graph can use besides that of searches, in bytes, for lists of
+/// `degree` nodes.
 pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
     let threads = crate::threads::processors();
     let page_bytes = graph.pages.file(graph.nodes).page_bytes;
@@ -166,20 +168,20 @@ pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
 }
 
 /// Divides the memory that a budget leaves to inserts, if pages can move. Half of it is for the
-/// pages that inserts hold during their searches. The remaining half is for dirty pages and for
+/// pages that inserts keep during their searches. The other half is for dirty pages, and for
 /// changes that wait for their pages.
 struct Room {
     threads: usize,
-    /// Inserts in flight on each thread.
+    /// The number of concurrent inserts on each thread.
     in_flight: usize,
-    /// Dirty pages that may wait.
+    /// The most dirty pages that may wait.
     unwritten: usize,
-    /// Bytes of changes that may wait.
+    /// The most bytes of changes that may wait.
     pending: u64,
 }
 
 impl Room {
-    /// The most bytes that are useful.
+    /// The most memory that inserts can make use of.
     fn wanted(threads: usize, list: usize, page_bytes: usize) -> u64 {
         let DirectOptions {
             in_flight, pending, ..
@@ -189,7 +191,7 @@ impl Room {
         (2 * searches).max(4 * waits)
     }
 
-    /// The division of `bytes`, if there is a budget, for the requested options.
+    /// Divides `bytes` for the given options, if there is a budget.
     fn of(
         bytes: Option<u64>,
         threads: usize,
@@ -220,7 +222,7 @@ impl Room {
     }
 }
 
-/// Log records whose vectors tasks insert, one after the other.
+/// Log records whose vectors are inserted by tasks, one after another.
 struct Batch<'a> {
     records: &'a [LogRecord<'a>],
     next: AtomicUsize,
@@ -237,9 +239,9 @@ pub(crate) struct Direct {
     alpha: f32,
     plan: Plan,
     deleted: Arc<Tombstones>,
-    /// Ids that were inserted since the build and are live.
+    /// The live ids that were inserted since the build.
     inserted: Arc<RwLock<IdRanges>>,
-    /// Threads for inserts; searches use others.
+    /// The threads for inserts. Searches use others.
     worker_pool: WorkerPool,
     threads: usize,
     store: Arc<PageStore>,
@@ -248,21 +250,21 @@ pub(crate) struct Direct {
     file: Mutex<Box<dyn VolumeFile>>,
     /// The file of the segment for new vectors, if vectors are stored apart.
     segment: Option<Mutex<Box<dyn VolumeFile>>>,
-    /// Whether pages are rewritten in place, and by how many threads at once.
+    /// Whether pages are rewritten in place, and by how many threads.
     in_place: bool,
     journal_threads: usize,
     /// The pages to rewrite in place.
     journal: Journal,
     threshold: Threshold,
-    /// Held while a node gets its number.
+    /// Locked while a node gets its number.
     numbering: Mutex<()>,
-    /// Locks of records that change, by node ([`Update::Relocate`]).
+    /// The locks of records that change, chosen by node ([`Update::Relocate`]).
     locks: Box<[Mutex<()>]>,
-    /// Held while pages are chosen for changed records.
+    /// Locked while pages are chosen for changed records.
     allocating: Mutex<()>,
-    /// An insert failed halfway, so the graph in memory no longer agrees with the log.
+    /// Set if an insert failed halfway: the graph in memory no longer agrees with the log.
     failed: AtomicBool,
-    /// Failures, and whether changes are still accepted.
+    /// The failures, and whether changes are still accepted.
     health: Arc<Health>,
     counts: Counts,
     home: Home,
@@ -274,7 +276,7 @@ pub(crate) fn is_taken(index: &Index, update: Update) -> bool {
         return false;
     }
     let takes = on_pages!(&index.graph().pages, pages => takes(pages, update));
-    // `CodeParts` have codes in fixed pieces, to which no code can be added.
+    // `CodeParts` have codes in fixed pieces, so no code can be added.
     let merges = matches!(update, Update::Merge | Update::Rebalance);
     takes && !merges && index.code_parts().is_none()
 }
@@ -289,8 +291,8 @@ fn written_files(index: &Index) -> impl Iterator<Item = (&str, &dyn Tier)> {
         .flatten()
 }
 
-/// Whether an index will take direct inserts once its files have no other names (hard links), and
-/// they still have such names. Until then nothing is written to the files.
+/// Whether an index would take direct inserts if its files had no other names (hard links), and
+/// they have such names. While they have them, nothing is written to the files.
 ///
 /// # Errors
 /// The volume fails.
@@ -306,13 +308,12 @@ fn is_linked(home: &dyn Volume, index: &Index, update: Update) -> Result<bool, E
     Ok(false)
 }
 
-/// Replaces each file that direct inserts write to by a copy, if it has other names in its volume.
-/// Searches read the copies once the index [takes inserts](Direct::open). No thread writes to the
-/// files meanwhile.
+/// If a file to which direct inserts write has other names in its volume (hard links), replaces it
+/// by a copy. Searches read the copies once the index [takes inserts](Direct::open). No thread may
+/// write to the files meanwhile.
 ///
 /// # Errors
-/// The volume fails, or has no space for a copy; an interruption through `progress`. The index is
-/// unchanged.
+/// The volume fails, or has no space for a copy, or `progress` interrupts. The index is unchanged.
 pub(crate) fn own_files(
     home: &dyn Volume,
     index: &Index,
@@ -339,8 +340,8 @@ pub(crate) fn own_files(
     Ok(())
 }
 
-/// Adds the placement table to an index, so that searches that begin now see vectors inserted
-/// meanwhile.
+/// Adds the placement table to an index. Searches that begin afterwards see vectors that are
+/// inserted while they run.
 fn prepare(index: &Index) -> &Placement {
     let graph = index.graph();
     if let Some(segments) = &graph.segments {
@@ -354,8 +355,8 @@ fn prepare(index: &Index) -> &Placement {
 
 impl Direct {
     /// Makes an index take direct inserts, on `threads` threads. The result is `None` in two cases.
-    /// Its layout does not take inserts, or not by this strategy. Or its files have other names in
-    /// `home`, their volume, and must first be made [its own](own_files).
+    /// Its layout does not support inserts, or not by this strategy. Or its files have other names
+    /// in `home`, their volume, and must first be [copied](own_files).
     ///
     /// # Errors
     /// The file of pages cannot be opened for writing, or a thread cannot be started.
@@ -375,8 +376,8 @@ impl Direct {
         if is_linked(home, index, update)? {
             return Ok(None);
         }
-        // A copy may have replaced a file since the index was opened for searches, made by this
-        // process or by one that was killed. Reads and writes must use the same file.
+        // After the index was opened for searches, this process or one that was killed may have
+        // replaced a file by a copy. Reads and writes must use the same file.
         for (_, tier) in written_files(index) {
             tier.reopen()?;
         }
@@ -432,7 +433,7 @@ impl Direct {
                 candidates: 0,
                 beam: preset.beam,
                 strategy: preset.strategy,
-                // Inserts begin where searches without seeds do.
+                // Inserts begin at the same nodes as searches without seeds.
                 press: Press {
                     seeds: 0,
                     ..Press::default()
@@ -492,7 +493,7 @@ impl Direct {
         Ok(Some(direct))
     }
 
-    /// Starts the threads that write pages. (Pages that stay in place are written at a checkpoint.)
+    /// Starts the threads that write pages. (Pages that stay in place are written by a checkpoint.)
     fn start_writers(&mut self) -> Result<(), Error> {
         for number in 0..WRITERS {
             let (store, index) = (self.store.clone(), self.index.clone());
@@ -515,7 +516,7 @@ impl Direct {
     }
 
     fn placement(&self) -> &Placement {
-        // `open` set it.
+        // The placement was set by `open`.
         self.index
             .graph()
             .placement
@@ -523,11 +524,11 @@ impl Direct {
             .expect("an index that takes direct inserts has a placement")
     }
 
-    /// Gives a node its number. Its code and, if vectors are stored apart, its vector are added,
-    /// and `place` chooses its page. `None`: there is no memory for it.
+    /// Gives a node its number. Adds its code and, if vectors are stored apart, its vector. `place`
+    /// chooses its page. `None` if there is no memory for the node.
     ///
     /// # Errors
-    /// An error of `place`: then the node has no number.
+    /// `place` fails: then the node has no number.
     fn number<T>(
         &self,
         new_node: &NewNode<'_>,
@@ -544,8 +545,8 @@ impl Direct {
         if let Some(added) = self.added() {
             added.append(node, new_node.id, new_node.apart);
         }
-        // Stored before any search can find the node. If other nodes have attributes, their absence
-        // is stored as well.
+        // The row is stored before any search can find the node. If other nodes have attributes,
+        // the absence of a row is stored as well.
         let columns = self.index.columns();
         if new_node.row.is_some() || !columns.is_empty() {
             columns.put(node, new_node.id, new_node.row.unwrap_or_default().into());
@@ -559,12 +560,12 @@ impl Direct {
         }
     }
 
-    /// Vectors inserted after the build, if vectors are stored apart.
+    /// The vectors inserted after the build, if vectors are stored apart from lists.
     fn added(&self) -> Option<&Added> {
         self.index.graph().segments.as_ref()?.added()
     }
 
-    /// Writes the full pages of vectors.
+    /// Writes the full pages of added vectors.
     fn write_vectors(&self) -> Result<(), Error> {
         if let (Some(added), Some(file)) = (self.added(), &self.segment) {
             let written = added.write(file)?;
@@ -575,7 +576,7 @@ impl Direct {
         Ok(())
     }
 
-    /// Marks the index as failed, after an insert failed whose node already had a number. Memory no
+    /// Marks the index as failed after an insert failed whose node already had a number. Memory no
     /// longer agrees with the log, so the index takes no more direct inserts until it is opened
     /// again. The node is marked as dead.
     fn abandon(&self, node: u32) {
@@ -583,7 +584,7 @@ impl Direct {
         self.deleted.mark_dead(node);
     }
 
-    /// The lock of a record.
+    /// The number of the lock of a record.
     fn stripe(&self, node: u32) -> usize {
         node as usize % STRIPES
     }
@@ -598,8 +599,8 @@ impl Direct {
             .fetch_add(fallbacks, Ordering::Relaxed);
     }
 
-    /// The present bytes of a page, without its pending changes: from memory if it is there,
-    /// otherwise from storage.
+    /// The present bytes of a page, without its pending changes. They are read from storage unless
+    /// memory has them.
     fn page_bytes<N: NodePages>(&self, pages: &N, page: u32) -> Result<PageBytes, Error> {
         let graph = self.index.graph();
         if let Some(bytes) = graph.in_memory(page.into()) {
@@ -618,7 +619,7 @@ impl Direct {
     /// Retries earlier failed writes, and waits while too many pages are dirty.
     ///
     /// # Errors
-    /// The write still fails, as on a full disk. Or changes are no longer accepted.
+    /// A write still fails, as on a full disk. Or changes are no longer accepted.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.health.check()?;
         if self.store.has_failed() {
@@ -630,9 +631,9 @@ impl Direct {
         self.write_vectors()
     }
 
-    /// Inserts the vectors of log records, under new or replaced ids. Returns the positions of
-    /// records that could not be inserted, since there is no memory for their codes or a page
-    /// cannot be read.
+    /// Inserts the vectors of log records, under new or replaced ids. Returns the positions of the
+    /// records that could not be inserted, since memory for their codes is missing or a page cannot
+    /// be read.
     pub(crate) fn insert(&self, records: &[LogRecord<'_>]) -> Vec<usize> {
         let batch = Batch {
             records,
@@ -655,7 +656,7 @@ impl Direct {
         left
     }
 
-    /// Inserts in flight on each thread: one if memory is scarce.
+    /// The number of concurrent inserts on each thread: one if memory is scarce.
     fn in_flight(&self) -> usize {
         match self.in_place {
             true => 1,
@@ -663,7 +664,8 @@ impl Direct {
         }
     }
 
-    /// Rows that are logged and inserted at once: a checkpoint waits for at most so many.
+    /// The number of rows that are logged and inserted at once. A checkpoint waits for at most so
+    /// many.
     pub(crate) fn batch(&self) -> usize {
         match self.in_place {
             true => BATCH / 16,
@@ -675,7 +677,7 @@ impl Direct {
         on_pages!(&self.index.graph().pages, pages => self.task_on(pages, thread, batch).await);
     }
 
-    /// Inserts records one after the other until none is left.
+    /// Inserts records one after another until none is left.
     async fn task_on<N: NodePages>(&self, pages: &N, thread: &Thread, batch: &Batch<'_>)
     where
         N::Changes: Way<N>,
@@ -704,7 +706,7 @@ impl Direct {
                 }
                 Err(_) => Ok(None),
             };
-            // The vector is in the log and waits in memory, so nothing is lost, but the failure is
+            // The vector is in the log and waits in memory, so it is not lost. The failure is
             // reported.
             let failed = inserted.as_ref().err().or(inserter.as_ref().err());
             if let Some(error) = failed {
@@ -726,19 +728,19 @@ impl Direct {
         }
     }
 
-    /// Waits until the pages composed by an insert are on storage, if the options ask for it.
+    /// If the options ask for it, waits until the pages that an insert composed are on storage.
     fn wait_for(&self, pages: &[u32]) {
         if !self.choices.write_behind {
             self.store.wait_for(self.placement(), pages);
         }
     }
 
-    /// Waits until all composed pages are on storage. No insert runs meanwhile.
+    /// Waits until all composed pages are on storage. No insert may run.
     pub(crate) fn settle(&self) {
         self.store.settle();
     }
 
-    /// The costs so far.
+    /// The costs since the index was opened.
     pub(crate) fn counts(&self) -> DirectCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         DirectCounts {
@@ -755,7 +757,7 @@ impl Direct {
         }
     }
 
-    /// About how many bytes it takes in memory beyond a search's.
+    /// About how many bytes inserts take in memory, besides the memory of searches.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let placement = self.placement();
         let codes = self.index.codes().len() as u64;
@@ -767,7 +769,7 @@ impl Direct {
 impl Drop for Direct {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // The threads live in another process, and so do their resources.
+            // The threads run in another process, and so their resources belong to it.
             self.writers.drain(..).for_each(std::mem::forget);
             return;
         }

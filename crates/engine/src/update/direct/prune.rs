@@ -1,17 +1,18 @@
-//! Decides which neighbour a full list gives up for a new one (OdinANN §3.3, optimisation 2).
+//! Decides which node leaves a full list for a new one (OdinANN §3.3, optimisation 2).
 //!
-//! A full list drops one of its nodes when a new one joins. **Delta pruning** compares only the new
-//! node with all others: O(R) instead of O(R²). The old nodes were compared with each other before.
-//! Take two nodes of a list. The one farther from the list's owner violates the triangle
-//! inequality, as the paper calls it, if the nearer one is nearer to it than the owner, by the
-//! margin of the build. The farthest such node leaves, which may be the new one. If there is none,
-//! the old nodes are compared after all, the farthest first, and the first violator leaves. If
-//! there is none either, the farthest leaves.
+//! If a new node joins a full list, one of the nodes leaves. **Delta pruning** compares only the
+//! new node with all others: O(R) instead of O(R²). The old nodes were compared with each other
+//! before. Consider two nodes of a list, and let one be farther from the owner. It violates the
+//! triangle inequality, as the paper calls it, if the nearer node is nearer to it than the owner
+//! is, by the margin of the build. The farthest violator leaves, which may be the new node. If
+//! there is none, the old nodes are compared with each other, the farthest first, and the first
+//! violator leaves. If there is none again, the farthest node leaves.
 //!
-//! Distances go by the codes in memory, as in the paper (§4.2.1), with one exception. The
-//! owner's vector is known, so its distances go from the vector to the codes of its neighbours.
-//! Inner products become distances as in the build (see [`Space`]). The longest length there is the
-//! maximum over the vectors compared here, since any upper bound of the lengths works.
+//! Distances are computed from the codes in memory, as in the paper (§4.2.1), with one exception.
+//! The owner's vector is known, so its distances are measured from the vector to the codes of the
+//! neighbours. Inner products become distances as in the build (see [`Space`]). For the longest
+//! length in that reduction, the maximum over the compared vectors is taken, since any upper bound
+//! will do.
 
 use stratann_vector::{DistanceTable, Element, Metric, Reduction};
 
@@ -21,7 +22,7 @@ use crate::graph::{Candidate, Points, Pruner, Rule, Space};
 /// The decision about a list that a new node asks to join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// The list stays unchanged: the new node can be reached through one of its nodes.
+    /// The list stays unchanged, since a search reaches the new node through a node of the list.
     Keep,
     /// The list has a free slot.
     Add,
@@ -32,13 +33,13 @@ pub(super) enum Decision {
 /// How lists are pruned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pruning {
-    /// Only the new node against the others.
+    /// Compares only the new node with the other nodes.
     Delta,
-    /// All against all, as in DiskANN; the baseline of OdinANN's Figure 9.
+    /// Compares all nodes with each other, as in DiskANN. It is the baseline of OdinANN's Figure 9.
     Full,
 }
 
-/// One task's buffers.
+/// The buffers of one task.
 pub(super) struct ListPruner<'a> {
     codebook: &'a Codebook,
     metric: Metric,
@@ -48,28 +49,28 @@ pub(super) struct ListPruner<'a> {
     from_owner: Vec<f32>,
     from_new: Vec<f32>,
     order: Vec<u32>,
-    /// The positions of the list's codes.
+    /// The positions of the codes of the list.
     places: Vec<u32>,
     rows: Vec<u8>,
     lifted: Vec<u8>,
     full: Pruner,
-    /// How often the old nodes had to be compared.
+    /// How often the old nodes had to be compared with each other.
     pub(super) fallbacks: u64,
 }
 
 /// The codes of a list's nodes.
 #[derive(Clone, Copy)]
 pub(super) enum Codes<'a> {
-    /// The codes of all nodes, by number.
+    /// The codes of all nodes, by node.
     All(&'a [u8]),
-    /// The codes of the list's nodes, in its order.
+    /// The codes of the nodes of the list, in the order of the list.
     Beside(&'a [u8]),
 }
 
 /// A node that asks to join a list.
 pub(super) struct New<'a> {
     pub(super) node: u32,
-    /// Distances from it, by code.
+    /// The distances from it to codes.
     pub(super) table: &'a DistanceTable,
     /// Its vector as floats, in the space of the codes.
     pub(super) floats: &'a [f32],
@@ -102,8 +103,8 @@ impl<'a> ListPruner<'a> {
         }
     }
 
-    /// Decides about the list of a node, whose vector is `owner`, as floats in the space of the
-    /// codes. Nodes for which `keeps` is true stay, except under full pruning.
+    /// Decides about the list of a node. `owner` is the node's vector, as floats in the space of
+    /// the codes. Nodes for which `keeps` is true stay, except under full pruning.
     pub(super) fn decide(
         &mut self,
         owner: &[f32],
@@ -142,7 +143,7 @@ impl<'a> ListPruner<'a> {
             return self.decide_fully(list, dim);
         }
         let points = Points::new(&self.rows, Element::F32, dim);
-        // Row 0 is the owner; the list's rows follow.
+        // Row 0 is the owner. The rows of the list follow.
         self.order.clear();
         self.order.extend(1..=list.len() as u32);
         self.from_owner.resize(list.len(), 0.0);
@@ -178,7 +179,7 @@ impl<'a> ListPruner<'a> {
         if let Some(leaves) = leaves {
             return leaves;
         }
-        // Compares the old nodes with each other, the farthest first.
+        // The old nodes are compared with each other, the farthest first.
         self.fallbacks += 1;
         let from_owner = &self.from_owner;
         let distance = |row: u32| from_owner[row as usize - 1];
@@ -207,7 +208,7 @@ impl<'a> ListPruner<'a> {
         }
     }
 
-    /// Robust prune of all of them.
+    /// Decides by a robust prune of the whole list.
     fn decide_fully(&mut self, list: &[u32], dim: usize) -> Decision {
         let points = Points::new(&self.rows, Element::F32, dim);
         let joins = list.len() as u32 + 1;
@@ -235,8 +236,8 @@ impl<'a> ListPruner<'a> {
         })
     }
 
-    /// Transforms all rows so that their distances rank them as their products do. Returns the new
-    /// dimension.
+    /// Transforms all rows so that the order of their distances is the order of their products.
+    /// Returns the new dimension.
     fn lift(&mut self) -> usize {
         let mut space = Space::new(self.metric, Element::F32, self.codebook.dim());
         space.measure(&self.rows);
@@ -246,7 +247,7 @@ impl<'a> ListPruner<'a> {
         space.point_bytes() / Element::F32.size()
     }
 
-    /// Decodes the list's codes, behind the owner's vector.
+    /// Decodes the codes of the list, after the row of the owner's vector.
     fn decode(&mut self, owner: &[f32], codes: &[u8]) {
         self.rows.clear();
         append(&mut self.rows, owner);
@@ -260,10 +261,10 @@ fn append(rows: &mut Vec<u8>, floats: &[f32]) {
     rows.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
 }
 
-/// The factor that brings squared distances to the scale of the codes' distances.
+/// The factor from squared distances to the scale of the codes' distances.
 pub(super) fn scale(metric: Metric) -> f32 {
     match metric.reduction() {
-        // Between vectors of length 1.
+        // The vectors have length 1.
         Reduction::Normalised => 0.5,
         Reduction::None | Reduction::Lifted => 1.0,
     }
@@ -275,10 +276,10 @@ mod tests {
     use crate::TrainOptions;
     use crate::data::Matrix;
 
-    /// Whether vectors on a line, at `list`, let one at `new` join the list of the one at 0. Codes
-    /// are exact here.
+    /// The decision about a list whose vectors are at `list` on a line, with the owner at 0 and the
+    /// new vector at `new`. Codes are exact here.
     fn decide(list: &[f32], new: f32, degree: usize, pruning: Pruning) -> Decision {
-        // A few values, each of them a centroid.
+        // A few values, each of which is a centroid.
         let values: Vec<f32> = (-64..64).map(|value| value as f32).collect();
         let bytes = |values: &[f32]| {
             values
@@ -318,10 +319,10 @@ mod tests {
     fn a_list_with_room_takes_everyone_and_a_full_one_gives_up_the_farthest_that_is_shielded() {
         let room = decide(&[10.0, 20.0], 30.0, 3, Pruning::Delta);
         assert_eq!(room, Decision::Add);
-        // The new node at 5 shields those at 10 and 20; 20 is the farther.
+        // The new node at 5 shields the nodes at 10 and 20. The node at 20 is farther.
         let farthest = decide(&[10.0, 20.0, -30.0], 5.0, 3, Pruning::Delta);
         assert_eq!(farthest, Decision::Replace(1));
-        // At 40, the one at 10 shields it, and it is the farthest that is shielded.
+        // The node at 10 shields the new node at 40, which is the farthest shielded node.
         assert_eq!(
             decide(&[10.0, -30.0], 40.0, 2, Pruning::Delta),
             Decision::Keep
@@ -330,10 +331,11 @@ mod tests {
 
     #[test]
     fn where_the_new_one_shields_nobody_the_old_ones_are_compared() {
-        // -20 is shielded by -10; the new node at 8 is not shielded, and shields none.
+        // The node at -10 shields the one at -20. The new node at 8 is not shielded, and shields
+        // none.
         let old = decide(&[-10.0, -20.0], 8.0, 2, Pruning::Delta);
         assert_eq!(old, Decision::Replace(1));
-        // No node shields another: the farthest leaves.
+        // No node shields another, so the farthest leaves.
         assert_eq!(
             decide(&[-30.0], 8.0, 1, Pruning::Delta),
             Decision::Replace(0)

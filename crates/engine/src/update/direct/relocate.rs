@@ -8,14 +8,14 @@
 //!   (while pages have fewer than m records on average, rule 2 comes before rule 1)
 //! ```
 //!
-//! Pages have n slots, and m = n/2 of them are filled on average (§3.2.3). So both the space and
-//! the bytes written are twice the minimum. Under rule 2 a page is written to a spare page with the
-//! records it keeps, since the last checkpoint may name the page itself (shadow pages, `store.rs`).
-//! The page that it leaves is the next spare one.
+//! A page has n slots, and m = n/2 of them are filled on average (§3.2.3). So the space and the
+//! bytes written are both twice the minimum. Under rule 2, the records that the page keeps are
+//! written to a spare page, since the last checkpoint may name the page (shadow pages, `store.rs`).
+//! The page is then the next spare one.
 //!
 //! **Concurrency** (§3.3): an insert takes the locks of all records that change. It reads their
-//! lists again, usually from memory, and changes them. Composed pages go to the write-back cache,
-//! which a background thread writes.
+//! lists again, usually from memory, and changes them. The composed pages go to the write-back
+//! cache, which a background thread writes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -36,7 +36,7 @@ pub(super) fn link<N: Composable>(
     let direct = inserter.direct;
     let placement = direct.placement();
     if inserter.chosen.is_empty() {
-        // No list would lead to the node, so the vector waits in memory.
+        // No list would link to the node, so the vector waits in memory.
         return Ok(None);
     }
     let push = |node| {
@@ -88,11 +88,12 @@ fn change<N: Composable>(
         |out| pages.encode_vector(node, vector, out),
     )?;
     inserter.born();
-    // The nearest is the last. It links back if no other did, or no search would find the new node.
+    // The nearest neighbour is the last. If no other linked back, it must, or no search would find
+    // the new node.
     for at in (0..inserter.chosen.len()).rev() {
         let neighbour = inserter.chosen[at];
         let page = match placement.page_of(neighbour.node) {
-            // Another insert is composing the node's page, and is about to set its place.
+            // Another insert is composing the node's page, and is about to record its number.
             NOWHERE => placement.page_soon(neighbour.node),
             page => page,
         };
@@ -141,15 +142,15 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
     let composer = work.composer.get_or_insert_with(|| pages.composer());
     let records = &work.records;
     let changed: HashSet<u32> = (0..records.len()).map(|at| records.node(at)).collect();
-    // Only one insert at a time moves records that it did not change, or two might move the same
-    // one.
+    // Only one insert at a time moves records that it did not change. Otherwise two inserts might
+    // move the same record.
     let _allocating = direct.allocating.lock();
     let mut leave: HashMap<u32, usize> = HashMap::new();
     for &node in &changed {
         *leave.entry(placement.page_of(node)).or_default() += 1;
     }
-    // Pages of the path that have fewer than m records, after the changed ones leave; the emptiest
-    // last.
+    // The pages of the path that have fewer than m records after the changed ones leave. The
+    // emptiest page is the last.
     let m = pages.records_a_page() / 2;
     let mut partial: Vec<(usize, u32)> = inserter
         .walker
@@ -164,8 +165,8 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
         .collect();
     partial.sort_unstable_by(|a, b| b.cmp(a));
     partial.dedup();
-    // While space is the goal of the rules, rule 1 comes first. Pages become free in waves, when a
-    // checkpoint releases them. If they always came first, partly empty pages would never be
+    // Rule 1 comes first only if pages have m records or more on average. Free pages come in waves,
+    // when a checkpoint releases them. If they always came first, partly empty pages would never be
     // refilled.
     let ample = placement.pages() as usize * m > placement.nodes() as usize;
     let mut next = 0;
@@ -190,7 +191,7 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
                 let file = &direct.index.graph().file;
                 return Err(too_large(file, records.node(next)));
             }
-            // The records that the page keeps leave no space for the next one.
+            // With the records that the page keeps, the next record does not fit.
             continue;
         }
         let nodes: Vec<u32> = (from..next).map(|at| records.node(at)).collect();
@@ -205,8 +206,8 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
     Ok(())
 }
 
-/// Puts the records that a partly empty page of the path keeps onto the page being composed. False
-/// if there is no such page.
+/// If a page of the path is partly empty, puts the records that it keeps onto the page being
+/// composed. `false` if there is no such page.
 fn keep<N: Composable>(
     inserter: &Inserter<'_, N>,
     partial: &mut Vec<(usize, u32)>,
@@ -217,7 +218,7 @@ fn keep<N: Composable>(
     let direct = inserter.direct;
     let (placement, pages) = (direct.placement(), inserter.pages);
     while let Some((_, page)) = partial.pop() {
-        // Other inserts may have filled or emptied it since.
+        // Other inserts may have filled or emptied the page meanwhile.
         let live = direct.store.live(page);
         if live == 0 {
             continue;

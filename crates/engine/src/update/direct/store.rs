@@ -1,4 +1,5 @@
-//! The pages of a graph that changes: which are in use, which may be written, and by which thread.
+//! The pages of a graph that changes: which are in use, which may be written, and which thread
+//! writes them.
 //!
 //! ```text
 //!   take ──> composed, dirty ──writer──> on storage ──its last record leaves──> drained
@@ -9,9 +10,9 @@
 //! ```
 //!
 //! **Shadow pages.** A page that the last checkpoint names is not overwritten before the next
-//! commit. So a crash at any time leaves that checkpoint whole. A page that was composed and
-//! drained between two checkpoints is named by neither, and is free immediately. No record is moved
-//! to free a page: there is no garbage collection.
+//! commit. So after a crash at any time, that checkpoint is complete. If a page is composed and
+//! drained between two checkpoints, neither names it, and it is free at once. No record is moved to
+//! free a page: there is no garbage collection.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,22 +27,22 @@ use crate::stores::topology::placement::{NOWHERE, PageBytes, Placement};
 /// The preferred use of a free page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// All its records moved on one by one. It is the first choice for new records (OdinANN §3.2.2,
+    /// Its records moved away one by one. It is the first choice for new records (OdinANN §3.2.2,
     /// rule 1).
     Empty,
-    /// Its records were moved together, to share a page with other records. It serves as the target
-    /// of the next such move, so that moving a page does not count as freeing one.
+    /// Its records were moved together, to share a page with other records. The next such move
+    /// writes to it, so that moving a page does not count as freeing one.
     Spare,
 }
 
 /// The state of a page.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
-    /// Nodes on it.
+    /// The number of nodes on it.
     live: u16,
-    /// Bytes of its records, if known; [`FULL`] for a page of the build.
+    /// The bytes of its records, if known; [`FULL`] for a page of the build.
     used: u16,
-    /// The interval between checkpoints in which it was composed.
+    /// The interval between checkpoints in which the page was composed.
     born: u32,
 }
 
@@ -53,12 +54,12 @@ struct State {
     pages: Vec<Page>,
     empty: Vec<u32>,
     spare: Vec<u32>,
-    /// Pages that are free once searches that began earlier have ended; in the order of their
+    /// Pages that are free once the searches that began before have ended, in the order of their
     /// timestamps.
     resting: VecDeque<(u64, u32, Use)>,
     /// Pages that are free once the next checkpoint is committed.
     waiting: Vec<(u32, Use)>,
-    /// Counts checkpoints.
+    /// The number of checkpoints.
     interval: u32,
 }
 
@@ -66,7 +67,7 @@ struct State {
 #[derive(Default)]
 struct Queue {
     pages: VecDeque<u32>,
-    /// Pages that are being written.
+    /// The number of pages that are being written.
     writing: usize,
     /// Pages whose write failed.
     failed: Vec<u32>,
@@ -85,30 +86,30 @@ pub(super) struct Counts {
 pub(super) struct PageStore {
     state: Mutex<State>,
     queue: Mutex<Queue>,
-    /// Signals that there is a page to write, or that writing ends.
+    /// Signals that there is a page to write, or that the writers are to end.
     work: Condvar,
-    /// Signals that a page was written, or could not be.
+    /// Signals that a page was written, or that its write failed.
     done: Condvar,
     page_bytes: usize,
-    /// Dirty pages that may wait.
+    /// The most dirty pages that may wait.
     most: usize,
-    /// Pages that are never reused: searches read them in memory, where the budget keeps pages of
-    /// the build.
+    /// Selects pages that are never reused. Searches read them in memory, where the budget keeps
+    /// pages of the build.
     kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
     pub(super) counts: Counts,
 }
 
 /// About how many bytes of a page belong to no record.
 const PAGE_HEADER: usize = 32;
-/// The most dirty pages that may wait before inserts wait too. The least applies however scarce
-/// memory is.
+/// The most dirty pages that may wait before inserts wait too. The lower limit applies however
+/// scarce memory is.
 pub(super) const MOST_UNWRITTEN: usize = 1024;
 pub(super) const LEAST_UNWRITTEN: usize = 16;
 
 impl PageStore {
-    /// The pages of a placement, of `page_bytes` bytes, all named by a checkpoint. At most `most`
-    /// dirty pages may wait. `kept` selects pages that must stay unchanged. If all pages stay in
-    /// place, no state is kept for any.
+    /// Creates the state for the pages of a placement, which have `page_bytes` bytes and are all
+    /// named by a checkpoint. At most `most` dirty pages may wait. `kept` selects pages that must
+    /// stay unchanged. If pages stay in place, no state is kept for them.
     pub(super) fn new(
         placement: &Placement,
         page_bytes: usize,
@@ -149,7 +150,7 @@ impl PageStore {
         }
     }
 
-    /// Nodes on a page.
+    /// The number of nodes on a page.
     pub(super) fn live(&self, page: u32) -> usize {
         let state = self.state.lock();
         state
@@ -167,7 +168,7 @@ impl PageStore {
         }
     }
 
-    /// About how many bytes of records a page can hold.
+    /// About how many bytes of records fit a page.
     pub(super) fn capacity(&self) -> usize {
         self.page_bytes - PAGE_HEADER
     }
@@ -179,7 +180,7 @@ impl PageStore {
         state.empty.pop()
     }
 
-    /// A page as the target for another page's records: a spare one, otherwise an empty one,
+    /// A page to which another page's records are moved: a spare one, otherwise an empty one,
     /// otherwise a new one.
     pub(super) fn take_spare(&self, placement: &Placement) -> u32 {
         let mut state = self.state.lock();
@@ -189,7 +190,7 @@ impl PageStore {
         spare.unwrap_or_else(|| self.take_new(placement))
     }
 
-    /// Any free page, otherwise a new one.
+    /// Any free page, or a new one if none is free.
     pub(super) fn take_any(&self, placement: &Placement) -> u32 {
         let mut state = self.state.lock();
         state.wake(placement);
@@ -214,8 +215,8 @@ impl PageStore {
     }
 
     /// Makes a composed page visible to searches. It has no node yet, but counts as in use until
-    /// [`release`](PageStore::release). Otherwise, if its first nodes moved away before its last
-    /// ones arrive, it would be freed too early.
+    /// [`release`](PageStore::release). Otherwise the page would be freed too early if its first
+    /// nodes moved away before its last ones arrived.
     pub(super) fn publish(&self, placement: &Placement, page: u32, bytes: PageBytes, used: usize) {
         {
             let mut state = self.state.lock();
@@ -229,21 +230,21 @@ impl PageStore {
         self.counts.composed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Marks that all nodes of a published page have arrived. From now on it is freed when its last
-    /// node leaves.
+    /// Marks that all nodes of a published page have arrived. From now on, the page is freed when
+    /// its last node leaves.
     pub(super) fn release(&self, placement: &Placement, page: u32) {
         self.state
             .lock()
             .leave(placement, page, Use::Empty, &self.kept);
     }
 
-    /// Queues a published page for writing, once its nodes have arrived.
+    /// Queues a published page for writing. Its nodes must have arrived.
     pub(super) fn enqueue(&self, page: u32) {
         self.queue.lock().pages.push_back(page);
         self.work.notify_one();
     }
 
-    /// Records that nodes have moved to a page. Pages that lose their last node become free for
+    /// Records that nodes have moved to a page. If a page loses its last node, it becomes free for
     /// `then`.
     pub(super) fn relocate(&self, placement: &Placement, nodes: &[u32], page: u32, then: Use) {
         let mut state = self.state.lock();
@@ -257,7 +258,7 @@ impl PageStore {
         }
     }
 
-    /// Records that a new node belongs to a page in use.
+    /// Records that a new node is on a page in use.
     pub(super) fn join(&self, page: u32) {
         self.state.lock().pages[page as usize].live += 1;
     }
@@ -270,7 +271,7 @@ impl PageStore {
         }
     }
 
-    /// Waits until published pages are written, or a write fails.
+    /// Waits until the published pages are written, or a write fails.
     pub(super) fn wait_for(&self, placement: &Placement, pages: &[u32]) {
         let mut queue = self.queue.lock();
         while queue.error.is_none()
@@ -282,7 +283,7 @@ impl PageStore {
         }
     }
 
-    /// Writes pages on this thread, until [`stop`](PageStore::stop).
+    /// Writes pages on this thread, until [`stop`](PageStore::stop) is called.
     pub(super) fn write(&self, placement: &Placement, file: &mut dyn VolumeFile) {
         let mut queue = self.queue.lock();
         loop {
@@ -312,8 +313,8 @@ impl PageStore {
         page: u32,
         file: &mut dyn VolumeFile,
     ) -> Result<(), TierError> {
-        // Pages drained meanwhile are written as well: a search may be about to read one, from
-        // memory or from storage.
+        // Pages that were drained meanwhile are written as well: a search may be about to read one,
+        // from memory or from storage.
         if let Some(bytes) = placement.unwritten.get(page) {
             let offset = BLOCK as u64 + u64::from(page) * self.page_bytes as u64;
             file.write_at(offset, &bytes)?;
@@ -347,7 +348,7 @@ impl PageStore {
         self.queue.lock().error.is_some()
     }
 
-    /// Waits until all composed pages are written. No page is composed meanwhile.
+    /// Waits until all composed pages are written. No page may be composed meanwhile.
     pub(super) fn settle(&self) {
         let mut queue = self.queue.lock();
         while queue.pages.len() + queue.writing > 0 {
@@ -355,14 +356,14 @@ impl PageStore {
         }
     }
 
-    /// Ends the writer threads once they are done.
+    /// Ends the writer threads after they have written all pages.
     pub(super) fn stop(&self) {
         self.queue.lock().stop = true;
         self.work.notify_all();
     }
 
-    /// Notes the commit of a checkpoint that names the present pages: pages that only the one
-    /// before named are free.
+    /// Records the commit of a checkpoint that names the present pages. Pages that only the
+    /// checkpoint before it named become free.
     pub(super) fn committed(&self, placement: &Placement) {
         let mut state = self.state.lock();
         state.interval += 1;
@@ -372,18 +373,18 @@ impl PageStore {
         }
     }
 
-    /// Notes a checkpoint of the present pages whose commit is uncertain: pages that it or the one
-    /// before names wait for a certain commit.
+    /// Records a checkpoint of the present pages whose commit is uncertain. Pages that it or the
+    /// checkpoint before it names wait for a certain commit.
     pub(super) fn undecided(&self) {
         self.state.lock().interval += 1;
     }
 
-    /// About how many bytes it takes in memory.
+    /// About how many bytes the state of the pages takes in memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         (self.state.lock().pages.len() * size_of::<Page>()) as u64
     }
 
-    /// Pages that only the last checkpoint names, and pages with nodes.
+    /// The number of pages that only the last checkpoint names, and the number of pages with nodes.
     pub(super) fn held(&self) -> (usize, usize) {
         let state = self.state.lock();
         let queues = state.resting.len() + state.waiting.len();
@@ -391,7 +392,7 @@ impl PageStore {
         (state.waiting.len(), state.pages.len().saturating_sub(free))
     }
 
-    /// Pages without a node, including those that still wait.
+    /// The number of pages without a node, including pages that are not reusable yet.
     pub(super) fn free(&self) -> usize {
         let state = self.state.lock();
         let queues = state.resting.len() + state.waiting.len();
@@ -424,7 +425,7 @@ impl State {
         }
         let oldest = placement.pins.oldest();
         while let Some(&(moment, page, then)) = self.resting.front() {
-            // The writer may still hold the page's old content.
+            // The writer may still need the page's old content.
             if moment >= oldest || placement.unwritten.get(page).is_some() {
                 break;
             }
@@ -445,7 +446,7 @@ mod tests {
         PageBytes::from([0; 8])
     }
 
-    /// Two pages of the build, two nodes on each.
+    /// The state of two pages of the build, with two nodes on each.
     fn store() -> (Placement, PageStore) {
         let placement = Placement::new([0, 0, 1, 1].into_iter(), 2);
         let store = PageStore::new(&placement, 8, 16, Box::new(|_| false));
@@ -503,7 +504,7 @@ mod tests {
         let written = placement.unwritten.get(page).unwrap();
         placement.unwritten.remove(page, &written);
         store.relocate(&placement, &[0], page, Use::Empty);
-        // Another insert is faster: the first page has drained before the second arrives.
+        // Another insert is faster: the first page is drained before the second node arrives.
         let other = store.take_any(&placement);
         store.publish(&placement, other, bytes(), 8);
         store.relocate(&placement, &[0], other, Use::Empty);

@@ -6,12 +6,12 @@ use super::FreshParameters;
 use super::segments::{Point, View};
 use crate::frontier::{distance_of, key, node_of};
 
-/// A list is filled up to R divided by this with neighbours that are not diverse. On disk a node's
-/// slots are read anyway, and full lists save reads. In memory each neighbour costs a distance.
+/// Neighbours that are not diverse fill a list up to R divided by this number. On disk a node's
+/// slots are read anyway, so full lists save reads. In memory each neighbour costs a distance.
 pub(super) const FILL: usize = 2;
 
-/// Distances between vectors of the graph, for the build: squared Euclidean ones, or proportional
-/// to them, so that the prune's margin means the same under every metric.
+/// The distances between vectors by which the graph is built. They are squared Euclidean ones, or
+/// proportional to them, so that the prune's margin means the same under every metric.
 ///
 /// | metric | space of the build | distance there |
 /// |---|---|---|
@@ -19,12 +19,12 @@ pub(super) const FILL: usize = 2;
 /// | cosine | the vectors, scaled to length 1 | the kernel's, half of the squared one |
 /// | inner product | the same | one minus the cosine |
 ///
-/// Under the inner product half of a list is for directions. The other half is for the vectors with
-/// the largest product with the node, its best answers if it were a query. The reduction of
-/// `graph/space.rs` is not used, for two reasons: it needs the longest vector beforehand, and it
-/// isolates long vectors if lengths differ. There they are near to few others, although they answer
-/// many queries, so few lists have them (package-text-2k, lengths log-normal with deviation 0.5:
-/// recall@10 0.83).
+/// Under the inner product half of a list is for near directions. The other half is for the vectors
+/// with the largest product with the node. They are the node's best results if it were a query. The
+/// reduction of `graph/space.rs` is not used, for two reasons. It must know the longest vector
+/// beforehand, and it isolates long vectors if lengths differ. In the reduced space, long vectors
+/// are near to few others, so few lists have them although they are results of many queries
+/// (package-text-2k, lengths log-normal with deviation 0.5: recall@10 0.83).
 #[derive(Clone, Copy)]
 pub(super) struct Space<'a> {
     pub(super) kernel: &'a Kernel,
@@ -40,7 +40,7 @@ impl Space<'_> {
         if !self.product {
             return distance;
         }
-        // The roots are taken separately, since the product of the squares may overflow a float.
+        // The roots are taken one by one, since the product of the squares may overflow a float.
         let lengths = a.square.sqrt() * b.square.sqrt();
         if lengths > 0.0 {
             (1.0 + distance / lengths).max(0.0)
@@ -50,30 +50,30 @@ impl Space<'_> {
     }
 }
 
-/// Chooses neighbours that are near, but apart from each other (robust prune, as in
+/// Chooses neighbours that are near the node but apart from each other (robust prune, as in
 /// `graph/prune.rs`).
 #[derive(Debug, Default)]
 pub(super) struct Pruner {
-    /// Keys of the candidates by their distance from the node; the caller fills the pool.
+    /// The candidates, keyed by their distance from the node. The caller fills the pool.
     pub(super) pool: Vec<u64>,
     /// The chosen neighbours.
     pub(super) chosen: Vec<u32>,
-    /// For each candidate the largest d(node, candidate) / d(chosen, candidate) seen, and with how
-    /// many of the chosen it was compared.
+    /// For each candidate, the largest d(node, candidate) / d(chosen, candidate) seen, and the
+    /// number of chosen neighbours that it was compared with.
     pub(super) factors: Vec<(f32, u32)>,
-    /// How many of the chosen neighbours are diverse; they come first.
+    /// The number of chosen neighbours that are diverse. They come first in `chosen`.
     pub(super) diverse: usize,
-    /// Under the inner product, keys by product of the candidates left out.
+    /// Under the inner product, the candidates that are not chosen, keyed by product.
     pub(super) rest: Vec<u64>,
 }
 
-/// The count of comparisons of a candidate that was chosen.
+/// Marks a candidate as chosen, in place of its count of comparisons.
 pub(super) const CHOSEN: u32 = u32::MAX;
 
 impl Pruner {
-    /// Chooses from the pool: diverse ones nearest first, then, up to a share of the degree, the
-    /// nearest of the others. The latter connect equal rows. Under the inner product the list is
-    /// filled up, by product.
+    /// Chooses neighbours from the pool. Diverse ones come first, nearest first. Then the list is
+    /// filled up to a share of the degree with the nearest other candidates, which connect equal
+    /// rows. Under the inner product, it is filled up to the degree instead, by product.
     pub(super) fn prune(
         &mut self,
         view: &View<'_>,
@@ -123,7 +123,8 @@ impl Pruner {
         }
     }
 
-    /// Chooses candidates to which no chosen one is nearer than the node, by the margin `alpha`.
+    /// Chooses a candidate unless some chosen one is nearer to it than the node is, by the margin
+    /// `alpha`.
     pub(super) fn round(&mut self, view: &View<'_>, space: Space<'_>, degree: usize, alpha: f32) {
         for (&candidate, (factor, compared)) in self.pool.iter().zip(&mut self.factors) {
             if self.chosen.len() >= degree {
@@ -133,7 +134,7 @@ impl Pruner {
             while *factor <= alpha && (*compared as usize) < self.chosen.len() {
                 let chosen = view.point(self.chosen[*compared as usize]);
                 let between = space.distance(point, chosen);
-                // Of two equal rows, one represents both.
+                // If two rows are equal, one of them represents both.
                 let ratio = if between > 0.0 {
                     distance_of(candidate) / between
                 } else {

@@ -1,12 +1,12 @@
-//! Slots of the fresh graph, and their adjacency lists, which are read while they are written.
+//! Slots of the fresh graph, and their adjacency lists. A list can be read while it is written.
 //!
 //! ```text
 //!   a list:   version | degree | n n n n . . .       the version is odd during a write;
 //!                                                    a reader checks it before and after
 //! ```
 //!
-//! Segments are allocated as slots are needed, and never move: a holder of a [`View`] reads slots
-//! without a lock.
+//! A segment is allocated when its first slot is needed, and never moves. So a thread with a
+//! [`View`] reads slots without a lock.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -15,47 +15,48 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::FreshGraph;
 
-/// Slots of a segment. It is large enough that there are few segments. It is small enough that the
-/// first one, which a single vector takes, is small beside any memory budget.
+/// The number of slots of a segment. It is large enough that there are few segments. It is small
+/// enough that the first segment, allocated for a single vector, is small beside any memory budget.
 pub(super) const SEGMENT: usize = 1 << SEGMENT_BITS;
-/// The number of slots, as a shift.
+/// The binary logarithm of [`SEGMENT`].
 pub(super) const SEGMENT_BITS: u32 = 7;
 
-/// An epoch that never occurs: the birth of a vector not live yet, and the death of a live one.
+/// An epoch that never occurs: the birth of a vector that is not live yet, and the death of a live
+/// one.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Attempts to read a list that is being written, before the reader yields to other threads: the
-/// writer may have been preempted.
+/// The number of attempts to read a list that is being written. Then the reader yields to other
+/// threads, since the writer may have been preempted.
 pub(super) const SPINS: usize = 64;
 
-/// A vector that has a slot. It never changes.
+/// A vector in a slot. It never changes.
 #[derive(Debug)]
 pub(super) struct Point {
-    /// Raw bytes, in the element type of the index.
+    /// The raw bytes of the vector, in the element type of the index.
     pub(super) vector: Box<[u8]>,
     /// The external id.
     pub(super) id: u64,
-    /// Squared length; only the inner product needs it.
+    /// The squared length of the vector. Only the inner product needs it.
     pub(super) square: f32,
 }
 
-/// A slot, as wide as a cache line: the epochs that decide whether it is live lie beside the
-/// pointer to its vector.
+/// A slot, as large as a cache line. The epochs that decide whether its vector is live are beside
+/// the pointer to the vector.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Node {
-    /// Set before any list has the slot's number.
+    /// The vector, set before any list has the slot's number.
     pub(super) point: OnceLock<Point>,
     /// The first epoch in which the vector is live.
     pub(super) born: AtomicU64,
-    /// The first epoch in which it is deleted.
+    /// The first epoch in which the vector is deleted.
     pub(super) died: AtomicU64,
-    /// Exclusive right to write the node's list.
+    /// Locked by the thread that writes the node's list.
     pub(super) lock: Mutex<()>,
 }
 
 impl Node {
-    /// An unused slot.
+    /// Creates an unused slot.
     pub(super) fn new() -> Self {
         Self {
             point: OnceLock::new(),
@@ -83,7 +84,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Empty slots with lists of up to `width` neighbours.
+    /// Creates unused slots with lists of up to `width` neighbours.
     pub(super) fn new(width: usize) -> Self {
         let stride = width + 2;
         Self {
@@ -99,9 +100,9 @@ impl Segment {
         &self.lists[at * self.stride..][..self.stride]
     }
 
-    /// Copies a consistent snapshot of a list, without a lock. An even version before and the same
-    /// one after show that no write occurred in between. A reader that sees a neighbour here also
-    /// sees its vector.
+    /// Copies a consistent version of a list, without a lock. If the version is even before the
+    /// copy and the same after it, no write occurred in between. A reader that sees a neighbour
+    /// here also sees its vector.
     #[inline]
     pub(super) fn read(&self, at: usize, list: &mut Vec<u32>) {
         let words = self.words(at);
@@ -111,8 +112,8 @@ impl Segment {
             let version = words[0].load(Ordering::Acquire);
             if version.is_multiple_of(2) {
                 let degree = words[1].load(Ordering::Relaxed) as usize;
-                // A list that is being written may have a degree that belongs to other words, but
-                // never one that is too long.
+                // During a write, the degree may not belong to the words that are read. But it
+                // never exceeds the capacity of a list.
                 list.extend(
                     words[2..][..degree]
                         .iter()
@@ -132,8 +133,8 @@ impl Segment {
         }
     }
 
-    /// Lets `change` write a list's degree and neighbours; readers see the list only when it is
-    /// done.
+    /// Lets `change` write a list's degree and neighbours. Readers see the list only after the
+    /// change is complete.
     pub(super) fn write(
         &self,
         at: usize,
@@ -158,7 +159,7 @@ impl Segment {
         });
     }
 
-    /// Appends a neighbour that is not in the list; `false` when the list is full. The caller holds
+    /// Appends a neighbour that is not in the list; `false` if the list is full. The caller holds
     /// the node's lock.
     pub(super) fn append(&self, at: usize, neighbour: u32, lock: &MutexGuard<'_, ()>) -> bool {
         let degree = self.words(at)[1].load(Ordering::Relaxed);
@@ -173,17 +174,17 @@ impl Segment {
     }
 }
 
-/// All segments. A search keeps its copy until it ends; a new segment makes a new copy.
+/// All segments. A search keeps its copy until it ends. A new segment makes a new copy.
 pub(super) type Segments = Arc<[Arc<Segment>]>;
 
-/// The segments that one search or insert holds.
+/// The segments that one search or insert can read.
 pub(super) struct View<'a> {
     pub(super) graph: &'a FreshGraph,
     pub(super) segments: Segments,
 }
 
 impl<'a> View<'a> {
-    /// The present segments.
+    /// Creates a view of the present segments.
     pub(super) fn new(graph: &'a FreshGraph) -> Self {
         Self {
             graph,
@@ -191,8 +192,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Makes slots up to this one readable. (A slot's segment exists before its number is used
-    /// anywhere.)
+    /// Makes the slots up to this one readable. (The segment of a slot exists before any list or
+    /// table has the slot's number.)
     #[inline]
     pub(super) fn cover(&mut self, slot: u32) {
         if (slot >> SEGMENT_BITS) as usize >= self.segments.len() {
@@ -200,21 +201,21 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A slot's segment, and its place there.
+    /// The segment of a slot, and the slot's index in it.
     #[inline]
     pub(super) fn locate(&self, slot: u32) -> (&Segment, usize) {
         let segment = &self.segments[(slot >> SEGMENT_BITS) as usize];
         (segment, slot as usize % SEGMENT)
     }
 
-    /// A slot.
+    /// The node of a slot.
     #[inline]
     pub(super) fn node(&self, slot: u32) -> &Node {
         let (segment, at) = self.locate(slot);
         &segment.nodes[at]
     }
 
-    /// The vector of a slot that is in a list or among the ids, and so has one.
+    /// The vector of a slot that is in a list or among the ids, and therefore has a vector.
     #[inline]
     pub(super) fn point(&self, slot: u32) -> &Point {
         self.node(slot)
@@ -223,7 +224,7 @@ impl<'a> View<'a> {
             .expect("a slot has its vector before anything refers to it")
     }
 
-    /// Copies the neighbours of a slot, and makes them readable.
+    /// Copies the neighbours of a slot, and makes their slots readable.
     #[inline]
     pub(super) fn neighbours(&mut self, slot: u32, list: &mut Vec<u32>) {
         let (segment, at) = self.locate(slot);

@@ -1,4 +1,4 @@
-//! The fresh graph against brute force, against a model, and with threads that change it while
+//! The fresh graph, compared with brute force and with a model, also while threads change it and
 //! others search.
 
 use std::collections::{HashMap, HashSet};
@@ -39,7 +39,7 @@ fn graph(metric: Metric, rows: &Matrix) -> FreshGraph {
     )
 }
 
-/// Inserts rows under their numbers, by `threads` at once.
+/// Inserts rows under their numbers, with `threads` threads at once.
 fn fill(graph: &FreshGraph, rows: &Matrix, numbers: std::ops::Range<usize>, threads: usize) {
     let next = AtomicUsize::new(numbers.start);
     std::thread::scope(|scope| {
@@ -71,12 +71,12 @@ fn answers(
     found
 }
 
-/// The list that is usual here, and a wide one.
+/// The usual list size in these tests, and a large one.
 const LIST: usize = 64;
 const WIDE: usize = 200;
 
-/// Recall@10 with these lists against brute force over the live vectors. Also checks distances,
-/// order and liveness.
+/// Recall@10 with these list sizes, compared with brute force over the live vectors. Also checks
+/// distances, order and liveness.
 fn recalls<const N: usize>(graph: &FreshGraph, queries: &Matrix, lists: [usize; N]) -> [f64; N] {
     let kernel = graph.kernel;
     let (mut ids, mut bytes) = (Vec::new(), Vec::new());
@@ -102,7 +102,8 @@ fn recalls<const N: usize>(graph: &FreshGraph, queries: &Matrix, lists: [usize; 
             for &(id, distance) in &found {
                 let vector = graph.get(id).expect("what is answered is live");
                 assert_eq!(kernel.distance(queries.row(query), &vector), distance);
-                // By distance, so that it does not matter which of equal rows is found.
+                // The comparison is by distance, so that it does not matter which of several equal
+                // rows is found.
                 hits += usize::from(distance <= farthest[query * 10 + 9]);
             }
         }
@@ -110,7 +111,7 @@ fn recalls<const N: usize>(graph: &FreshGraph, queries: &Matrix, lists: [usize; 
     })
 }
 
-/// Slots that no search can come to.
+/// The slots that no search can reach.
 fn unreachable(graph: &FreshGraph) -> usize {
     let mut view = View::new(graph);
     let slots = graph.slots();
@@ -131,19 +132,19 @@ fn unreachable(graph: &FreshGraph) -> usize {
     reached.iter().filter(|&&reached| !reached).count()
 }
 
-/// Checks the recall with the usual list.
+/// Checks the recall with the usual list size.
 fn check(what: &str, graph: &FreshGraph, queries: &Matrix, least: f64) {
     check_lists(what, graph, queries, [(LIST, least)]);
 }
 
-/// Checks a graph that several threads have built, which differs each time: a wide list
-/// compensates.
+/// Checks a graph that several threads have built. Such a graph differs each time, and a large list
+/// size compensates for that.
 fn check_of_threads(what: &str, graph: &FreshGraph, queries: &Matrix) {
     check_lists(what, graph, queries, [(LIST, 0.95), (WIDE, 0.98)]);
 }
 
-/// Checks that recall with each list is at least the given value, and that nearly all slots can be
-/// reached.
+/// Checks that recall with each list size is at least the given value, and that nearly all slots
+/// can be reached.
 fn check_lists<const N: usize>(
     what: &str,
     graph: &FreshGraph,
@@ -168,7 +169,7 @@ fn finds_the_nearest_of_photo_sift_by_one_thread_and_after_replacing_some() {
     let queries = fixture("photo-sift-20k.query.u8bin");
     let graph = graph(Metric::L2, &rows);
     fill(&graph, &rows, 0..14_000, 1);
-    // Of these 14,000, 6,000 go, and 6,000 others come.
+    // Of these 14,000 vectors, 6,000 are deleted, and 6,000 others are inserted.
     let mut state = 1;
     let mut deleted = HashSet::new();
     while deleted.len() < 6_000 {
@@ -179,7 +180,7 @@ fn finds_the_nearest_of_photo_sift_by_one_thread_and_after_replacing_some() {
     fill(&graph, &rows, 14_000..20_000, 1);
     assert_eq!((graph.len(), graph.slots()), (14_000, 20_000));
     check("and replaced by others", &graph, &queries, 0.98);
-    // If deleted vectors were answers, `recall` would not find them in the rows.
+    // If deleted vectors were results, `recall` would not find them in the rows.
     assert!(deleted.iter().all(|&id| !graph.contains(id)));
     for &id in &deleted {
         graph.insert(id, rows.row(id as usize), None);
@@ -195,7 +196,7 @@ fn finds_the_nearest_of_photo_sift_by_four_threads_that_also_replace() {
     fill(&graph, &rows, 0..20_000, 4);
     assert_eq!((graph.len(), graph.slots()), (20_000, 20_000));
     check_of_threads("four threads", &graph, &queries);
-    // 30 % of the ids get another vector: the vector of the id that is higher by 7,000.
+    // 30 % of the ids get another vector: the vector of the id that is larger by 7,000.
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -215,7 +216,7 @@ fn finds_the_nearest_of_photo_sift_by_four_threads_that_also_replace() {
     check_of_threads("30 % replaced", &graph, &queries);
 }
 
-/// The length that a row is given.
+/// The length for a row.
 type Length = fn(usize) -> f32;
 
 #[test]
@@ -230,15 +231,16 @@ fn finds_the_nearest_by_cosine_and_by_product() {
     let lengths: [(&str, f64, Length); 4] = [
         ("equal", 0.98, |_| 1.0),
         ("growing", 0.98, |row| 0.5 + row as f32 / 1_000.0),
-        // Log-normal, as lengths of learned embeddings often are: a hundredth are three times as
-        // long as the median.
+        // The lengths are log-normal, as lengths of learned embeddings often are. A hundredth of
+        // the rows are three times as long as the median.
         ("spread", 0.98, |row| {
             let mut state = row as u64;
             let mut unit = || random(&mut state) as f32 / u64::MAX as f32;
             let normal = (0..12).map(|_| unit()).sum::<f32>() - 6.0;
             (0.5 * normal).exp()
         }),
-        // A few rows answer nearly every query: the limit of lists by directions and products.
+        // A few rows are results of nearly every query. Lists that are selected by directions and
+        // products reach their limit here.
         ("with outliers", 0.94, |row| {
             if row % 400 == 399 { 10.0 } else { 1.0 }
         }),
@@ -271,7 +273,7 @@ fn finds_the_nearest_by_cosine_and_by_product() {
 
 #[test]
 fn rows_that_are_equal_hide_nothing() {
-    // 2,000 rows of 10 different values: far more of each than fit a list.
+    // 2,000 rows of 10 different values. Each value has far more rows than fit into a list.
     let graph = FreshGraph::new(Metric::L2, Element::U8, 2, FreshParameters::default());
     for id in 0..2_000u64 {
         graph.insert(id, &[(id % 10) as u8 * 20, 7], None);
@@ -282,11 +284,11 @@ fn rows_that_are_equal_hide_nothing() {
         assert!(found.iter().all(|&(_, distance)| distance == 0.0));
         assert_eq!(found.len(), 10);
     }
-    // More answers than equal rows, and as many answers as rows.
+    // First more results than equal rows, and then as many results as rows.
     assert_eq!(answers(&graph, &[0, 7], 250, 10, &mut scratch).len(), 250);
     let all = answers(&graph, &[0, 7], 3_000, 10, &mut scratch);
     assert_eq!(all.len(), 2_000);
-    // The last live rows of a value are behind all the dead ones.
+    // The last live rows of a value come after all its deleted rows.
     for id in (0..2_000u64).filter(|id| id % 10 == 3 && *id < 1_900) {
         assert!(graph.delete(id));
     }
@@ -313,7 +315,7 @@ fn few_live_among_many_deleted_are_all_found() {
 
 #[test]
 fn one_id_replaced_over_and_over_is_one_answer() {
-    // Its dead vectors surround the live one and fill any list.
+    // The deleted vectors surround the live one, and fill any list.
     let rows = fixture("photo-sift-20k.base.u8bin");
     let graph = graph(Metric::L2, &rows);
     fill(&graph, &rows, 0..1_000, 1);
@@ -353,7 +355,7 @@ fn each_is_visited_once_in_the_order_of_insertion() {
     assert!(graph.memory_bytes() - empty > SEGMENT * (64 + 44 * 4));
 }
 
-/// Tells other threads to stop, when its owner is done or has panicked.
+/// Tells other threads to stop when its owner has finished or has panicked.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -364,7 +366,7 @@ impl Drop for Stops<'_> {
 
 #[test]
 fn a_list_is_read_whole() {
-    // The writer writes lists of one repeated number; the length follows from the number. It
+    // The writer writes lists of one repeated number, whose length follows from the number. It
     // continues until the reader has seen enough of them.
     let segment = Segment::new(42);
     let stop = AtomicBool::new(false);
@@ -379,7 +381,7 @@ fn a_list_is_read_whole() {
                 segment.replace(3, &[number; 41][..1 + number as usize % 41], &lock);
                 assert!(segment.append(3, number, &lock));
                 drop(lock);
-                // On one processor they would meet once in a time slice.
+                // On one processor the threads would meet once in a time slice.
                 if number % 64 == 0 {
                     std::thread::yield_now();
                 }
@@ -407,12 +409,12 @@ fn a_list_is_read_whole() {
 
 #[test]
 fn searches_see_one_state_while_others_change_it() {
-    // Ids below 1,000 stay. Ids from 1,000 on are replaced all the time, each always near its own
-    // place; ids from 2,000 on are inserted and deleted.
+    // Ids below 1,000 stay. Ids from 1,000 on are replaced all the time, each by a vector near its
+    // own. Ids from 2,000 on are inserted and deleted.
     let rows = fixture("photo-sift-20k.base.u8bin");
     let graph = graph(Metric::L2, &rows);
     fill(&graph, &rows, 0..1_100, 1);
-    // Both writers continue until there were so many searches beside them.
+    // Both writers continue until this many searches have run at the same time.
     const SEARCHES: usize = 200;
     let (stop, searched) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -464,7 +466,8 @@ fn searches_see_one_state_while_others_change_it() {
     assert!((2_000..3_000).all(|id| !graph.contains(id)));
 }
 
-/// A step of the property test; ids and values are few, so that they meet.
+/// A step of the property test. There are few ids and values, so that steps often have the same
+/// ones.
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u64, [u8; 3]),
@@ -541,8 +544,8 @@ proptest! {
 }
 
 /// Prints inserts and searches a second, by the clock and by CPU time. `STRATANN_FRESH_BASE` names
-/// a larger file of vectors. With the fixture, rows beyond its own are repeated with a bit changed
-/// in each element.
+/// a larger file of vectors. If the fixture has too few rows, its rows are repeated with one bit
+/// changed in each element.
 #[test]
 #[ignore = "measures; run it alone, with --release --nocapture"]
 fn speed() {
@@ -625,12 +628,12 @@ fn a_row_that_took_the_place_of_another_is_counted_alone() {
     );
     graph.set_row(7, RowBytes::from(vec![2; 10]));
     assert_eq!(graph.charged_bytes(), charged - 9_990);
-    // Searches may still want the row of a replaced vector.
+    // Searches may still need the row of a replaced vector.
     graph.insert(7, rows.row(1), Some(RowBytes::from(vec![1; 10_000])));
     assert!(graph.charged_bytes() > charged);
 }
 
-/// The charge of waiting vectors covers their memory, however few or many there are.
+/// The bytes charged for waiting vectors cover their memory, however few or many vectors wait.
 #[test]
 fn what_waits_is_charged_as_much_as_it_takes() {
     for count in [1, 2, 127, 128, 129, 400, 3_000] {

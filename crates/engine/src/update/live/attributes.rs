@@ -1,5 +1,5 @@
-//! Attributes of vectors in an index that is open for changes: set with vectors or without, and
-//! read by id.
+//! Attributes of vectors in an index that is open for changes. Calls set them with vectors or
+//! without, and read them by id.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,32 +19,32 @@ use crate::stores::columns::{Declared, RowBytes, Windows, decoded, encoded, row_
 use crate::update::overlay::Overlay;
 use crate::update::reading::Reading;
 
-/// Vectors deleted at once.
+/// The number of vectors that are deleted at once.
 const SOME: usize = 1024;
 
-/// How often ids that are not found are looked up again while changes occur. After that, changes
-/// are held off.
+/// If changes run meanwhile, ids that are not found are looked up again so many times. Then the
+/// look-up blocks changes.
 const TRIES: usize = 8;
 
-/// The fate of the attributes and the payload that a row does not name.
+/// The handling of attributes and payload that a row does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Others {
-    /// They are removed: a row replaces the whole old row.
+    /// They are removed: the row replaces the whole old row.
     Go,
-    /// They stay.
+    /// They are kept.
     Stay,
 }
 
-/// The nodes of a call's vectors on storage that had no rows when it began, by id.
+/// The nodes of a call's ids, if their vectors are on storage and had no rows when the call began.
 #[derive(Default)]
 struct Places {
-    /// The index of these nodes; a merge assigns other nodes.
+    /// The index to which these nodes belong. A merge assigns other nodes.
     of: Option<Arc<Index>>,
     nodes: HashMap<u64, u32>,
 }
 
 impl Places {
-    /// Moves the known ids of an index from `unknown` to `nodes`.
+    /// Finds the nodes of ids in an index, and moves these ids from `unknown` to `nodes`.
     fn add(&self, index: &Arc<Index>, unknown: &mut Vec<u64>, nodes: &mut HashMap<u64, u32>) {
         if self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, index)) {
             unknown.retain(|id| match self.nodes.get(id) {
@@ -55,12 +55,12 @@ impl Places {
     }
 }
 
-/// About how many bytes of rows are read, logged and stored at once; meanwhile they take several
-/// times as much.
+/// Rows of about so many bytes are read, logged and stored at once. Meanwhile they take several
+/// times as much memory.
 const READ_AT_ONCE: usize = 1 << 20;
 
-/// Rows of a call from `first` on: `count` of them, or fewer if they are long. Empty if the call
-/// has no rows.
+/// Reads the rows of a call from `first` on: `count` of them, or fewer if rows are long. Empty if
+/// the call has no rows.
 pub(super) fn read_rows(
     attributes: Option<&dyn RowSource>,
     first: usize,
@@ -82,7 +82,7 @@ pub(super) fn read_rows(
 }
 
 /// Encodes rows that are about to be logged, and declares their columns. The index has the columns
-/// once the declaration is kept.
+/// once the declaration is stored.
 pub(super) fn declared<'a>(
     state: &'a State,
     rows: &mut [Row],
@@ -93,7 +93,7 @@ pub(super) fn declared<'a>(
 }
 
 impl State {
-    /// Sets the row of a vector in the index; `node` is its node, if it is on storage.
+    /// Sets the row of an id. `node` is its node, if its vector is on storage.
     fn set_row(&self, id: u64, node: Option<u32>, row: RowBytes) {
         let (newest, frozen) = match &self.overlay.fresh[..] {
             [frozen, newest] => (newest, Some(frozen)),
@@ -103,7 +103,7 @@ impl State {
             return;
         }
         if self.since.is_some() {
-            // The merge may have read the old row already.
+            // A merge may already have read the old row.
             self.rows_since.lock().insert(id, row.clone());
         }
         if frozen.is_some_and(|frozen| frozen.set_row(id, row.clone())) {
@@ -143,8 +143,8 @@ impl LiveIndex {
         self.state().index.columns().schema()
     }
 
-    /// Reads at one read timestamp at which no change runs. So a vector that moves from memory to
-    /// storage is found once, in one of the two.
+    /// Reads the index at a moment at which no change runs. So a vector that is moved from memory
+    /// to storage is found once, in one of the two.
     pub(in crate::update) fn reading<T>(
         &self,
         work: impl FnOnce(&Reading<'_>) -> Result<T, Error>,
@@ -153,7 +153,7 @@ impl LiveIndex {
         let state = self.state();
         let inserted = state.overlay.inserted.read().clone();
         let overlay = Overlay {
-            // Only this set cannot be read as of an earlier timestamp.
+            // This set is the only part that cannot be read as of an earlier moment.
             inserted: Arc::new(RwLock::new(inserted)),
             ..state.overlay.clone()
         };
@@ -162,8 +162,8 @@ impl LiveIndex {
         work(&reading)
     }
 
-    /// Calls `read` for each id, in order; `None` for ids that are not in the index. Uses the
-    /// timestamps of searches, and usually waits for no change.
+    /// Calls `read` for each id, in order; with `None` if an id is not in the index. Reads at the
+    /// current moment, as a search does, and usually waits for no change.
     pub(super) fn by_id<T>(
         &self,
         ids: &[u64],
@@ -186,7 +186,8 @@ impl LiveIndex {
             if look(&Reading::new(&state.index, &state.overlay, moment, ids))? {
                 return Ok(found);
             }
-            // An id may have moved from the place searched last to the place searched first.
+            // A vector may have been moved during the look-up, from a part that was read later to
+            // one that was read before.
             let (now, last) = self.at_one_moment();
             if Arc::ptr_eq(&now, &state) && last == moment {
                 return Ok(found);
@@ -196,8 +197,8 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// Attributes of vectors, by id; `None` for an id that is not in the index. Sees every change
-    /// whose call returned before.
+    /// Reads the attributes of vectors, by id; `None` if an id is not in the index. The call sees
+    /// every change whose call returned before it.
     ///
     /// # Errors
     /// The columns or the table of ids cannot be read.
@@ -208,7 +209,7 @@ impl LiveIndex {
         })
     }
 
-    /// As [`Index::check_filter`](crate::Index::check_filter).
+    /// Checks a filter, like [`Index::check_filter`](crate::Index::check_filter).
     ///
     /// # Errors
     /// As for `Index::check_filter`.
@@ -216,17 +217,18 @@ impl LiveIndex {
         filter.check(&self.schema()).map(drop)
     }
 
-    /// How many vectors match a filter, at one read timestamp. Waits for changes in progress.
+    /// Counts the vectors that match a filter, at one read timestamp. The call waits for changes in
+    /// progress.
     ///
     /// # Errors
-    /// A filter that does not fit the columns; columns that cannot be read.
+    /// The filter does not fit the columns, or columns cannot be read.
     pub fn count(&self, filter: &Filter) -> Result<u64, Error> {
         self.reading(|reading| reading.count(filter))
     }
 
-    /// Up to `limit` vectors that match a filter, with their attributes, by ascending id behind
-    /// `after`. Fewer if there are no more. All are read at one timestamp; waits as
-    /// [`count`](LiveIndex::count) does.
+    /// Returns vectors that match a filter, with their attributes, by ascending id: the first
+    /// `limit` of those with ids above `after`, or fewer if there are no more. All are read at one
+    /// timestamp. The call waits for changes in progress.
     ///
     /// # Errors
     /// As for [`count`](LiveIndex::count).
@@ -239,9 +241,9 @@ impl LiveIndex {
         self.reading(|reading| reading.scroll(filter, after, limit))
     }
 
-    /// The ids of vectors that match a filter, ascending: up to `limit` of them behind `after`.
-    /// Fewer if there are no more. All are read at one timestamp. Attributes of the vectors are not
-    /// read.
+    /// Returns the ids of vectors that match a filter, ascending: the first `limit` above `after`,
+    /// or fewer if there are no more. All are read at one timestamp. The attributes of the vectors
+    /// are not returned.
     ///
     /// # Errors
     /// As for [`count`](LiveIndex::count).
@@ -254,23 +256,23 @@ impl LiveIndex {
         self.reading(|reading| reading.ids(&reading.matched(filter)?, after, limit))
     }
 
-    /// Deletes the vectors that match a filter, in batches, and returns how many. Each vector
-    /// matches at its deletion, whatever changed meanwhile. The call waits for changes of these
-    /// vectors that are in progress. Vectors that begin to match after the call began may stay.
+    /// Deletes the vectors that match a filter, in batches, and returns their number. Each vector
+    /// matches when it is deleted, whatever changed before. The call waits for changes of these
+    /// vectors that are in progress. Vectors that begin to match after the call began may be left.
     ///
     /// # Errors
-    /// As for [`count`](LiveIndex::count); a log that cannot be written. If some vectors are
-    /// deleted by then, the error says how many.
+    /// As for [`count`](LiveIndex::count); the log cannot be written. If some vectors were deleted
+    /// before the error, the error says how many.
     pub fn delete_matching(&self, filter: &Filter) -> Result<u64, Error> {
         self.delete_matching_observed(filter, &Silent)
     }
 
-    /// Deletes as [`delete_matching`](LiveIndex::delete_matching) does. `progress` follows the
-    /// deletions and may interrupt them between two batches.
+    /// Deletes vectors like [`delete_matching`](LiveIndex::delete_matching). `progress` is called
+    /// as vectors are deleted, and may interrupt the call between two batches.
     ///
     /// # Errors
-    /// As for `delete_matching`; [`Error::Interrupted`] before the first deletion, later
-    /// [`Error::PartlyDeleted`].
+    /// As for `delete_matching`. An interruption is [`Error::Interrupted`] before the first
+    /// deletion, and [`Error::PartlyDeleted`] later.
     pub fn delete_matching_observed(
         &self,
         filter: &Filter,
@@ -283,7 +285,7 @@ impl LiveIndex {
         })?;
         let (matched, mut deleted) = (left.len() as u64, 0);
         let _stage = Stage::begin(progress, "deleting", matched);
-        // Ids that other calls are changing now come again at the end.
+        // Ids that other calls are changing are tried again at the end.
         let mut changing = Vec::new();
         while !left.is_empty() || !changing.is_empty() {
             if left.is_empty() {
@@ -307,14 +309,14 @@ impl LiveIndex {
             })?;
             deleted += gone;
             progress.advance(reservation.ids().len() as u64);
-            // In the order of the other ids.
+            // `reservation` has its ids in the order of `some`.
             let mut taken = reservation.ids().iter().peekable();
             changing.extend(some.iter().filter(|id| taken.next_if_eq(id).is_none()));
         }
         Ok(deleted)
     }
 
-    /// Deletes some reserved ids: the ones whose vectors match a filter now. Returns how many.
+    /// Deletes the reserved ids whose vectors match a filter now. Returns their number.
     fn delete_if(&self, ids: &[u64], filter: &Checked) -> Result<u64, Error> {
         let _gate = self.gate.read();
         self.health.check()?;
@@ -370,15 +372,15 @@ impl LiveIndex {
         Ok(Misspelt(misspelt.collect()))
     }
 
-    /// Replaces the rows of vectors that are in the index; the vectors stay. As durable as an
-    /// insert. A vector on storage may never have had a row, if the index was built without. Its
-    /// node is then found through the file of ids, or by one read of all records for the whole
-    /// call.
+    /// Replaces the rows of vectors that are in the index; the vectors are unchanged. The rows are
+    /// as durable as inserts. If the index was built without rows, a vector on storage may have
+    /// none. Its node is then found through the file of ids, or by one read of all records for the
+    /// whole call.
     ///
     /// # Errors
-    /// An id that is not in the index, or twice in `ids`: then none is changed. Rows as for
-    /// [`insert_rows`](LiveIndex::insert_rows). A log that cannot be written: if some rows are set
-    /// by then, the error says how many.
+    /// An id is not in the index, or is twice in `ids`: no row is changed. The rows are invalid as
+    /// for [`insert_rows`](LiveIndex::insert_rows). The log cannot be written: if some rows were
+    /// set before, the error says how many.
     ///
     /// If the name of a new column differs from that of an older one by one edit, `progress` gets a
     /// warning.
@@ -391,14 +393,14 @@ impl LiveIndex {
         self.set_rows(ids, rows, Others::Go, progress)
     }
 
-    /// Sets rows as [`set_attributes`](LiveIndex::set_attributes) does, but keeps everything that a
-    /// row does not name: other attributes, and the payload. A name without a value is removed
-    /// ([`RowSource::cleared`]). Calls that change the same vector run in order, so none loses
-    /// another's changes.
+    /// Sets rows like [`set_attributes`](LiveIndex::set_attributes), but keeps all other attributes
+    /// of a vector, and its payload if the row has none. An attribute that is named without a value
+    /// is removed ([`RowSource::cleared`]). Calls that change the same vector run one after the
+    /// other, so none loses the changes of another.
     ///
     /// # Errors
-    /// As for `set_attributes`; a row that is too long together with the kept parts: the rows
-    /// before it are set then.
+    /// As for `set_attributes`. A row is too long together with the kept parts: the rows before it
+    /// are set.
     pub fn update_attributes(
         &self,
         ids: &[u64],
@@ -436,8 +438,8 @@ impl LiveIndex {
                     .checkpoint_if_full(progress)
                     .and_then(|()| self.set_some(ids, first, (rows, others), &mut places)),
             };
-            // Nothing of these rows was changed. Moving waiting rows to storage may free memory for
-            // them.
+            // These rows are unchanged. If waiting rows are moved to storage, there may be memory
+            // for them.
             if matches!(set, Err(Error::Memory { .. })) && self.make_room(progress) {
                 set = self.set_some(ids, first, (rows, others), &mut places);
             }
@@ -460,8 +462,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Logs and sets rows of a call from `first` on: a batch, or fewer if they are long. Sets all
-    /// of these or none, and returns how many.
+    /// Logs and sets rows of a call from `first` on: a batch, or fewer if rows are long. It sets
+    /// all of these or none, and returns their number.
     fn set_some(
         &self,
         all: &[u64],
@@ -488,8 +490,8 @@ impl LiveIndex {
                     return self.log_and_set(&state, ids, (&mut rows, cleared), &nodes);
                 }
             }
-            // Other calls may change other ids meanwhile. A merge, or a move of vectors to storage,
-            // may have to finish first.
+            // Other calls may change other ids meanwhile. A running merge or move of vectors to
+            // storage may have to finish first.
             let snapshot = self.at_present();
             places.nodes = snapshot.nodes(&all[first..], &Silent)?;
             places.of = Some(snapshot.index);
@@ -515,8 +517,8 @@ impl LiveIndex {
         self.log_and_set(&state, ids, (&mut rows, cleared), &nodes)
     }
 
-    /// Logs and sets rows, under the gate, in the present state. With `cleared`, the parts that
-    /// rows do not name stay.
+    /// Logs and sets rows, under the gate, in the present state. With `cleared`, a row keeps the
+    /// parts that it does not name.
     fn log_and_set(
         &self,
         state: &State,
@@ -549,12 +551,12 @@ impl LiveIndex {
     }
 }
 
-/// Completes rows with the parts that their vectors already have and the rows do not name. It stops
-/// when the rows reach about [`READ_AT_ONCE`] bytes, or before a row that becomes too long. Returns
-/// how many rows are complete, at least 1.
+/// Completes rows with the parts that their vectors have and the rows do not name. It stops when
+/// the rows take about [`READ_AT_ONCE`] bytes, or before a row that would be too long. Returns the
+/// number of complete rows, at least 1.
 ///
 /// # Errors
-/// The first row becomes too long; a row that cannot be read.
+/// The first row becomes too long, or a row cannot be read.
 fn complete(
     state: &State,
     ids: &[u64],
@@ -582,7 +584,7 @@ fn complete(
         }
         match encoded(row) {
             Ok(whole) => bytes += whole.len(),
-            // The rows before it are set first.
+            // The rows before it are set first. The next call returns the error.
             Err(_) if at > 0 => return Ok(at),
             Err(error) => {
                 let whole = format!("the row of id {id}, with its earlier attributes");
@@ -593,7 +595,7 @@ fn complete(
     Ok(rows.len())
 }
 
-/// The error of an interrupted call that is partly done: its text must not say that nothing was
+/// The error of an interrupted call that has set some rows. Its text must not say that no row was
 /// changed.
 fn stopped(error: Error) -> Error {
     match error {
@@ -602,8 +604,8 @@ fn stopped(error: Error) -> Error {
     }
 }
 
-/// The nodes of those ids whose vectors are on storage and have rows, and the ids of the other
-/// vectors on storage.
+/// The nodes of the ids whose vectors are on storage and have rows; and the other ids of vectors on
+/// storage.
 fn stored_nodes(state: &State, ids: &[u64]) -> Result<(HashMap<u64, u32>, Vec<u64>), Error> {
     let mut windows = Windows::default();
     let (mut nodes, mut unknown) = (HashMap::new(), Vec::new());

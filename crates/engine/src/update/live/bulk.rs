@@ -1,5 +1,5 @@
-//! Bulk inserts into an index with direct inserts. A single insert searches for its vector, and a
-//! build shares that work between vectors.
+//! Bulk inserts into an index with direct inserts. Every direct insert searches the graph for its
+//! vector, while a build shares that work between vectors.
 //!
 //! ```text
 //!   new rows, 1,000 or more and an eighth of the index     they wait in the log and in memory
@@ -7,10 +7,10 @@
 //!                                                          search in memory for each new one
 //! ```
 //!
-//! Waiting vectors are durable, and searches find them. If the merge fails, they stay so, and the
-//! other rows of the call are inserted one by one. Vectors that a call or a crash left waiting stay
-//! so until the next merge. No checkpoint has them, and a process that opens the index reads them
-//! from the log.
+//! Waiting vectors are durable, and searches find them. If the merge fails, they continue to wait,
+//! and the remaining rows of the call are inserted one by one. After an interrupted call or a
+//! crash, vectors wait until the next merge. No checkpoint has them, and a process that opens the
+//! index reads them from the log.
 
 use std::sync::atomic::Ordering;
 
@@ -20,21 +20,21 @@ use crate::progress::Progress;
 use crate::update::health::Concern;
 use crate::update::logged::vector_charge;
 
-/// The fewest rows for a bulk insert, and the divisor of the index size that gives the other limit.
+/// The fewest rows for a bulk insert: `MANY`, and one `PART`-th of the vectors of the index.
 const MANY: usize = 1_000;
 const PART: usize = 8;
-/// Bytes that may wait.
+/// The most bytes of vectors that wait for the merge.
 const MOST_BYTES: u64 = 256 << 20;
 
 impl LiveIndex {
-    /// How many of the next `rows` are to wait for a merge; 0 if direct inserts are better.
+    /// How many of the next `rows` should wait for a merge; 0 if direct inserts are better.
     pub(super) fn many_of(&self, rows: usize) -> usize {
         let state = self.state();
         if !self.goes_directly(&state) || !self.options.direct.merge_many {
             return 0;
         }
         let live = self.len();
-        // A merge may take more memory than a budget leaves.
+        // A merge may take more memory than the budget leaves.
         if state.index.memory().budget.is_some() {
             return 0;
         }
@@ -47,8 +47,8 @@ impl LiveIndex {
         }
     }
 
-    /// Merges the waiting rows. If that fails, nothing is lost: they continue to wait, and the
-    /// result is false.
+    /// Merges the waiting rows; `false` if the merge failed. No row is lost then: the rows continue
+    /// to wait.
     pub(super) fn merge_many(&self, progress: &dyn Progress) -> bool {
         match self.compact(progress) {
             Ok(_) => true,
@@ -61,18 +61,19 @@ impl LiveIndex {
         }
     }
 
-    /// While the returned value exists, a call lets rows wait, and merges them by itself.
+    /// Declares that a call lets rows wait and will merge them, until the returned value is
+    /// dropped.
     pub(super) fn fills(&self) -> Filling<'_> {
         self.filling.fetch_add(1, Ordering::Relaxed);
         Filling(self)
     }
 
-    /// Whether a call lets rows wait that it merges by itself.
+    /// Whether a running call lets rows wait that it will merge.
     pub(in crate::update) fn is_filling(&self) -> bool {
         self.filling.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether so many vectors wait that a merge is cheaper than inserting each, and they may wait.
+    /// Whether a merge is cheaper than inserting the waiting vectors one by one, and they may wait.
     pub(super) fn many_wait(&self, state: &State) -> bool {
         let waits = state.fresh().len();
         self.options.direct.merge_many
@@ -81,7 +82,7 @@ impl LiveIndex {
     }
 }
 
-/// A call that lets rows wait.
+/// A running call that lets rows wait.
 pub(super) struct Filling<'a>(&'a LiveIndex);
 
 impl Drop for Filling<'_> {

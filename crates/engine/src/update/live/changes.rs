@@ -1,8 +1,7 @@
-//! Inserts, upserts and deletes: checked as a whole before anything is logged, then logged, then
-//! made visible.
+//! Inserts, upserts and deletes. A change is checked as a whole, then logged, then made visible.
 //!
-//! Every step that can fail comes before the log. Once a change is logged, it is made. If it cannot
-//! reach storage now, it is tried again.
+//! Every step that can fail comes before the log. A logged change becomes visible in any case. If
+//! it cannot be written to its pages on storage at once, the write is tried again later.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -23,16 +22,16 @@ use crate::progress::{Progress, Silent, Stage};
 use crate::stores::columns::{RowBytes, row_charge};
 use crate::threads;
 
-/// Rows that are logged and inserted at once.
+/// The number of rows that are logged and inserted at once.
 pub(super) const BATCH: usize = 256;
 
-/// The largest id that a vector can have: the next number stands for "no answer" in results.
+/// The largest id that a vector can have. In results, the next number means "no result".
 const LAST_ID: u64 = u64::MAX - 1;
 
-/// How rows get into an index that inserts directly into its graph.
+/// How rows are inserted if the index inserts directly into its graph on storage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Each by itself, now.
+    /// One by one, now.
     Directly,
     /// With many others, by a merge.
     Later,
@@ -40,16 +39,17 @@ enum Way {
 
 impl LiveIndex {
     /// Inserts vectors under new ids: the given ones, or the next free ones. Returns the ids. Calls
-    /// that change the same id run in order, and each waits for those before it.
+    /// that change the same id run in the order in which they began.
     ///
     /// # Errors
-    /// - Vectors of another dimension or element type, NaN or infinity, zero vectors under cosine.
-    /// - An id that is in the index (replace with [`upsert`](LiveIndex::upsert)), twice in `ids`,
-    ///   or 2^64 - 1.
-    /// - No free ids left; a log that cannot be written.
+    /// - The vectors have another dimension or element type than the index, or a vector has NaN or
+    ///   infinity, or is zero under cosine.
+    /// - An id is in the index (replace it with [`upsert`](LiveIndex::upsert)), is twice in `ids`,
+    ///   or is 2^64 - 1.
+    /// - No free id is left, or the log cannot be written.
     ///
-    /// All rows are checked before the first is inserted. If a disk fills up in the middle, the
-    /// error says how many rows were inserted.
+    /// All rows are checked before the first is inserted. If the disk becomes full after some rows
+    /// were inserted, the error says how many.
     pub fn insert(
         &self,
         vectors: &dyn VectorSource,
@@ -64,8 +64,8 @@ impl LiveIndex {
     /// one by one edit, `progress` gets a warning.
     ///
     /// # Errors
-    /// As for [`insert`](LiveIndex::insert); more or fewer rows than vectors; a row that cannot be
-    /// read, or with a value of another type than its column.
+    /// As for [`insert`](LiveIndex::insert). The number of rows is not that of the vectors. A row
+    /// cannot be read, or one of its values has another type than its column.
     pub fn insert_rows(
         &self,
         vectors: &dyn VectorSource,
@@ -130,7 +130,7 @@ impl LiveIndex {
         }
         self.put(vectors, attributes, &ids, progress)
             .map_err(|error| match error {
-                // Only this error tells the caller which ids the inserted rows were given.
+                // No other error carries the ids that the inserted rows were given.
                 Error::Partly {
                     done,
                     total,
@@ -153,8 +153,8 @@ impl LiveIndex {
         Ok(ids)
     }
 
-    /// Inserts vectors. If an id is in the index, the vector replaces the old one and its
-    /// attributes; afterwards it has none.
+    /// Inserts vectors. If an id is in the index, the new vector replaces the old one, and the old
+    /// attributes are removed.
     ///
     /// # Errors
     /// As for [`insert`](LiveIndex::insert), except that ids may be in the index.
@@ -203,25 +203,26 @@ impl LiveIndex {
         rest_of.map_or(Ok(()), |insert| self.end(&insert))
     }
 
-    /// Deletes ids: no search that begins after this call returns them. Waits while another call
-    /// changes one of them.
+    /// Deletes ids: no search that begins after this call returns them. The call waits while
+    /// another call changes one of them.
     ///
     /// # Errors
-    /// An id that is not in the index, or twice in `ids`: then none is deleted. A log that cannot
-    /// be written.
+    /// An id is not in the index, or is twice in `ids`: no id is deleted. The log cannot be
+    /// written.
     pub fn delete(&self, ids: &[u64]) -> Result<(), Error> {
         self.delete_observed(ids, &Silent)
     }
 
-    /// Deletes as [`delete`](LiveIndex::delete) does; `progress` may end the wait for other calls.
+    /// Deletes ids like [`delete`](LiveIndex::delete). `progress` may interrupt the wait for other
+    /// calls.
     ///
     /// # Errors
-    /// As for `delete`; [`Error::Interrupted`] if nothing was deleted.
+    /// As for `delete`. [`Error::Interrupted`]: the wait was interrupted, and no id was deleted.
     pub fn delete_observed(&self, ids: &[u64], progress: &dyn Progress) -> Result<(), Error> {
         check_ids(ids, ids.len())?;
         let _reservation = self.reserved.all(ids, progress)?;
         let _gate = self.gate.read();
-        // Checked under the gate, since a merge that commits may end all changes.
+        // Checked under the gate: the commit of a merge may have ended all changes.
         self.health.check()?;
         let state = self.state();
         let mut built = Vec::with_capacity(ids.len());
@@ -235,8 +236,8 @@ impl LiveIndex {
         self.delete_known(&state, &built)
     }
 
-    /// Logs the deletion of ids and hides them from searches. The flag says whether the build has
-    /// the id. The caller holds the gate.
+    /// Logs the deletion of ids and hides their vectors from searches. The flag of an id tells
+    /// whether the build has it. The caller holds the gate.
     pub(super) fn delete_known(&self, state: &State, ids: &[(u64, bool)]) -> Result<(), Error> {
         let records: Vec<_> = ids
             .iter()
@@ -250,8 +251,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Logs records: all of them, or none. If a sync of the log fails, in this call or before, the
-    /// next log is started. It takes the acknowledged records and revokes the others.
+    /// Logs records: all of them, or none. If a sync of the log fails, or has failed before, the
+    /// next log is started. It gets the acknowledged records and revokes the others.
     pub(super) fn append(&self, records: &[LogRecord<'_>]) -> Result<(), Error> {
         let rotate = |log: &Log| log.rotate().map(drop);
         self.append_by(records, rotate, Log::append_all)
@@ -275,7 +276,7 @@ impl LiveIndex {
         appended.map(drop)
     }
 
-    /// Reserves the next `count` consecutive ids, which were never used.
+    /// Reserves the next `count` consecutive ids that were never used.
     pub(super) fn reserve_next(&self, count: u64) -> Result<(Vec<u64>, Reservation<'_>), Error> {
         let reserved = self.reserved.next(count, &self.next_id, LAST_ID);
         reserved.map_err(|first| {
@@ -288,7 +289,7 @@ impl LiveIndex {
         })
     }
 
-    /// Reserves ids as a call does, for tests.
+    /// Reserves ids as a change does, for tests.
     #[cfg(test)]
     pub(in crate::update) fn reserve<'a>(&'a self, ids: &'a [u64]) -> Reservation<'a> {
         self.reserved.all(ids, &crate::progress::Silent).unwrap()
@@ -341,8 +342,8 @@ impl LiveIndex {
         }
     }
 
-    /// Logs and inserts rows whose ids are reserved. An error after the first rows says how many
-    /// were inserted.
+    /// Logs and inserts rows whose ids are reserved. If some rows were inserted before an error,
+    /// the error says how many.
     fn put(
         &self,
         vectors: &dyn VectorSource,
@@ -351,7 +352,7 @@ impl LiveIndex {
         progress: &dyn Progress,
     ) -> Result<(), Error> {
         let total = ids.len();
-        // How many of the next rows wait for a merge that inserts them with the others.
+        // The number of the next rows that wait for a merge, which inserts them together.
         let mut many = self.many_of(total);
         self.own_files_for(total, progress)?;
         let mut stage = Some(Stage::begin(progress, "inserting", ids.len() as u64));
@@ -385,8 +386,8 @@ impl LiveIndex {
                     .and_then(|()| self.checkpoint_if_full(progress))
                     .and_then(|()| self.put_some(vectors, attributes, first, ids, way, &mut rows)),
             };
-            // Nothing of these rows was changed. Moving waiting vectors to storage may free memory
-            // for them.
+            // These rows were not inserted. If waiting vectors are moved to storage, there may be
+            // memory for them.
             if matches!(put, Err(Error::Memory { .. })) && self.make_room(progress) {
                 put = self.put_some(vectors, attributes, first, ids, way, &mut rows);
             }
@@ -397,7 +398,7 @@ impl LiveIndex {
                     total,
                     given: None,
                     source: match error {
-                        // Some rows were inserted.
+                        // Some rows were inserted before the interruption.
                         Error::Interrupted => Box::new(Error::Stopped),
                         error => Box::new(error),
                     },
@@ -410,7 +411,7 @@ impl LiveIndex {
                 Way::Later => {
                     many = many.saturating_sub(put);
                     if many == 0 {
-                        // The merge has stages of its own.
+                        // The merge reports stages of its own.
                         drop(stage.take());
                         let (merged, left) = (self.merge_many(progress), total - first);
                         if merged {
@@ -423,13 +424,14 @@ impl LiveIndex {
             }
         }
         drop(stage);
-        // Searches that begin after the call look further if these vectors have drifted.
+        // If these vectors have drifted, searches that begin after the call examine more
+        // candidates.
         self.look_if_many_came();
         Ok(())
     }
 
-    /// Logs and inserts the rows from `first` on: as many as there are ids, or fewer if their
-    /// attributes are long. Inserts all of these or none, and returns how many.
+    /// Logs and inserts rows from `first` on: as many as there are ids, or fewer if their
+    /// attributes are long. It inserts all of these or none, and returns their number.
     fn put_some(
         &self,
         vectors: &dyn VectorSource,
@@ -447,9 +449,10 @@ impl LiveIndex {
         };
         rows.resize(ids.len() * row_bytes, 0);
         vectors.read(first, rows)?;
-        // These bytes are logged, and the caller may have changed them since the check of all rows.
+        // The caller may have changed the vectors since the check of all rows, so the bytes to be
+        // logged are checked again.
         check_rows(vectors, self.index().metric(), first, rows)?;
-        // Logged and applied under one state: a merge begins before or after both.
+        // Rows are logged and applied to one state: a merge begins before or after both steps.
         let _gate = self.gate.read();
         self.health.check()?;
         let state = self.state();
@@ -493,14 +496,14 @@ impl LiveIndex {
     }
 }
 
-/// Makes a logged vector visible, in memory. `built` are ids of the checkpoint's build.
+/// Makes a logged vector visible, in memory. `built` are the ids that the checkpoint's build has.
 fn place(state: &State, record: &LogRecord<'_>, built: &HashSet<u64>) {
     let id = record.id();
     let row = record.row().map(RowBytes::from);
     match *record {
         LogRecord::Replace { vector, .. } => state.replace(id, vector, row, built.contains(&id)),
         LogRecord::Insert { vector, .. } => _ = state.fresh().insert(id, vector, row),
-        // `attributes` handles rows without vectors.
+        // Rows without vectors are set in `attributes`.
         LogRecord::Row { .. } => {}
         LogRecord::Delete { .. } => state.remove(id, built.contains(&id)),
     }

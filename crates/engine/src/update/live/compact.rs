@@ -1,5 +1,5 @@
 //! The merge of an index that is open for changes. Every step that can fail comes before the
-//! commit, and the commit counts.
+//! commit.
 //!
 //! ```text
 //!   freeze    the next log, an empty fresh graph                    changes wait for a moment
@@ -9,10 +9,10 @@
 //!   swap      searches start from it                                cannot fail
 //! ```
 //!
-//! A merge that fails, is interrupted or panics before the commit is undone: later changes join the
-//! frozen graph. After the commit there is no way back. If the commit itself fails, the manifest in
-//! the directory counts, and the files of both checkpoints stay until a later commit is durable. If
-//! it is unknown which manifest is there, no more changes are accepted.
+//! If a merge fails, is interrupted or panics before the commit, it is undone: later changes join
+//! the frozen graph. After the commit a merge cannot be undone. If the commit itself fails, the
+//! manifest in the directory is valid, and the files of both checkpoints stay until a later commit
+//! is durable. If it is unknown which manifest that is, no more changes are accepted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,18 +34,19 @@ use crate::update::ranges::IdRanges;
 use crate::update::{rebalance, replay};
 use crate::{Error, plan};
 
-/// Directs inserts to a graph of their own while a merge works. It ends by undoing this, or by the
-/// next checkpoint.
+/// While this exists, inserts go to a graph of their own, since a merge is running. The next
+/// checkpoint ends it; otherwise the drop undoes it.
 struct Frozen<'a> {
     live: &'a LiveIndex,
     state: Arc<State>,
-    /// Position in the log from which changes are not merged.
+    /// The position in the log from which changes are not merged.
     log_from: LogPosition,
-    /// Ids on storage that are left out, each with a bound: its records on lower nodes are dead.
+    /// The ids on storage that the merge leaves out, each with a bound: its records in nodes below
+    /// the bound are dead.
     removed: HashMap<u64, u32>,
     /// The epoch of the fresh graph whose live vectors are merged.
     epoch: u64,
-    /// Dead records on storage, and live ids that were inserted since the build.
+    /// The number of dead records on storage, and the live ids that were inserted since the build.
     dead: u64,
     inserted: Vec<(u64, u64)>,
     merged: bool,
@@ -61,7 +62,7 @@ enum NextCheckpoint {
 }
 
 impl Drop for Frozen<'_> {
-    /// Undoes the freeze, however the merge ended: later inserts join the frozen graph.
+    /// Undoes the freeze unless the merge was committed: later inserts join the frozen graph.
     fn drop(&mut self) {
         if self.merged {
             return;
@@ -88,13 +89,13 @@ impl Drop for Frozen<'_> {
 
 impl LiveIndex {
     /// Merges the logged changes into a new checkpoint. Inserts, deletes and searches continue
-    /// meanwhile. Does nothing if nothing changed since the last checkpoint.
+    /// meanwhile. If nothing has changed since the last checkpoint, the call does nothing.
     ///
     /// # Errors
-    /// A memory budget that the merged index would exceed; a full disk; an interruption through
-    /// `progress`. The index is then unchanged. If the merged index is committed and its durability
-    /// is unknown, the index continues with it, and both checkpoints are kept until a later one.
-    /// This is reported as [`trouble`](crate::Stats::trouble).
+    /// The merged index would exceed the memory budget; the disk is full; `progress` interrupts.
+    /// The index is then unchanged. If the merged index is committed but may not be durable, the
+    /// call succeeds and the index continues with it. Both checkpoints are kept until a later one
+    /// is durable. [`trouble`](crate::Stats::trouble) reports this.
     pub fn compact(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.without_checkpoints(progress)?;
         self.health.check()?;
@@ -112,27 +113,28 @@ impl LiveIndex {
             }
             Err(error) => tracing::info!(index = %self.path.display(), "no merge: {error}"),
         }
-        // A caller that interrupts should not wait any longer. Waiting vectors stay in memory and
-        // in the log.
+        // After an interruption the caller should not wait any longer. Waiting vectors stay in
+        // memory and in the log.
         if self.health.is_halted() || matches!(compacted, Err(Error::Interrupted)) {
             return compacted;
         }
         match self.drain_few(progress) {
-            // The merge is made. Vectors left over continue to wait.
+            // The merge has succeeded. After an interruption, the remaining vectors continue to
+            // wait.
             Ok(()) | Err(Error::Interrupted) => {}
-            // Vectors that cannot be moved now stay in memory and in the log.
+            // If vectors cannot be moved now, they stay in memory and in the log.
             Err(error) => self.health.trouble(Concern::Vectors, &error),
         }
         compacted
     }
 
-    /// Freezes the present live rows for a merge, and directs later changes elsewhere. `None`:
-    /// there is nothing to merge.
+    /// Freezes the present live rows for a merge, and directs later changes to a new graph. `None`
+    /// if there is nothing to merge.
     fn freeze(&self, into: NextCheckpoint) -> Result<Option<Frozen<'_>>, Error> {
         let _gate = self.gate.write();
         let state = self.state();
         let overlay = &state.overlay;
-        // Vectors that were inserted directly.
+        // Whether vectors were inserted directly.
         let moved = state.index.nodes() as u64 > state.index.manifest().vectors;
         let rows = state.index.columns().has_new();
         let deleted = state.index.deleted_in(overlay) > 0;
@@ -145,7 +147,7 @@ impl LiveIndex {
         if into == NextCheckpoint::Rebalanced {
             self.check_rebalance(&state)?;
         }
-        // Nothing is written if another manifest is in place.
+        // If another manifest is in the directory, nothing is written.
         self.health.standing(&*self.volume)?;
         let log_from = self.log.rotate()?;
         if let Some(direct) = &state.direct {
@@ -170,8 +172,8 @@ impl LiveIndex {
         Ok(Some(Frozen {
             live: self,
             log_from,
-            // The merge takes exactly the ids that are live now. A later delete is a tombstone on
-            // the new checkpoint.
+            // The merge takes exactly the ids that are live now. A later delete becomes a tombstone
+            // on the new checkpoint.
             removed: state.overlay.deleted.all(),
             epoch: state.overlay.fresh[0].epoch(),
             dead: state.overlay.deleted.len() as u64,
@@ -182,21 +184,21 @@ impl LiveIndex {
     }
 
     /// Moves waiting vectors into the clusters on storage, if clusters take them in place, and
-    /// rebalances the clusters (SPFresh). Clusters that are too large are split. Small ones are
-    /// dissolved, if vectors are stored in all of their clusters. Vectors around them are
-    /// reassigned. Unchanged clusters are not written. Does nothing if no vector waits, or the
-    /// index has no clusters. Inserts, deletes and searches continue meanwhile.
+    /// rebalances the clusters (SPFresh). Too large clusters are split. If vectors are stored in
+    /// all of their clusters, small clusters are dissolved. Vectors around such clusters are
+    /// reassigned. Unchanged clusters are not written. If no vector waits, or the index has no
+    /// clusters, the call does nothing. Inserts, deletes and searches continue meanwhile.
     ///
     /// # Errors
-    /// As for [`compact`](LiveIndex::compact); a memory budget that cannot hold the waiting vectors
-    /// and the heads of the clusters.
+    /// As for [`compact`](LiveIndex::compact). The waiting vectors and the heads of the clusters
+    /// exceed the memory budget.
     pub fn rebalance(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.merging.lock();
         self.health.check()?;
         self.rebalance_now(progress)
     }
 
-    /// Rebalances; the caller holds the lock of merges.
+    /// Rebalances. The caller holds the lock of merges.
     pub(super) fn rebalance_now(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let state = self.state();
         let waits = state.fresh().slots() > 0 || state.index.columns().has_new();
@@ -238,8 +240,8 @@ impl LiveIndex {
         };
         let state = frozen.state.clone();
         let mut next = None;
-        // No change is made between this and the swap. Dropped before `frozen`, which takes the
-        // gate as well.
+        // No change runs between the commit and the swap. The gate is dropped before `frozen`,
+        // whose drop takes the gate too.
         let mut gate = None;
         let mut ready = |manifest: &stratann_layout::Manifest| {
             let index = Arc::new(Index::open_next(
@@ -250,7 +252,7 @@ impl LiveIndex {
                 (state.index.lent(), &Silent),
             )?);
             let ids = match into {
-                // The ids of the build are unchanged.
+                // A rebalance does not change the ids of the build.
                 NextCheckpoint::Rebalanced => state.ids.clone(),
                 NextCheckpoint::NewBuild => {
                     StoredIds::of(&index)?.ok_or_else(|| Error::Damaged {
@@ -299,21 +301,21 @@ impl LiveIndex {
         if let before @ (Before::NotYet | Before::Kept(_)) = &mut *self.before.lock() {
             *before = Before::Kept(state.clone());
         }
-        // No change runs, so no caller asks for more memory meanwhile.
+        // No change runs, so no other thread asks for more memory now.
         if let Some(lent) = next.index.lent() {
             lent.keep(next.index.planned_more());
         }
         *self.state.write() = Arc::new(next);
         self.replaced.fetch_add(1, Ordering::Release);
-        // Any earlier obstacle to a rebalance is gone.
+        // A merge removes whatever prevented an earlier rebalance.
         self.rebalance_after.store(0, Ordering::Relaxed);
         match committed.durable(&*self.volume) {
             Ok(()) => self.health.recovered(Concern::Commit),
-            // The manifest in the directory counts. The files of both checkpoints stay until a
-            // later one makes it durable.
+            // The manifest in the directory is valid. The files of both checkpoints stay until a
+            // later commit makes it durable.
             Err(error) => self.health.no_checkpoint(&error),
         }
-        // The waiting vectors are in the merged index. Later ones are handled next.
+        // The merged index has the vectors that waited. Vectors that came since are handled next.
         for concern in [Concern::Checkpoint, Concern::Vectors, Concern::Pages] {
             self.health.recovered(concern);
         }
@@ -322,21 +324,22 @@ impl LiveIndex {
         frozen.merged = true;
         self.checkpointed
             .store(frozen.log_from.sequence, Ordering::Relaxed);
-        // Later changes are in memory, and counted there.
+        // Later changes are in memory, and are charged there.
         self.charged.store(0, Ordering::Relaxed);
         self.keep_room();
         self.reads.clear();
         Ok(report)
     }
 
-    /// The state from which searches start once a merged index is committed. No change runs.
+    /// Creates the state from which searches start once a merged index is committed. No change may
+    /// run.
     fn next_state(&self, state: &State, index: Arc<Index>, ids: StoredIds) -> Result<State, Error> {
         let since = state.since.as_ref().map(|since| since.all());
         // The bound covers all present nodes: a later node of the same id may be live.
         let nodes = index.nodes() as u32;
         let gone = since.unwrap_or_default().into_keys();
         let gone: Vec<_> = gone.map(|id| (id, nodes)).collect();
-        // Dead records that are still stored: for a new build, at most a placeholder.
+        // Dead records that are still on storage: for a new build, at most a placeholder.
         let carried = index.carried();
         let deleted = Tombstones::restore(&carried.deleted, carried.dead);
         let mut inserted = IdRanges::of(&carried.ids);
@@ -344,7 +347,8 @@ impl LiveIndex {
             inserted.remove(id);
             deleted.insert_below(id, bound);
         }
-        // Rows that vectors were given since. Rows of vectors deleted since are dropped.
+        // The rows that vectors received during the merge. If a vector was deleted, its row is
+        // dropped.
         let gone_ids: HashSet<u64> = gone.iter().map(|&(id, _)| id).collect();
         let mut rows = std::mem::take(&mut *state.rows_since.lock());
         rows.retain(|id, _| !gone_ids.contains(id));
@@ -374,8 +378,8 @@ impl LiveIndex {
         })
     }
 
-    /// Refuses a merge before the work, if the memory budget is known to be too small for its
-    /// result.
+    /// Returns an error before the work of a merge, if the memory budget is known to be too small
+    /// for the merged index.
     fn check_budget(&self, state: &State, vectors: usize) -> Result<(), Error> {
         let Some(budget) = self.open.memory else {
             return Ok(());
@@ -385,7 +389,7 @@ impl LiveIndex {
             CodesAt::Records | CodesAt::Nowhere => 0,
             CodesAt::Memory => vectors as u64 * u64::from(manifest.code_bytes),
         };
-        // Copies in memory exist twice for a while: of the old index and of the merged one.
+        // For a while, copies in memory exist twice: of the old index and of the merged one.
         let copies = (self.open.places).memory_bytes(&*self.volume, manifest);
         let needs = plan::least(state.index.dim(), codes).saturating_add(copies.saturating_mul(2));
         let budget = budget.saturating_add(state.index.lent().map_or(0, Lent::more));

@@ -1,10 +1,10 @@
-//! A live index whose vectors go straight into the graph on storage. It inserts them, moves waiting
-//! vectors there from memory, and makes checkpoints without a merge.
+//! A live index whose vectors go straight into the graph on storage. This module inserts vectors,
+//! moves waiting vectors from memory into the graph, and makes checkpoints without a merge.
 //!
-//! A file that inserts write to may have other names (hard links). Until it has none, deletes and
-//! rows of attributes are logged, and the vectors of a log wait in memory. The first insert that
-//! must write to the file copies it. The copy takes its name, and searches read the copy. A merge
-//! writes new files, and copies nothing.
+//! A file to which inserts write may have other names (hard links). While it has any, deletes and
+//! rows of attributes are logged, and logged vectors wait in memory. The first insert that must
+//! write to the file copies it. The copy replaces the file under the index's name, and searches
+//! read the copy. A merge copies nothing, since it writes new files.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,15 +23,15 @@ use crate::update::replay;
 use crate::{Error, ErrorKind, Update};
 
 impl LiveIndex {
-    /// Moves the vectors replayed from the log into the graph on storage, if the index inserts
-    /// directly. If `progress` interrupts that, the others continue to wait. The next call for a
-    /// change asks again whether to go on.
+    /// If the index inserts directly, moves the vectors replayed from the log into the graph on
+    /// storage. If `progress` interrupts this, the remaining vectors continue to wait, and the next
+    /// change asks its `progress` again.
     pub(super) fn with_fresh_drained(self, progress: &dyn Progress) -> Result<Self, Error> {
         if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
             match self.drain_few(progress).and_then(|()| self.checkpoint()) {
                 Err(Error::Interrupted) => self.hurries.store(true, Ordering::Relaxed),
-                // The vectors are in the log, and searches find them. Deletes continue without
-                // waiting for space.
+                // The vectors are in the log, and searches find them. Deletes are possible before
+                // space is available.
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     self.health.no_checkpoint(&error);
                 }
@@ -41,20 +41,20 @@ impl LiveIndex {
         Ok(self)
     }
 
-    /// Whether vectors go straight into the graph on storage: now, or once its files are [its
-    /// own](Self::own_files).
+    /// Whether vectors go straight into the graph on storage: now, or after its files are
+    /// [copied](Self::own_files).
     pub(super) fn goes_directly(&self, state: &State) -> bool {
         let way = self.options.update.unwrap_or(state.index.preset().update);
         state.direct.is_some() || is_taken(&state.index, way)
     }
 
-    /// Starts direct inserts if only other names of the files prevented them: copies these files,
-    /// and inserts the vectors that waited. While a merge runs nothing is copied, since it writes
-    /// new files; vectors wait for it as usual.
+    /// Starts direct inserts if only other names of the files (hard links) prevent them. It copies
+    /// these files, and inserts the vectors that waited. During a merge nothing is copied, since a
+    /// merge writes new files; vectors wait for it as usual.
     ///
     /// # Errors
-    /// The volume fails, or has no space for a copy; an interruption through `progress`. Nothing
-    /// was changed.
+    /// The volume fails, or has no space for a copy, or `progress` interrupts. The index is
+    /// unchanged.
     pub(super) fn own_files(&self, progress: &dyn Progress) -> Result<(), Error> {
         let one = loop {
             if !self.has_to_own(&self.state()) {
@@ -67,7 +67,7 @@ impl LiveIndex {
                 return Err(Error::Interrupted);
             }
         };
-        // The previous owner of the lock may have done it.
+        // A caller that held the lock before may have copied the files already.
         let state = self.state();
         if !self.has_to_own(&state) {
             return Ok(());
@@ -89,9 +89,9 @@ impl LiveIndex {
             });
         }
         if self.state().fresh().slots() > 0 {
-            // The vectors are in the log, so nothing is lost if this fails now.
+            // The vectors are in the log, so no vector is lost if this fails now.
             match self.drain_few(progress).and_then(|()| self.checkpoint()) {
-                // After an interruption, the next call asks again.
+                // After an interruption, the next change tries again.
                 Ok(_) | Err(Error::Interrupted) => {}
                 Err(error) => self.health.no_checkpoint(&error),
             }
@@ -100,24 +100,24 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Whether only other names of the files prevent direct inserts, and no merge is writing new
-    /// files.
+    /// Whether only other names of the files (hard links) prevent direct inserts, and no merge is
+    /// writing new files.
     pub(super) fn has_to_own(&self, state: &State) -> bool {
         state.direct.is_none() && state.since.is_none() && self.goes_directly(state)
     }
 
-    /// Does the work of [`own_files`](Self::own_files) for rows that wait for a checkpoint, since a
-    /// checkpoint without a merge needs direct inserts. The caller's stage continues.
+    /// Like [`own_files`](Self::own_files), for rows that wait for a checkpoint: without direct
+    /// inserts, a checkpoint needs a merge. The progress stage of the caller continues.
     pub(super) fn own_files_for_rows(&self, progress: &dyn Progress) {
         match self.own_files(&WithinStage(progress)) {
-            // After an interruption, the next call asks again.
+            // After an interruption, the next change tries again.
             Ok(()) | Err(Error::Interrupted) => {}
             Err(error) => self.health.no_checkpoint(&error),
         }
     }
 
-    /// Moves waiting vectors as [`drain_fresh`](Self::drain_fresh) does, unless there are so many
-    /// that a merge is to do it.
+    /// Moves waiting vectors like [`drain_fresh`](Self::drain_fresh), unless so many wait that a
+    /// merge is to move them.
     pub(super) fn drain_few(&self, progress: &dyn Progress) -> Result<(), Error> {
         match self.many_wait(&self.state()) {
             true => Ok(()),
@@ -128,9 +128,8 @@ impl LiveIndex {
     /// Moves vectors from memory into the graph on storage, in batches.
     ///
     /// # Errors
-    /// The volume fails, or an interruption through `progress`, which is checked before each batch.
-    /// Vectors that were not moved continue to wait, in memory and in the log, and searches find
-    /// them.
+    /// The volume fails, or `progress` interrupts before a batch. The remaining vectors continue to
+    /// wait, in memory and in the log, and searches find them.
     pub(super) fn drain_fresh(&self, progress: &dyn Progress) -> Result<(), Error> {
         let state = self.state();
         let Some(direct) = &state.direct else {
@@ -144,8 +143,8 @@ impl LiveIndex {
             if progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            // No delete runs for vectors that are being moved. A search may meet one twice, and
-            // returns it once.
+            // No delete runs while vectors are moved. A search may meet a vector in both places,
+            // and returns it once.
             let _gate = self.gate.write();
             direct.check()?;
             let vector = |&id: &u64| fresh.vector(id).map(|(vector, row)| (id, vector, row));
@@ -185,10 +184,11 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. Returns false
-    /// if vectors wait in memory, since there is no checkpoint then.
+    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. If vectors wait
+    /// in memory, no checkpoint is made, and the result is `false`.
     pub(super) fn checkpoint(&self) -> Result<bool, Error> {
-        // Inserts continue meanwhile; those in between are assumed to be like the earlier ones.
+        // Inserts continue during the look. The vectors that they add are assumed to be like the
+        // earlier ones.
         self.look_if_many_came();
         let _gate = self.gate.write();
         let state = self.state();
@@ -210,8 +210,8 @@ impl LiveIndex {
         Ok(true)
     }
 
-    /// Writes the pages that a checkpoint left to be written in place, and records that in another
-    /// checkpoint. Then a process that opens the index need not keep them in memory.
+    /// If the last checkpoint left pages to be written in place, writes them and makes another
+    /// checkpoint. Then a process that opens the index need not keep these pages in memory.
     pub(super) fn leave_nothing(&self) -> Result<(), Error> {
         let state = self.state();
         let Some(direct) = state.direct.as_ref().filter(|direct| direct.leaves_pages()) else {
@@ -219,7 +219,7 @@ impl LiveIndex {
         };
         let _gate = self.gate.write();
         let log_from = self.health.standing(&*self.volume)?.log_from;
-        // If the last checkpoint could not be made, later changes stay in the log, for a replay.
+        // If the last checkpoint failed, later changes stay in the log, for a replay.
         if log_from.sequence != self.log.next_sequence() {
             return Ok(());
         }
@@ -229,7 +229,7 @@ impl LiveIndex {
     /// Retries a checkpoint that was due and failed, if its pages fill memory.
     ///
     /// # Errors
-    /// It fails again: a full disk, or an interruption through `progress`.
+    /// The checkpoint fails again: the disk is full, or `progress` interrupts.
     pub(super) fn checkpoint_if_full(&self, progress: &dyn Progress) -> Result<(), Error> {
         let direct = self.state().direct.clone();
         if direct.is_some_and(|direct| direct.is_journal_full())
@@ -241,7 +241,7 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Makes a checkpoint if enough was inserted since the last one.
+    /// Makes a checkpoint if enough vectors were inserted since the last one.
     pub(super) fn checkpoint_if_due(&self, progress: &dyn Progress) {
         let state = self.state();
         let Some(direct) = &state.direct else {
@@ -252,42 +252,41 @@ impl LiveIndex {
         if (direct.is_due(since) || self.are_rows_due(&state))
             && let Some(_one) = self.merging.try_lock()
         {
-            // The inserts are in the log, so nothing is lost if there is no space for a checkpoint
-            // now.
+            // The inserts are in the log, so no insert is lost if there is no space for a
+            // checkpoint now.
             let made = self.drain_few(progress).and_then(|()| self.checkpoint());
             match made {
                 Ok(true) => self.health.recovered(Concern::Checkpoint),
-                // Vectors wait in memory, as `Concern::Vectors` reports, or until the next call
-                // after an interruption.
+                // Vectors wait in memory, as `Concern::Vectors` reports. After an interruption they
+                // wait until the next call.
                 Ok(false) | Err(Error::Interrupted) => {}
                 Err(error) => self.health.no_checkpoint(&error),
             }
         }
     }
 
-    /// Whether waiting vectors are moved into the clusters on storage by rebalances.
+    /// Whether rebalances move waiting vectors into the clusters on storage.
     pub(super) fn rebalances(&self, state: &State) -> bool {
         let way = self.options.update.unwrap_or(state.index.preset().update);
         state.index.has_clusters() && way == Update::Rebalance
     }
 
-    /// Moves waiting vectors into the clusters on storage, if the index rebalances and enough of
-    /// them wait.
+    /// If the index rebalances and enough vectors wait, moves them into the clusters on storage.
     fn rebalance_if_due(&self, state: &State) {
         if !self.rebalances(state) {
             return;
         }
         let waits = self.waiting(state);
         let due = self.rebalance_due_after(state, self.options.direct.checkpoint);
-        // If the manifest lacks the facts, the checkpoint itself fails.
+        // If the manifest lacks the facts, the checkpoint itself reports the error.
         let due = due.unwrap_or(waits);
         if waits >= due.max(self.rebalance_after.load(Ordering::Relaxed)) {
             self.rebalance_or_say_why_not(waits);
         }
     }
 
-    /// Moves waiting vectors into the clusters on storage since memory for them is full, even after
-    /// an earlier failure. Returns false if the index does not rebalance, or if that failed.
+    /// Moves waiting vectors into the clusters on storage because memory for them is full, even
+    /// after an earlier failure. `false` if the index does not rebalance, or if the move failed.
     pub(super) fn rebalance_for_room(&self, state: &State) -> bool {
         let waits = self.waiting(state);
         let some = waits > 0 || state.index.columns().has_new();
@@ -298,7 +297,7 @@ impl LiveIndex {
         let Some(_one) = self.merging.try_lock() else {
             return false;
         };
-        // The inserts are in the log, and searches find them. So nothing is lost if there is no
+        // The inserts are in the log, and searches find them. So no insert is lost if there is no
         // space for a checkpoint now.
         match self.rebalance_now(&Silent) {
             Ok(_) => {
@@ -306,7 +305,7 @@ impl LiveIndex {
                 true
             }
             Err(error) => {
-                // A retry processes all waiting vectors again, so it is not made at every call.
+                // A retry processes all waiting vectors, so it is not made at every call.
                 let next = waits + (waits / 2).max(BATCH as u64);
                 self.rebalance_after.store(next, Ordering::Relaxed);
                 self.health.no_checkpoint(&error);
@@ -316,7 +315,7 @@ impl LiveIndex {
     }
 }
 
-/// The component for direct inserts of an index opened with these options, whose files are in
+/// The writer for direct inserts of an index opened with these options, whose files are in
 /// `storage`.
 pub(super) fn direct_of(
     storage: &dyn Volume,
@@ -330,12 +329,13 @@ pub(super) fn direct_of(
     Direct::open(storage, index, overlay, update, choices, threads, health)
 }
 
-/// Inserts logged vectors into the graph on storage. The vectors that must wait in memory remain in
-/// `records`.
+/// Inserts logged vectors into the graph on storage. If vectors must wait in memory, their records
+/// remain in `records`.
 pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<LogRecord<'_>>) {
     let fresh = state.fresh();
     let waits = |record: &LogRecord<'_>| fresh.slots() > 0 && fresh.contains(record.id());
-    // A vector in memory is replaced there, so its graph record needs no tombstone.
+    // If a vector is in memory, it is replaced there, so the record needs no tombstone in the
+    // graph.
     let replaced = records.iter().filter(|record| waits(record));
     let replaced: Vec<u64> = replaced.map(|record| record.id()).collect();
     for record in records.iter_mut() {
@@ -348,7 +348,7 @@ pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<L
     let left = direct.insert(records);
     let placed = |at: &usize| left.binary_search(at).is_err();
     for at in (0..records.len()).filter(placed) {
-        // A vector that must wait replaces the one in memory only when it is stored there.
+        // The vector in memory is replaced only when the new vector is in memory, too.
         let id = records[at].id();
         if replaced.contains(&id) {
             fresh.delete(id);

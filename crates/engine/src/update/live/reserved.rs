@@ -1,4 +1,4 @@
-//! Ids that calls are changing: two calls never change the same id at once.
+//! The ids that calls are changing. Two calls never change the same id at the same time.
 //!
 //! ```text
 //!   upsert [1, 2]    has 1, 2 ───────────> done
@@ -6,12 +6,12 @@
 //!   upsert [3]          waits behind [2, 3] ─────────────────> has 3 ──> done
 //! ```
 //!
-//! A call has all of its ids or none, so two calls never wait for each other. Calls that want the
-//! same id get it in the order of their arrival.
+//! A call has all of its ids or none, so no two calls wait for each other. If several calls want an
+//! id, they get it in the order of their arrival.
 //!
-//! A thread that changes the index may call back its host, which may begin another change on that
-//! thread. Such a call would wait for itself, or for a call that waits for it. So it never waits:
-//! if it cannot have its ids immediately, it is refused.
+//! A thread that changes the index may call back its host, and the host may begin another change on
+//! that thread. Such an inner change would wait for its own thread, or for a call that waits for
+//! it. So an inner change never waits: if it cannot have its ids at once, it is refused.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -24,21 +24,21 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::Error;
 use crate::progress::Progress;
 
-/// How often a waiting call checks for an interruption.
+/// The interval at which a waiting call checks for an interruption.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The ids that calls are changing, and the calls that wait for some of them.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
     state: Mutex<State>,
-    /// Signals that ids are released, or that a call stops waiting.
+    /// Signals that ids were released, or that a call stopped waiting.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     held: HashSet<u64>,
-    /// The thread of each call that has ids, or that is asking its host whether to continue to
+    /// The threads of the calls that have ids, or that are asking their host whether to continue to
     /// wait.
     threads: Vec<ThreadId>,
     /// The waiting calls, in the order of their arrival.
@@ -52,7 +52,7 @@ struct Waiting {
     ids: HashSet<u64>,
 }
 
-/// The ids of a call, released when it ends.
+/// The ids of a call. Its drop releases them.
 pub(in crate::update) struct Reservation<'a> {
     reserved: &'a Reserved,
     ids: Cow<'a, [u64]>,
@@ -78,7 +78,7 @@ impl Drop for Reservation<'_> {
 }
 
 impl State {
-    /// Whether no call has one of the ids, and no call that came before `ticket` waits for one.
+    /// Whether no call has one of the ids, and no call that arrived before `ticket` waits for one.
     fn are_free(&self, ids: &[u64], ticket: u64) -> bool {
         let before = |waiting: &&Waiting| waiting.ticket < ticket;
         let waits = |id: &u64| {
@@ -97,11 +97,11 @@ impl State {
 }
 
 impl Reserved {
-    /// Reserves ids, all different, once no other call has one of them.
+    /// Reserves ids once no other call has one of them. The ids must be different.
     ///
     /// # Errors
-    /// `progress` ended the wait. Or a call has one of them, and this call comes from a callback of
-    /// a change on the same thread.
+    /// `progress` ended the wait. Or another call has one of the ids, and this call comes from a
+    /// callback of a change on the same thread.
     pub(super) fn all<'a>(
         &'a self,
         ids: &'a [u64],
@@ -130,7 +130,7 @@ impl Reserved {
             let free = state.are_free(ids, ticket);
             if free || is_ended(&mut state, progress) {
                 state.waiting.retain(|waiting| waiting.ticket != ticket);
-                // Other calls may have waited behind this one.
+                // Other calls may have waited because this one was before them.
                 self.changed.notify_all();
                 return match free {
                     true => Ok(self.take(&mut state, ids.into(), thread)),
@@ -140,12 +140,12 @@ impl Reserved {
         }
     }
 
-    /// Reserves `count` consecutive ids from `next` on, and moves `next` behind them. Both happen
-    /// at once, since another call may use one of these ids explicitly. Ids that another call has
-    /// or waits for are skipped.
+    /// Reserves `count` consecutive ids from `next` on, and sets `next` to the id after them. Both
+    /// are done under one lock, since another call may name one of these ids. Ids that another call
+    /// has or waits for are skipped.
     ///
     /// # Errors
-    /// The ids would go beyond `last`: returns where they would begin.
+    /// The ids would exceed `last`. The error is the first id that they would have.
     pub(super) fn next(
         &self,
         count: u64,
@@ -171,12 +171,12 @@ impl Reserved {
         Ok((ids, reservation))
     }
 
-    /// Reserves some of these ids, all different: the ones that no other call is changing. Waits
-    /// until there is one.
+    /// Reserves the given ids that no other call is changing, and waits until there is at least
+    /// one. The ids must be different.
     ///
     /// # Errors
-    /// `progress` ended the wait. Or calls have all of them, and this call comes from a callback of
-    /// a change on the same thread.
+    /// `progress` ended the wait. Or other calls have all of the ids, and this call comes from a
+    /// callback of a change on the same thread.
     pub(super) fn free(
         &self,
         ids: &[u64],
@@ -218,8 +218,8 @@ impl Reserved {
     }
 }
 
-/// Whether a wait is to end. Nothing is locked while the host is asked, since it may begin another
-/// change. That change never waits, as any change within another one.
+/// Whether a wait is to end. The lock is released while the host is asked, since the host may begin
+/// another change. That inner change never waits.
 fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool {
     let thread = std::thread::current().id();
     state.threads.push(thread);
@@ -228,7 +228,7 @@ fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool 
     ended
 }
 
-/// The refusal of a call that would wait for its own caller.
+/// The error for a call that would wait for its own caller.
 fn refused_within(id: u64) -> Error {
     let reason = "another call is changing it, and a callback of a change cannot wait for another";
     let remedy = "Make this call after the other has returned";
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use crate::progress::Silent;
 
-    /// Interrupts at the first check for an interruption.
+    /// Interrupts at its first check.
     #[derive(Default)]
     struct Ends(AtomicBool);
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     impl Reserved {
-        /// Waits until so many calls wait.
+        /// Waits until so many calls are waiting.
         fn wait_for(&self, waiting: usize) {
             while self.state.lock().waiting.len() != waiting {
                 std::thread::yield_now();
@@ -305,13 +305,13 @@ mod tests {
             };
             assert!(scope.spawn(waits).join().unwrap());
         });
-        // The call waits no longer, and no other waits behind it.
+        // The call has stopped waiting, and no other call waits behind it.
         assert!(reserved.state.lock().waiting.is_empty());
         drop(held);
         drop(reserved.all(&[1, 2], &Silent).unwrap());
     }
 
-    /// Makes other changes when a wait checks for an interruption.
+    /// Makes other changes whenever a waiting call checks for an interruption.
     struct Changes<'a>(&'a Reserved);
 
     impl Progress for Changes<'_> {

@@ -1,21 +1,21 @@
-//! Inserts that can be resumed after an interruption: no row is left out, and none is inserted
-//! twice.
+//! Inserts that can be resumed after an interruption. A resumed insert leaves out no row, and
+//! inserts none twice.
 //!
-//! - **Given ids**: all rows are in, up to the last one whose id is in the index. No record is
-//!   kept.
-//! - **Automatic ids**: before the first row is logged, INSERTS names the insert and its first id,
-//!   durably. Row n has the id first + n, whenever it is inserted. When all rows are durable,
-//!   INSERTS says so, until the next insert begins.
+//! - **Given ids**: no record is kept. All rows up to the last one whose id is in the index are
+//!   taken as inserted.
+//! - **Automatic ids**: before the first row is logged, the insert and its first id are durably
+//!   recorded in the file INSERTS. Row n has the id first + n, whenever it is inserted. When all
+//!   rows are durable, INSERTS records that the insert is done, until the next insert begins.
 //!
 //! Rows are logged in order, and after a crash the log ends with a whole record. So the inserted
 //! rows are always a prefix of all rows. Automatic ids stay reserved for the insert until it is
-//! done. A process that opens the index for changes assigns new ids behind them, and an explicit
-//! insert of one of the missing ids is refused. So both cases become one: the ids are known, and
-//! the rows behind the last inserted one are inserted.
+//! done: a process that opens the index for changes assigns new ids behind them, and refuses an
+//! explicit insert of a missing one. So both cases are resumed alike: the ids are known, and the
+//! rows behind the last inserted one are inserted.
 //!
-//! Rows of the insert that other calls deleted in between stay deleted, with one exception: the
-//! last rows look as if they had never been inserted. With given ids, it is unknown whether a
-//! missing row was deleted, so a resume is refused.
+//! If other calls deleted rows of the insert in between, these rows stay deleted. The exception is
+//! the last rows: if deleted, they look as if they had never been inserted. With given ids, it is
+//! unknown whether a missing row was deleted, so a resume is refused.
 
 use stratann_layout::inserts::BegunInsert;
 use stratann_vector::Element;
@@ -28,23 +28,23 @@ use crate::progress::{Progress, Silent};
 use crate::stores::columns::encoded;
 use crate::{Error, ErrorKind};
 
-/// Rows that identify an insert: all rows if there are fewer, otherwise the first, the last, and
-/// some evenly between them.
+/// The number of rows that identify an insert: the first, the last, and others evenly between them.
+/// If an insert has fewer rows, all of them.
 const TOLD_BY: usize = 1_024;
 
-/// Rows that are compared with the index.
+/// The number of rows that are compared with the index.
 const COMPARED: usize = 64;
 
-/// Ids looked up between two checks for an interruption.
+/// The number of ids that are looked up between two checks for an interruption.
 const LOOKED_FOR: usize = 1_024;
 
-/// The reaction to an earlier insert of the same rows that was interrupted.
+/// The treatment of an earlier insert of the same rows that was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutOff {
-    /// The insert is refused if ids are automatic: these rows would be inserted twice. If ids are
-    /// given, each id that is in the index is refused anyway.
+    /// Refuses the insert if ids are automatic, since the rows would be inserted twice. If ids are
+    /// given, each id that is in the index is refused in any case.
     Refuse,
-    /// Resumes the interrupted insert: inserts only the missing rows.
+    /// Resumes the interrupted insert: only the missing rows are inserted.
     Resume,
     /// Inserts all rows, and forgets the interrupted insert.
     Forget,
@@ -53,12 +53,12 @@ pub enum CutOff {
 /// An insert with automatic ids that was interrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutOffInsert {
-    /// The name of its vectors: the absolute path of their file, or another name if they come from
-    /// no file.
+    /// The name of its vectors: the absolute path of their file, or another name if they are not
+    /// from a file.
     pub file: String,
-    /// All of its rows, inserted or not.
+    /// The number of its rows, inserted or not.
     pub rows: u64,
-    /// The id of its first row; the others follow consecutively.
+    /// The id of its first row. The other rows have the ids that follow.
     pub first_id: u64,
     /// Whether its rows have attributes or payloads.
     pub attributes: bool,
@@ -67,15 +67,15 @@ pub struct CutOffInsert {
 /// The result of a resumable insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resumed {
-    /// Rows that were inserted before.
+    /// The number of rows that were inserted before.
     pub before: usize,
-    /// Rows that this call inserted.
+    /// The number of rows that this call inserted.
     pub inserted: usize,
-    /// The id of the first row if ids are automatic; otherwise `None`.
+    /// The id of the first row if ids are automatic, otherwise `None`.
     pub first_id: Option<u64>,
 }
 
-/// The rows of a source behind the first ones.
+/// The rows of a source without its first ones.
 struct Rest<S> {
     source: S,
     first: usize,
@@ -129,14 +129,14 @@ pub(super) fn behind(inserts: &[BegunInsert]) -> u64 {
 }
 
 impl LiveIndex {
-    /// Inserts vectors, with attributes if given, as [`insert_rows`](LiveIndex::insert_rows) does.
-    /// If the insert is interrupted at any time, the same call with [`CutOff::Resume`] continues
-    /// it. All rows are durable on return.
+    /// Inserts vectors, with attributes if given, like [`insert_rows`](LiveIndex::insert_rows). If
+    /// the insert is interrupted at any time, the same call with [`CutOff::Resume`] resumes it. All
+    /// rows are durable when the call returns.
     ///
     /// # Errors
     /// As for [`insert_rows`](LiveIndex::insert_rows). [`Error::CutOff`]: an insert of the same
-    /// rows was interrupted. For a resume: no insert of these rows is known, or the index has other
-    /// vectors under their ids.
+    /// rows was interrupted. A resume fails if no insert of these rows is known, or if the index
+    /// has other vectors under their ids.
     pub fn insert_resumable(
         &self,
         vectors: &dyn VectorSource,
@@ -185,7 +185,7 @@ impl LiveIndex {
         })
     }
 
-    /// The inserts with automatic ids that were interrupted, or that run in another thread.
+    /// The inserts with automatic ids that were interrupted, or that are running in another thread.
     pub fn cut_off_inserts(&self) -> Vec<CutOffInsert> {
         let begun = self.begun.lock();
         let open = begun.iter().filter(|insert| !insert.done);
@@ -198,14 +198,14 @@ impl LiveIndex {
         open.map(named).collect()
     }
 
-    /// Forgets the interrupted inserts of a file, by the name from
+    /// Forgets the interrupted inserts of a file, named as in
     /// [`cut_off_inserts`](LiveIndex::cut_off_inserts). They can no longer be resumed, and the ids
     /// of their missing rows become free. Inserted rows stay. Returns the forgotten inserts. No
     /// such insert may be running.
     ///
     /// # Errors
     /// No insert of that name was interrupted. [`TierError`](stratann_tier::TierError): the file
-    /// could not be written; then they are known as before, or forgotten.
+    /// INSERTS could not be written. Then the inserts are known as before, or forgotten.
     pub fn forget_cut_off(&self, file: &str) -> Result<Vec<CutOffInsert>, Error> {
         let mut cut = self.cut_off_inserts();
         let names: Vec<&str> = cut.iter().map(|insert| &*insert.file).collect();
@@ -232,9 +232,9 @@ impl LiveIndex {
         Ok(cut)
     }
 
-    /// Refuses the ids of missing rows of an unfinished insert, since that insert could no longer
-    /// tell which of its rows are inserted. There is one exception: a call with the ids of all
-    /// missing rows, in order, continues the insert, as its error text says. Its `attributes` must
+    /// Refuses the ids of missing rows of an unfinished insert, since afterwards it would be
+    /// unknown which of its rows are inserted. There is one exception, which the error text names:
+    /// a call with the ids of all missing rows, in order, resumes the insert. Its `attributes` must
     /// be given as before. Then the insert is returned.
     pub(super) fn check_unclaimed(
         &self,
@@ -281,9 +281,9 @@ impl LiveIndex {
         Ok(None)
     }
 
-    /// Whether `ids` are the ids of an insert's last rows, in order, including all missing ones,
-    /// with the insert's own vectors. The first of them may be inserted: an earlier call gave them
-    /// and was interrupted as well.
+    /// Whether `ids` are the ids of an insert's last rows, in order, with the insert's own vectors.
+    /// They must include all missing rows. The first of them may be inserted already, by an earlier
+    /// such call that was interrupted as well.
     fn are_the_rest(
         &self,
         ids: &[u64],
@@ -320,7 +320,7 @@ impl LiveIndex {
     /// Records that all rows of an insert are inserted.
     ///
     /// # Errors
-    /// They could not be made durable: the insert remains known as interrupted.
+    /// The rows could not be made durable. The insert remains known as interrupted.
     pub(super) fn end(&self, insert: &BegunInsert) -> Result<(), Error> {
         self.flush()?;
         self.note_end(insert, true);
@@ -368,7 +368,7 @@ impl LiveIndex {
         }
         let known = known.filter(|known| known.beside == beside);
         let (insert, before) = match (known, cut_off) {
-            // All rows were inserted: missing ones were deleted since.
+            // All rows were inserted. If ids are missing, they were deleted since.
             (Some(known), CutOff::Resume) if known.done => {
                 self.check_same(vectors, &ids_of(&known), progress)?;
                 return Ok(Resumed {
@@ -391,7 +391,7 @@ impl LiveIndex {
             }
             (Some(known), CutOff::Refuse) if !known.done => {
                 match self.in_before(vectors, &ids_of(&known), progress)? {
-                    // No row was inserted, so the insert starts again.
+                    // No row was inserted, so the insert starts from the beginning.
                     0 => (known, 0),
                     done => {
                         return Err(Error::CutOff {
@@ -404,7 +404,7 @@ impl LiveIndex {
                 }
             }
             _ => {
-                // A failure before the first row leaves no interrupted insert.
+                // If this fails, no row was inserted, and no insert is recorded as interrupted.
                 self.own_files_for(rows, progress)?;
                 (self.begin(vectors, content, beside)?, 0)
             }
@@ -445,7 +445,7 @@ impl LiveIndex {
         })
     }
 
-    /// Whether a call resumes a known insert or is refused because of it, instead of inserting all
+    /// Whether a call resumes a known insert or is refused because of it. If not, it inserts all
     /// rows.
     fn goes_on(
         &self,
@@ -461,8 +461,8 @@ impl LiveIndex {
         })
     }
 
-    /// Reserves the next ids for an insert, and records that durably. Finished inserts are dropped
-    /// from the record.
+    /// Reserves the next ids for an insert, and records the insert durably. Finished inserts are
+    /// removed from the record.
     fn begin(
         &self,
         vectors: &dyn VectorSource,
@@ -470,8 +470,8 @@ impl LiveIndex {
         beside: Option<String>,
     ) -> Result<BegunInsert, Error> {
         let rows = vectors.rows() as u64;
-        // Automatic ids continue behind these. An explicit insert of one of them comes before this
-        // insert, which is then refused.
+        // Automatic ids continue behind the reserved ones. An explicit insert of a reserved id may
+        // come before this insert, which is then refused.
         let (ids, reservation) = self.reserve_next(rows)?;
         drop(reservation);
         let insert = BegunInsert {
@@ -492,8 +492,8 @@ impl LiveIndex {
         Ok(insert)
     }
 
-    /// Records that an insert is done, or removes one without inserted rows. If that fails, it
-    /// remains known as interrupted, and a resume finds its inserted rows.
+    /// Records that an insert is done, or removes an insert without inserted rows. If this fails,
+    /// the insert remains known as interrupted, and a resume finds its inserted rows.
     fn note_end(&self, insert: &BegunInsert, done: bool) {
         let mut begun = self.begun.lock();
         let mut now = begun.clone();
@@ -503,7 +503,7 @@ impl LiveIndex {
             None => {}
         }
         let written = inserts::write(&*self.volume, &now).or_else(|error| {
-            // Removing the file works on a full disk too.
+            // A file can be removed even if the disk is full.
             match now.iter().all(|other| other.done) {
                 true => inserts::forget(&*self.volume),
                 false => Err(error),
@@ -515,7 +515,7 @@ impl LiveIndex {
         *begun = now;
     }
 
-    /// Inserts the rows behind the first `before` rows, which are already inserted.
+    /// Inserts the rows behind the first `before` rows. Those are already inserted.
     fn insert_behind(
         &self,
         (vectors, attributes): (&dyn VectorSource, Option<&dyn RowSource>),
@@ -555,7 +555,7 @@ impl LiveIndex {
                 total,
                 given: None,
                 source: Box::new(match error {
-                    // Rows were inserted, if not by this call.
+                    // Rows were inserted, by this call or an earlier one.
                     Error::Interrupted => Error::Stopped,
                     error => error,
                 }),
@@ -563,7 +563,7 @@ impl LiveIndex {
         })
     }
 
-    /// How many of the first rows are inserted: up to the last one whose id is in the index.
+    /// The number of the first rows that are inserted: up to the last row whose id is in the index.
     fn in_before(
         &self,
         vectors: &dyn VectorSource,
@@ -586,8 +586,8 @@ impl LiveIndex {
         Ok(before)
     }
 
-    /// Refuses ids if some are not in the index. It is unknown whether these were deleted since, or
-    /// the last ones belong to other vectors.
+    /// Returns an error if some ids are not in the index. It is unknown whether their rows were
+    /// deleted, or whether the last ids belong to other vectors.
     fn check_all_in(
         &self,
         vectors: &dyn VectorSource,
@@ -614,8 +614,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Refuses rows if none of the compared ones equals the vector that the index has under its id.
-    /// Some may differ, since other calls may have replaced them.
+    /// Returns an error if none of the compared rows equals the vector that the index has under its
+    /// id. Some may differ, since other calls may have replaced them.
     fn check_same(
         &self,
         vectors: &dyn VectorSource,
@@ -655,8 +655,8 @@ fn ids_of(insert: &BegunInsert) -> Vec<u64> {
     (insert.first_id..insert.first_id + insert.rows).collect()
 }
 
-/// Up to `most` numbers below `count`, evenly spread and ascending; the first and the last are
-/// included.
+/// Up to `most` numbers below `count`, evenly spread and ascending. The first and the last number
+/// are included.
 fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
     let number = count.min(most);
     (0..number).map(move |n| match number {
@@ -665,7 +665,8 @@ fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A hash that identifies the vectors of an insert: their number, their form, and a sample of them.
+/// A hash that identifies the vectors of an insert: of their number, element type and dimension,
+/// and of a sample of them.
 fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
     let mut row = |at: usize, row: &mut [u8]| {
         vectors.read(at, row)?;
@@ -675,10 +676,11 @@ fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
     Ok(content.unwrap_or_default())
 }
 
-/// Reads the vector of a row; returns false if there is none.
+/// Reads the vector of a row; `false` if the row has none.
 type ReadRow<'a> = dyn FnMut(usize, &mut [u8]) -> Result<bool, Error> + 'a;
 
-/// The hash of `rows` vectors of the form of `like`; `None` if a sampled vector is missing.
+/// The hash of `rows` vectors with the element type and dimension of `like`; `None` if a sampled
+/// vector is missing.
 fn content_of(
     rows: usize,
     like: &dyn VectorSource,
@@ -697,7 +699,7 @@ fn content_of(
     Ok(Some(hasher.finalize().to_hex().to_string()))
 }
 
-/// A hash of the attributes and payloads of the same sampled rows.
+/// A hash of the attributes and payloads of the sampled rows.
 fn beside(attributes: &dyn RowSource) -> Result<String, Error> {
     let mut hasher = blake3::Hasher::new();
     for at in spread(attributes.rows(), TOLD_BY) {

@@ -1,10 +1,10 @@
-//! Limits of memory and storage for changes. Under a memory budget, it limits new vectors and rows
-//! that wait for a merge, lie in copies of pages, or move into clusters. It also reserves blocks on
-//! storage for deletes on a full disk.
+//! Limits of memory and storage for changes. Under a memory budget, this module limits the new
+//! vectors and rows that wait for a merge, are in copies of pages, or are moved into clusters. It
+//! also reserves blocks on storage, so that deletes are possible on a full disk.
 //!
-//! Accepted changes are charged as their log is charged when the index is opened again
-//! ([`logged_bytes`](crate::update::logged_bytes)). The limit is the memory that will be available
-//! then.
+//! An accepted change is charged the memory that its log record will take when the index is opened
+//! again ([`logged_bytes`](crate::update::logged_bytes)). The limit is the memory that will then be
+//! available.
 
 use std::sync::atomic::Ordering;
 
@@ -17,16 +17,16 @@ use crate::update::merge::BEYOND_SEARCH;
 use crate::update::rebalance::{self, Needs};
 use crate::{Error, stored};
 
-/// Bytes of rows that are worth a checkpoint if there is no budget.
+/// Rows of so many bytes are worth a checkpoint if there is no budget.
 const MOST_ROWS: u64 = 64 << 20;
 
-/// Bytes of rows that wait for a checkpoint.
+/// The bytes of the rows that wait for a checkpoint.
 fn waiting_rows(state: &State) -> u64 {
     state.index.columns().new_bytes() + state.overlay.charged_rows()
 }
 
-/// Borrows memory from the catalog for one of its indexes. If that fails, returns the budget and a
-/// sufficient one, in bytes.
+/// Leases memory from the catalog for one of its indexes. If that fails, returns the present budget
+/// and a sufficient one, in bytes.
 pub(super) fn lend(state: &State, budget: u64, missing: u64) -> Option<(u64, u64)> {
     match state.index.lent() {
         Some(lent) => {
@@ -38,23 +38,23 @@ pub(super) fn lend(state: &State, budget: u64, missing: u64) -> Option<(u64, u64
 }
 
 impl LiveIndex {
-    /// Reserves blocks on storage for deletes on a full disk, for the present number of vectors.
+    /// Reserves blocks on storage for deletes on a full disk, as many as the present vectors need.
     pub(super) fn keep_room(&self) {
         self.log.keep_room(room_for_deletes(self.len() as u64));
         if let Err(error) = keep_small_room(&*self.volume) {
-            // This handle does not need them; the next process that opens the index on a full disk
-            // does.
+            // This handle does not need the blocks. A process that opens the index later on a full
+            // disk does.
             tracing::debug!(index = %self.path.display(), "no room is kept for a manifest: {error}");
         }
     }
 
-    /// Checks whether `rows` more vectors, and rows with so many bytes of charges
+    /// Checks whether `rows` more vectors, and rows that are charged so many bytes
     /// ([`row_charge`](crate::stores::columns::row_charge)), may wait in memory. In an index with
-    /// direct inserts, rows wait for a checkpoint, and vectors must fit the existing copies of its
-    /// pages ([`Places`](crate::Places)).
+    /// direct inserts, rows wait for a checkpoint, and vectors must fit the copies of its pages in
+    /// memory ([`Places`](crate::Places)).
     ///
     /// # Errors
-    /// A budget too small for them.
+    /// The budget is too small for them.
     pub(super) fn check_room(
         &self,
         state: &State,
@@ -69,7 +69,7 @@ impl LiveIndex {
             return Ok(());
         };
         if state.direct.is_some() {
-            // Vectors go to storage.
+            // Vectors go straight to storage.
             self.check_copies(state, rows, budget)?;
             return self.check_rows(state, attributes, budget);
         }
@@ -95,7 +95,7 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Checks whether so many more bytes of rows may wait for a checkpoint.
+    /// Checks whether `more` bytes of rows may wait for a checkpoint.
     fn check_rows(&self, state: &State, more: u64, budget: u64) -> Result<(), Error> {
         let room = state.index.memory().for_rows() + state.index.lent_since();
         let wanted = waiting_rows(state) + more;
@@ -113,8 +113,8 @@ impl LiveIndex {
         })
     }
 
-    /// Whether enough rows wait for a checkpoint, or the log would take too much memory in a
-    /// replay.
+    /// Whether enough rows wait for a checkpoint, or a replay of the log would take too much
+    /// memory.
     pub(super) fn are_rows_due(&self, state: &State) -> bool {
         let memory = state.index.memory();
         let logged = self.charged.load(Ordering::Relaxed);
@@ -129,22 +129,22 @@ impl LiveIndex {
     }
 
     /// The changes that wait in memory and in the log for a merge or a rebalance, as a number of
-    /// vectors. Rows set without vectors count by their charges. So do vectors that were replaced,
-    /// since they are in the log.
+    /// vectors. Rows set without vectors count by their charges. Replaced vectors count too, since
+    /// they are in the log.
     pub(super) fn waiting(&self, state: &State) -> u64 {
         let each = vector_charge(state.index.dim() * state.index.element().size());
         let logged = self.charged.load(Ordering::Relaxed) / each;
         logged.max(state.fresh().len() as u64)
     }
 
-    /// Charges logged changes until a checkpoint has them.
+    /// Charges changes for their log records until a checkpoint has them.
     pub(super) fn charge(&self, vectors: usize, row_bytes: usize, attributes: u64) {
         let more = vectors as u64 * vector_charge(row_bytes) + attributes;
         self.charged.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Moves waiting changes to storage since memory for them is full. Returns false if the index
-    /// does not work that way, or if that failed.
+    /// Moves waiting changes to storage because memory for them is full. `false` if the index does
+    /// not work that way, or if the move failed.
     pub(super) fn make_room(&self, progress: &dyn Progress) -> bool {
         self.own_files_for_rows(progress);
         let state = self.state();
@@ -164,11 +164,10 @@ impl LiveIndex {
         }
     }
 
-    /// Checks whether copies in memory may grow by so many rows. They were charged at the size that
-    /// they had when the index was opened. Later growth must fit the memory that the plan left
-    /// unused. A row counts as much as the copies have for each row on average. The pages that its
-    /// insert writes are known only afterwards, so copies may exceed this by the writes of one
-    /// batch.
+    /// Checks whether copies in memory may grow by so many rows. The copies were charged when the
+    /// index was opened; later growth must fit the memory that the plan left unused. A row counts
+    /// as the average size of a row in the copies. The pages that an insert writes are known only
+    /// afterwards, so copies may exceed the limit by the writes of one batch.
     fn check_copies(&self, state: &State, rows: usize, budget: u64) -> Result<(), Error> {
         let memory = state.index.memory();
         if memory.places == 0 {
@@ -190,9 +189,9 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// How many waiting vectors are worth a checkpoint that moves them into clusters. It is
-    /// `wanted`, or the usual number, or fewer if a budget cannot hold so many, or cannot hold them
-    /// during the move.
+    /// The number of waiting vectors that is worth a checkpoint, which moves them into clusters. It
+    /// is `wanted`, or the usual number. It is smaller if the budget is too small to keep or move
+    /// so many.
     ///
     /// # Errors
     /// The manifest has no facts about clusters.
@@ -208,7 +207,7 @@ impl LiveIndex {
             return Ok(wanted);
         };
         let each = vector_charge(state.index.dim() * state.index.element().size());
-        // Deletes take memory that vectors cannot use then.
+        // Tombstones and rows take memory that vectors cannot use.
         let beside = state.overlay.deleted.memory_bytes() + waiting_rows(state);
         let on_their_way = needs.most(room.saturating_sub(beside), each);
         let memory = state.index.memory();
@@ -218,10 +217,10 @@ impl LiveIndex {
         Ok(wanted.min(most.max(1)))
     }
 
-    /// Checks whether there is memory for the move of waiting vectors into clusters.
+    /// Checks whether there is memory to move waiting vectors into clusters.
     ///
     /// # Errors
-    /// There is not: the error says how much suffices.
+    /// There is not enough memory: the error says how much is enough.
     pub(super) fn check_rebalance(&self, state: &State) -> Result<(), Error> {
         let (Some(room), Some(needs)) =
             (self.room_for_changes(state), self.rebalance_needs(state)?)
@@ -247,7 +246,7 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// The memory for changes and for a checkpoint that takes them, in bytes; `None` without a
+    /// The memory for changes and for the checkpoint that stores them, in bytes; `None` without a
     /// budget.
     fn room_for_changes(&self, state: &State) -> Option<u64> {
         let memory = state.index.memory();
@@ -255,7 +254,7 @@ impl LiveIndex {
         Some(memory.for_waiting() + state.index.lent_since() + BEYOND_SEARCH)
     }
 
-    /// The memory of a rebalance; `None` if there are no clusters.
+    /// The memory that a rebalance needs; `None` if there are no clusters.
     fn rebalance_needs(&self, state: &State) -> Result<Option<Needs>, Error> {
         let Some(stores) = state.index.clusters() else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! Searches submitted to an index that changes. Each keeps the snapshot of its submission, and
-//! continues through checkpoints and merges. No other process changes the index's files while a
+//! Searches submitted to an index that changes. Each search keeps the snapshot of its submission,
+//! and continues through checkpoints and merges. No other process changes the index's files while a
 //! search runs.
 
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::update::overlay::{Moment, Overlay, Seen};
 use crate::{Error, SearchOptions, SearchResults, SubmittedSearch};
 
 impl LiveIndex {
-    /// Searches a batch of queries as [`search`](LiveIndex::search) does, and returns immediately.
-    /// The search sees every change whose call returned before this one began. Otherwise as
+    /// Searches a batch of queries like [`search`](LiveIndex::search), but returns immediately. The
+    /// search sees every change whose call returned before this call began. For the rest, see
     /// [`Index::submit`].
     ///
     /// Dropping the index waits for the submitted searches, unless a search thread drops it.
@@ -38,9 +38,9 @@ impl LiveIndex {
         submitted(self.now(), queries, options, None, deadline)
     }
 
-    /// Searches a batch of queries as [`search_filtered`](LiveIndex::search_filtered) does, and
-    /// returns immediately, as [`submit`](LiveIndex::submit). The search sees every change whose
-    /// call returned before this one began. Otherwise as [`Index::submit_filtered`].
+    /// Searches a batch of queries like [`search_filtered`](LiveIndex::search_filtered), but
+    /// returns immediately, like [`submit`](LiveIndex::submit). The search sees every change whose
+    /// call returned before this call began. For the rest, see [`Index::submit_filtered`].
     ///
     /// # Errors
     /// As for [`Index::submit_filtered`].
@@ -57,12 +57,11 @@ impl LiveIndex {
         submitted(self.now(), queries, options, Some(filter), deadline)
     }
 
-    /// The snapshot for a search submitted now.
+    /// The snapshot for a search that is submitted now.
     fn now(&self) -> Box<AtMoment> {
         let (state, moment) = self.at_one_moment();
         Box::new(AtMoment {
-            // Without the component for direct inserts, which ends with the index that is open for
-            // changes.
+            // The snapshot leaves out the writer of direct inserts, which is closed with the index.
             index: state.index.clone(),
             overlay: state.overlay.clone(),
             moment,
@@ -98,12 +97,12 @@ impl Searched for AtMoment {
         options: &SearchOptions,
         outcome: Result<SearchResults, Error>,
     ) -> Result<SearchResults, Error> {
-        // If a search thread closed the last handle, other processes may change the index
+        // If a search thread dropped the last handle, another process may have changed the index
         // meanwhile.
         let outcome = outcome.map_err(|error| self.index.outdated(error));
         outcome.inspect(|results| {
             if results.explained.is_some() {
-                // The reads of a filtered search say nothing about the graph.
+                // The reads of a filtered search do not show the state of the graph.
                 return;
             }
             let seen = (&*self.index, &self.overlay);
@@ -124,7 +123,7 @@ pub(super) struct Submitted {
     none: Condvar,
 }
 
-/// One of these searches; dropping it ends the count.
+/// One submitted search. Its drop counts it as ended.
 struct Counted(Arc<Submitted>);
 
 impl Submitted {
@@ -133,7 +132,7 @@ impl Submitted {
         Counted(this.clone())
     }
 
-    /// Waits until there is none, unless this thread itself would have to complete one.
+    /// Waits until all have ended, unless this thread would have to complete one of them.
     pub(super) fn wait(&self) {
         let mut count = self.count.lock();
         while *count > 0 && !is_worker() {

@@ -10,24 +10,24 @@ use crate::stores::ClusterStores;
 use crate::stores::clusters::Vectors;
 use crate::stores::clusters::reader::ClusterReader;
 
-/// About how many bytes of vectors are kept, since a neighbouring cluster may be split next.
+/// About how many bytes of vectors stay in memory, since a neighbouring cluster may be split next.
 const KEPT: usize = 8 << 20;
 
 /// A vector in a cluster.
 #[derive(Clone)]
 pub(super) struct Entry {
-    /// Its number.
+    /// The number of the vector.
     pub(super) node: u32,
-    /// Its external id; meaningless without the vector.
+    /// Its external id; meaningless if `vector` is empty.
     pub(super) id: u64,
-    /// Whether the cluster is its own.
+    /// Whether this cluster is the vector's own.
     pub(super) own: bool,
-    /// The vector; empty if it is stored by itself and was not read yet.
+    /// The vector. Empty if it is stored by itself and was not read yet.
     pub(super) vector: Arc<[u8]>,
 }
 
 impl Entry {
-    /// The same vector, in a cluster that is not its own.
+    /// The same vector, in another cluster that is not its own.
     pub(super) fn copy(&self) -> Self {
         Self {
             own: false,
@@ -36,7 +36,7 @@ impl Entry {
     }
 }
 
-/// Vectors in contiguous memory.
+/// Rows whose vectors are contiguous in memory.
 #[derive(Default)]
 pub(super) struct Rows {
     pub(super) nodes: Vec<u32>,
@@ -53,12 +53,12 @@ impl Rows {
     }
 }
 
-/// How many members a cluster has.
+/// The number of members of a cluster.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
-    /// Members for which it is the own cluster, if that is stored.
+    /// The number of members whose own cluster it is, if own clusters are stored.
     pub(super) own: usize,
-    /// All members.
+    /// The number of all members.
     pub(super) all: usize,
 }
 
@@ -66,9 +66,9 @@ pub(super) struct Size {
 pub(super) struct Stored<'a> {
     stores: &'a ClusterStores,
     reader: ClusterReader<'a>,
-    /// Dead ids, each with a bound: its records on lower nodes are dead.
+    /// The dead ids, each with a bound: its records in nodes below the bound are dead.
     removed: &'a HashMap<u64, u32>,
-    /// Vectors by their own cluster, until there are too many.
+    /// Vectors by their own cluster, up to [`KEPT`] bytes.
     kept: HashMap<u32, Arc<Rows>>,
     kept_bytes: usize,
     numbers: Vec<u32>,
@@ -77,10 +77,10 @@ pub(super) struct Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// Opens the files of an index; `removed` ids are dead.
+    /// Opens the files of an index. The `removed` ids are dead.
     ///
     /// # Errors
-    /// A file that cannot be opened.
+    /// A file cannot be opened.
     pub(super) fn open(
         volume: &dyn Volume,
         stores: &'a ClusterStores,
@@ -102,11 +102,11 @@ impl<'a> Stored<'a> {
         matches!(self.stores.vectors, Vectors::Replicated)
     }
 
-    /// How many members a cluster has. If vectors are stored by themselves, dead ones are counted
+    /// The number of members of a cluster. If vectors are stored by themselves, dead members count
     /// too.
     ///
     /// # Errors
-    /// It cannot be read, or is damaged.
+    /// The cluster cannot be read, or is damaged.
     pub(super) fn size(&mut self, cluster: u32) -> Result<Size, Error> {
         if !self.is_replicated() {
             self.members_of(cluster)?;
@@ -132,10 +132,10 @@ impl<'a> Stored<'a> {
     }
 
     /// The members of a cluster. If vectors are stored by themselves, the entries have no vectors,
-    /// and dead ones are included.
+    /// and dead members are included.
     ///
     /// # Errors
-    /// It cannot be read, or is damaged.
+    /// The cluster cannot be read, or is damaged.
     pub(super) fn entries(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         if !self.is_replicated() {
             self.members_of(cluster)?;
@@ -166,8 +166,8 @@ impl<'a> Stored<'a> {
         Ok(entries)
     }
 
-    /// Reads the numbers of a cluster's members into `numbers`, if vectors are stored by
-    /// themselves.
+    /// If vectors are stored by themselves, reads the numbers of a cluster's members into
+    /// `numbers`.
     fn members_of(&mut self, cluster: u32) -> Result<(), Error> {
         let stores = self.stores;
         let view = self.reader.extent(cluster)?;
@@ -181,7 +181,7 @@ impl<'a> Stored<'a> {
     /// Reads the missing vectors of entries, and removes dead entries.
     ///
     /// # Errors
-    /// They cannot be read, or are damaged.
+    /// The vectors cannot be read, or are damaged.
     pub(super) fn with_vectors(&mut self, mut entries: Vec<Entry>) -> Result<Vec<Entry>, Error> {
         let without = entries.iter().filter(|entry| entry.vector.is_empty());
         self.numbers.clear();
@@ -205,19 +205,19 @@ impl<'a> Stored<'a> {
         Ok(entries)
     }
 
-    /// Drops the vector of an entry that is stored by itself, and can be read again.
+    /// Drops the vector of an entry if it is stored by itself, since it can be read again.
     pub(super) fn forget_vector(&self, entry: &mut Entry) {
         if !self.is_replicated() && self.stores.member_place(entry.node).is_some() {
             entry.vector = self.none.clone();
         }
     }
 
-    /// The vectors on storage whose own cluster this is, as far as that is known without reading
-    /// each. They are the own vectors of a replicated cluster, or the group with which it was
-    /// built.
+    /// The vectors on storage whose own cluster this is, as far as this is known without reading
+    /// every vector. They are the own vectors of a replicated cluster, or the group that the build
+    /// gave the cluster.
     ///
     /// # Errors
-    /// They cannot be read, or are damaged.
+    /// The vectors cannot be read, or are damaged.
     pub(super) fn own(&mut self, cluster: u32) -> Result<Arc<Rows>, Error> {
         if let Some(rows) = self.kept.get(&cluster) {
             return Ok(rows.clone());
@@ -249,7 +249,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Whether the record of an id on a node is dead.
+/// Whether the record of an id in a node is dead.
 fn is_removed(removed: &HashMap<u64, u32>, id: u64, node: u32) -> bool {
     removed.get(&id).is_some_and(|&bound| node < bound)
 }

@@ -1,36 +1,36 @@
-//! Chooses the clusters of new vectors, and rebalances the clusters around (LIRE, of SPFresh, SOSP
-//! 2023).
+//! Chooses the clusters of new vectors, and rebalances the clusters around them (LIRE, of SPFresh,
+//! SOSP 2023).
 //!
-//! - A **new vector** joins the clusters that a build would have put it into.
-//! - **Split**: a cluster becomes two if its head is the nearest of too many vectors. The limit is
-//!   the most that a build leaves in a cluster, half as many again as its target. Balanced 2-means
-//!   of these vectors give the two heads, and each member goes to the nearer one. If the vectors
-//!   are all alike, or nearly, each cluster gets half of them. A split that would leave one half
-//!   almost empty by the two heads is not made. If it turns out so by all heads around, the large
-//!   half is not split again.
-//! - **Merge**: a cluster that new vectors join is dissolved if it has less than an eighth of that
-//!   limit. Its vectors join the clusters that a build would put them into. This needs the own
-//!   clusters of vectors, which only replicated indexes store.
-//! - **Reassign**: only where a head was added or removed, by the conditions that SPFresh shows
-//!   necessary. In the cluster that was split, a vector moves to another cluster if that head is
-//!   nearer than both new ones. In the clusters around it, a vector moves to a new head if that is
-//!   nearer than the old one and than all others.
-//! - **Trim**: a cluster that is split, or has more members than a build leaves in one, gives up
-//!   the copies that a build would. These are copies beyond the most members and copies that begin
-//!   a further block. The first to leave are those with the nearest other head, in comparison.
+//! - A **new vector** joins the clusters into which a build would put it.
+//! - **Split**: if a cluster's head is the nearest head of too many vectors, the cluster becomes
+//!   two. The limit is the most vectors that a build leaves in a cluster, half as many again as its
+//!   target. Balanced 2-means of these vectors give the two heads, and each member goes to the
+//!   nearer head. If the vectors are all alike, or nearly, each cluster gets half of them. If one
+//!   half would be almost empty by the two heads, the split is not made. If it turns out so by all
+//!   heads around, the large half is not split again.
+//! - **Merge**: if new vectors join a cluster that has less than an eighth of that limit, the
+//!   cluster is dissolved. Its vectors join the clusters into which a build would put them. This
+//!   needs the own clusters of vectors, which only replicated indexes store.
+//! - **Reassign**: vectors are reassigned only where a head was added or removed, by the conditions
+//!   that SPFresh shows to be necessary. A vector of the cluster that was split moves to another
+//!   cluster if the head of that cluster is nearer than both new heads. A vector of a cluster
+//!   around it moves to a new head if the new head is nearer than the old head and than all others.
+//! - **Trim**: if a cluster is split, or has more members than a build leaves in one, it gives up
+//!   the copies that a build would. These are copies beyond the most members, and copies that begin
+//!   another block. A copy is given up first if another head is much nearer than this cluster's.
 //!
-//! All of this is local. A vector of a cluster that is split, or near one, finds its clusters among
-//! the heads around that cluster ([`VICINITY`]). These heads are searched once, and not again for
-//! each vector.
+//! All of this is local. A vector of a split cluster, or of a cluster near one, finds its clusters
+//! among the heads around the split cluster ([`VICINITY`]). These heads are searched once, not once
+//! for each vector.
 //!
-//! SPFresh appends a vector at its new place and leaves a version number behind, by which stale
-//! copies are recognised. Here no copy is stale: a copy in a cluster that is no longer the nearest
-//! is a copy like any other. It is removed when its cluster is split and a build would not put it
-//! there, or when the cluster is rewritten after the vector was deleted. If vectors are stored in
-//! all of their clusters, one of these is the vector's *own* cluster, where scans and merges count
-//! it. That is the nearest one. If the vector is reassigned to a nearer one, that becomes its own.
+//! SPFresh appends a reassigned vector to its new cluster and leaves a version number, by which
+//! stale copies are recognised. Here no copy is stale: a copy in a cluster that is no longer the
+//! nearest is a copy like any other. It is removed if its cluster is split and a build would not
+//! put it there, or if the cluster is rewritten after the vector was deleted. If vectors are stored
+//! in all of their clusters, the nearest of these is the vector's *own* cluster, where scans and
+//! merges count it. If the vector is reassigned to a nearer cluster, that becomes its own.
 //!
-//! Clusters that only gain members are not held in memory: their new members wait in
+//! Clusters that only gain members are not read into memory: their new members wait in
 //! [`Changes::joined`] until they are written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -46,15 +46,15 @@ use crate::index::Index;
 use crate::progress::Progress;
 use crate::stores::ClusterStores;
 
-/// Heads around a split cluster whose vectors are examined (SPFresh: 64, with many more vectors
-/// each), and among which these vectors find their clusters.
+/// The number of heads around a split cluster. Vectors of their clusters are examined (SPFresh: 64,
+/// with many more vectors each), and find their clusters among these heads.
 const VICINITY: usize = 128;
-/// Heads that a search examines if only the nearest is wanted.
+/// The number of heads that a search examines if only the nearest is wanted.
 const NEAREST: usize = 16;
-/// If the own clusters of vectors are not stored, a cluster is examined when it has more than this
-/// share of the usual members, in hundredths.
+/// If the own clusters of vectors are not stored: the number of members at which a cluster is
+/// examined, as a percentage of the usual number.
 const LOOK_AT: u64 = 150;
-/// A cluster is merged if it has less than this part of the most members.
+/// A cluster is merged if it has less than the most members divided by this.
 const SMALL_PART: usize = 8;
 
 /// A new vector.
@@ -64,7 +64,7 @@ pub(super) struct New {
     pub(super) vector: Arc<[u8]>,
 }
 
-/// Counts of the changes.
+/// The numbers of changes of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) split: u64,
@@ -72,21 +72,20 @@ pub(super) struct Counts {
     pub(super) reassigned: u64,
 }
 
-/// The relation of a cluster's member to the heads around.
+/// The distances of a cluster's member to the heads around.
 #[derive(Clone, Copy)]
 struct Standing {
     /// Its squared distance to the cluster's head.
     here: f32,
     /// The nearest head of all, and its squared distance.
     nearest: (f32, u32),
-    /// Its weight in the cluster's size. It is 1 if the cluster is its own, or if own clusters are
-    /// not stored and no head is nearer. If several heads are equally near, its weight is divided
-    /// between them.
+    /// Its weight in the cluster's size. It is 1 if the cluster is its own. If own clusters are not
+    /// stored, it is 1 if no head is nearer, and is divided between heads that are equally near.
     weight: f32,
 }
 
 impl Standing {
-    /// The distance to the cluster's head, as a multiple of the distance to the nearest one.
+    /// The distance to the cluster's head, as a multiple of the distance to the nearest head.
     fn ratio(self) -> f32 {
         match self.here <= self.nearest.0 {
             true => 1.0,
@@ -101,16 +100,16 @@ pub(super) struct Changes<'a> {
     stored: Stored<'a>,
     pub(super) heads: AmendedHeads,
     closure: Closure,
-    /// The most own vectors of a cluster before it is split.
+    /// The most own vectors of a cluster. With more, it is split.
     most: usize,
-    /// The most members of a cluster before it is examined.
+    /// The most members of a cluster. With more, it is examined.
     look_at: usize,
-    /// Vectors that join clusters. The clusters otherwise stay as on storage, or as in `whole`.
+    /// The vectors that join each cluster, in addition to its members on storage or in `whole`.
     joined: BTreeMap<u32, Vec<Entry>>,
-    /// Clusters with all their members: split or trimmed ones, and ones with a new number.
+    /// All members of clusters that were split or trimmed, or that have a new number.
     whole: BTreeMap<u32, Vec<Entry>>,
-    /// If vectors are stored in all of their clusters: the own cluster of each vector for which it
-    /// changed.
+    /// If vectors are stored in all of their clusters: the own clusters of the vectors for which
+    /// they changed.
     owner: HashMap<u32, u32>,
     pub(super) counts: Counts,
     /// Buffers.
@@ -121,8 +120,8 @@ pub(super) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// No changes yet, of an index with these heads; `removed` ids are dead. New files have this
-    /// `shape`.
+    /// Creates an empty set of changes of an index with these heads. The `removed` ids are dead.
+    /// New files have this `shape`.
     pub(super) fn new(
         index: &'a Index,
         stores: &'a ClusterStores,
@@ -166,8 +165,8 @@ impl<'a> Changes<'a> {
         })
     }
 
-    /// Puts new vectors into clusters. They are numbered from `first` on by their clusters, so that
-    /// vectors of one cluster are neighbours. Returns them in that order.
+    /// Puts new vectors into clusters. The vectors are numbered from `first` on, cluster by
+    /// cluster, so that vectors of one cluster are neighbours. Returns them in that order.
     pub(super) fn insert(
         &mut self,
         rows: Vec<(u64, Box<[u8]>)>,
@@ -200,7 +199,7 @@ impl<'a> Changes<'a> {
         Ok(new)
     }
 
-    /// Splits, trims and merges the clusters that need it.
+    /// Splits, trims and merges clusters where necessary.
     pub(super) fn settle(&mut self, progress: &dyn Progress) -> Result<(), Error> {
         let (mut large, mut small) = (Vec::new(), BTreeSet::new());
         for cluster in self.joined.keys().copied().collect::<Vec<_>>() {
@@ -214,11 +213,11 @@ impl<'a> Changes<'a> {
         }
         while let Some(cluster) = large.pop() {
             go_on(progress)?;
-            // Either half may still be too large.
+            // Each half may still be too large.
             large.extend(self.divide(cluster, progress)?);
         }
         // Grouped and addressed indexes do not store a vector's own cluster. So a small cluster
-        // cannot be dissolved without reading all its vectors, and stays.
+        // could be dissolved only after reading all of its vectors, and stays.
         while self.stored.is_replicated()
             && let Some(cluster) = small.pop_first()
         {
@@ -235,7 +234,7 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// How many members a cluster has now.
+    /// The number of members that a cluster has now.
     fn size(&mut self, cluster: u32) -> Result<Size, Error> {
         let own = |entries: &[Entry]| entries.iter().filter(|entry| entry.own).count();
         let mut size = match self.whole.get(&cluster) {
@@ -252,7 +251,7 @@ impl<'a> Changes<'a> {
         Ok(size)
     }
 
-    /// How many of a cluster's members count for its size.
+    /// The number of a cluster's members that count for its size.
     fn counted(&self, size: Size) -> usize {
         match self.stored.is_replicated() {
             true => size.own,
@@ -260,21 +259,22 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// The clusters that are to be written, ascending.
+    /// The clusters to be written, ascending.
     pub(super) fn changed(&self) -> BTreeSet<u32> {
         let all = self.joined.keys().chain(self.whole.keys());
         all.copied().collect()
     }
 
-    /// All live members that a cluster has now, as far as known; its own ones first, each group by
-    /// number.
+    /// All live members that a cluster has now, as far as known: first its own vectors, then
+    /// copies, each ordered by number.
     pub(super) fn members(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         let mut all = match self.whole.get(&cluster) {
             Some(entries) => entries.clone(),
             None => self.stored.entries(cluster)?,
         };
         all.extend(self.joined.get(&cluster).into_iter().flatten().cloned());
-        // Of two entries of a vector, the result is own if one is, and has the vector if one has.
+        // If a vector has two entries, one remains. It is own if either is, and has the vector if
+        // either has it.
         all.sort_by_key(|entry| (entry.node, !entry.own, entry.vector.is_empty()));
         all.dedup_by(|again, first| {
             let same = again.node == first.node;
@@ -290,25 +290,26 @@ impl<'a> Changes<'a> {
         Ok(all)
     }
 
-    /// Whether this is a vector's own cluster, if it ever was.
+    /// Whether this is the vector's own cluster. True unless its own cluster has changed.
     fn is_own(&self, node: u32, cluster: u32) -> bool {
         self.owner.get(&node).is_none_or(|&own| own == cluster)
     }
 
-    /// Makes a vector join another cluster, since that is the nearest now. If own clusters are
-    /// stored, it becomes the vector's own.
+    /// Makes a vector join another cluster, which is the nearest now. If own clusters are stored,
+    /// that becomes the vector's own.
     fn reassign_to(&mut self, to: u32, from: u32, entry: Entry) {
         self.counts.reassigned += 1;
         let own = self.stored.is_replicated();
         if own {
             self.owner.insert(entry.node, to);
-            // The old cluster must be written too, since it still lists the vector as its own.
+            // The old cluster must be written too, since on storage it still has the vector as its
+            // own.
             self.joined.entry(from).or_default();
         }
         self.join(to, Entry { own, ..entry });
     }
 
-    /// The members with their vectors, and without dead ones.
+    /// The live members, with their vectors.
     fn members_with_vectors(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         let members = self.members(cluster)?;
         self.stored.with_vectors(members)
@@ -324,20 +325,20 @@ impl<'a> Changes<'a> {
         self.whole.insert(cluster, members);
     }
 
-    /// Makes a vector join a cluster. Its vector is not held if it is stored by itself.
+    /// Makes a vector join a cluster. If it is stored by itself, it is not kept in memory.
     fn join(&mut self, cluster: u32, mut entry: Entry) {
         self.stored.forget_vector(&mut entry);
         self.joined.entry(cluster).or_default().push(entry);
     }
 
-    /// Finds the heads near a vector, in `near`.
+    /// Puts the heads near a vector into `near`.
     fn look_from(&mut self, vector: &[u8]) {
         let list = cluster::looked_at(self.closure.replicas);
         self.heads.stand_at(vector, &mut self.at);
         self.heads.nearest(&mut self.at, list, &mut self.near);
     }
 
-    /// Finds the distances of the given heads to a vector, in `near`.
+    /// Puts the distances of the given heads to a vector into `near`.
     fn look_among(&mut self, clusters: &[u32], vector: &[u8]) {
         self.heads.stand_at(vector, &mut self.at);
         self.heads.among(clusters, &mut self.at, &mut self.near);
@@ -350,8 +351,8 @@ impl<'a> Changes<'a> {
         self.choose();
     }
 
-    /// Chooses the clusters for a vector by the heads in `near`. The result is in `chosen`, nearest
-    /// first.
+    /// Chooses the clusters for a vector by the heads in `near`. The clusters are in `chosen`,
+    /// nearest first.
     fn choose(&mut self) {
         let heads = &self.heads;
         let apart = |cluster, others: &[u32], out: &mut Vec<f32>| {
@@ -361,7 +362,7 @@ impl<'a> Changes<'a> {
         self.closure.choose(near, apart, chosen, &mut self.apart);
     }
 
-    /// The clusters whose heads are nearest to a cluster's head, with that cluster first.
+    /// The cluster itself, followed by the clusters whose heads are nearest to its head.
     fn around(&mut self, cluster: u32) -> Vec<u32> {
         self.heads
             .stand_at(self.heads.vector(cluster), &mut self.at);
@@ -371,7 +372,8 @@ impl<'a> Changes<'a> {
         std::iter::once(cluster).chain(others).collect()
     }
 
-    /// The relation of the current vector to some clusters, by the heads in `near`, in any order.
+    /// The standing of the current vector in some clusters, by the heads in `near`, which are in
+    /// any order.
     fn standing<const N: usize>(&self, clusters: [u32; N], own: bool) -> [Standing; N] {
         let (mut nearest, mut alike) = ((f32::INFINITY, u32::MAX), 0);
         let mut here = [f32::INFINITY; N];
@@ -387,10 +389,10 @@ impl<'a> Changes<'a> {
             }
         }
         let weight = match alike {
-            // The own cluster is stored.
+            // The vector's own cluster is stored.
             _ if self.stored.is_replicated() => f32::from(u8::from(own)),
             0 | 1 => 1.0,
-            // It may be in as many of them as it may join.
+            // The vector may be in as many of them as it may join.
             alike => 1.0 / alike.min(self.closure.replicas) as f32,
         };
         here.map(|here| Standing {
@@ -400,8 +402,8 @@ impl<'a> Changes<'a> {
         })
     }
 
-    /// Splits a cluster if its head is the nearest of too many vectors. Returns the halves that
-    /// still have too many. Otherwise trims it if it has too many members.
+    /// If a cluster's head is the nearest of too many vectors, splits the cluster, and returns the
+    /// halves that still have too many. Otherwise, if it has too many members, trims it.
     fn divide(&mut self, cluster: u32, progress: &dyn Progress) -> Result<Vec<u32>, Error> {
         let members = self.members_with_vectors(cluster)?;
         let around = self.around(cluster);
@@ -411,8 +413,8 @@ impl<'a> Changes<'a> {
             self.look_among(&around, &entry.vector);
             let [mut standing] = self.standing([cluster], entry.own);
             if standing.weight > 0.0 && !self.stored.is_replicated() {
-                // If the nearest head is far from this cluster, it may not be among the heads
-                // around.
+                // The nearest head may be far from this cluster, and then is not among the heads
+                // around it.
                 self.heads.nearest(&mut self.at, NEAREST, &mut self.near);
                 if let Some(&nearest) = self.near.first()
                     && nearest.0 < standing.here
@@ -432,8 +434,8 @@ impl<'a> Changes<'a> {
         {
             let members = members.into_iter().zip(standings).collect();
             let (halves, weights) = self.split(cluster, around, members, heads)?;
-            // If one half has almost nothing, the other is as large as before. It is left for the
-            // next rebalance, or the splits would never end.
+            // If one half has almost no members, the other is as large as before. It is left for
+            // the next rebalance, since otherwise the splits would never end.
             let least = weight / SMALL_PART as f32;
             if weights.iter().any(|&half| half < least) {
                 return Ok(Vec::new());
@@ -453,8 +455,8 @@ impl<'a> Changes<'a> {
         Ok(Vec::new())
     }
 
-    /// The heads of the two halves of some members; `None` if one half would have almost none of
-    /// these. Heads are members, and in many dimensions a central member is nearer to nearly all
+    /// The heads for the two halves of some members; `None` if one half would have almost none of
+    /// these. Heads are members. In many dimensions, a central member is nearer to nearly all
     /// others than any other member is.
     fn halves(
         &mut self,
@@ -480,14 +482,14 @@ impl<'a> Changes<'a> {
             self.heads.stand_at(head, &mut self.at);
             self.heads.distances_of(self.at.point(), &points, distances);
         }
-        // A member equally near to both may go to either.
+        // If a member is equally near to both heads, it may go to either.
         let nearer = |a: &[f32], b: &[f32]| a.iter().zip(b).filter(|(a, b)| a <= b).count();
         let smaller = nearer(&to_first, &to_second).min(nearer(&to_second, &to_first));
         Ok((smaller >= least.max(1)).then_some(heads))
     }
 
-    /// Splits a cluster with these members into two with these heads. Returns both, and the weight
-    /// of each.
+    /// Splits a cluster with these members into two with these heads. Returns both clusters, and
+    /// the weight of each.
     fn split(
         &mut self,
         cluster: u32,
@@ -510,7 +512,7 @@ impl<'a> Changes<'a> {
             let stands = self.standing(halves, entry.own);
             let side = match stands[0].here == stands[1].here {
                 false => usize::from(stands[1].here < stands[0].here),
-                // Members equally near to both alternate.
+                // Members that are equally near to both heads alternate.
                 true => {
                     alike += 1;
                     alike % 2
@@ -521,7 +523,7 @@ impl<'a> Changes<'a> {
             let (_, nearest) = here.nearest;
             let is_here = here.ratio() == 1.0;
             let leaves = !is_here && !halves.contains(&nearest);
-            // A copy of a vector with another own cluster stays one copy.
+            // If a vector's own cluster is another one, its copy stays a single copy.
             let counts = entry.own || before.weight > 0.0;
             let mut entry = entry;
             if leaves && counts {
@@ -533,7 +535,7 @@ impl<'a> Changes<'a> {
             if counts && self.chosen.contains(&beside) && stands[0].here != stands[1].here {
                 sides[1 - side].push((entry.copy(), stands[1 - side]));
             }
-            // It stays only if a build would put it here, by the heads around.
+            // The copy stays only if a build would put it here, by the heads around.
             if entry.own || is_here || self.chosen.contains(&halves[side]) {
                 weights[side] += if counts { here.weight } else { 0.0 };
                 sides[side].push((entry, here));
@@ -550,12 +552,12 @@ impl<'a> Changes<'a> {
         Ok((halves, weights))
     }
 
-    /// Removes members that a build would not put into a cluster: beyond the most members, and
-    /// those that would begin a new block. Only members with a nearer cluster are removed, and they
-    /// are members of that one then.
+    /// Removes the members that a build would not put into a cluster: members beyond the most, and
+    /// members that would begin a new block. A member is removed only if another cluster is nearer
+    /// and has it.
     fn trim(&mut self, cluster: u32, members: &mut Vec<(Entry, Standing)>) {
         let kept = self.closure.kept(members.len());
-        // The nearest stay, and members without another cluster.
+        // The nearest members stay, and so do members without another cluster.
         let rank = |(entry, standing): &(Entry, Standing)| match entry.own {
             true => 0.0,
             false => standing.ratio(),
@@ -571,8 +573,8 @@ impl<'a> Changes<'a> {
     }
 
     /// Reassigns vectors of the clusters around a split one. A vector joins a half if the half's
-    /// head is nearer than `old`, the former head, and than all others. Vectors that were `inside`
-    /// have been handled.
+    /// head is nearer than `old`, the former head, and than all other heads. Vectors that were
+    /// `inside` the split cluster have been handled already.
     fn reassign(
         &mut self,
         around: &[u32],
@@ -584,7 +586,7 @@ impl<'a> Changes<'a> {
         let mut points = Vec::new();
         let others = around.iter().filter(|near| !halves.contains(near));
         for &near in others {
-            // Entries added by this checkpoint, and entries on storage.
+            // The entries that this checkpoint added, and the entries on storage.
             let whole = self.whole.get(&near);
             let is_whole = whole.is_some();
             let came = self.joined.get(&near);
@@ -628,7 +630,7 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// Whether a vector is nearer to one of the halves' heads than to the `old` head.
+    /// Whether a vector is nearer to the head of one of the halves than to the `old` head.
     fn is_nearer_than(&mut self, old: &[u8], halves: [u32; 2], vector: &[u8]) -> bool {
         self.heads.stand_at(vector, &mut self.at);
         let point = self.at.point();
@@ -638,8 +640,8 @@ impl<'a> Changes<'a> {
         self.near.iter().any(|near| near.0 < to_old)
     }
 
-    /// Dissolves a cluster with too few members. The last cluster gets its number; that cluster is
-    /// returned. `None` if the cluster stays.
+    /// Dissolves a cluster with too few members. The last cluster gets its number, and is returned.
+    /// `None` if the cluster stays.
     fn merge(&mut self, cluster: u32) -> Result<Option<u32>, Error> {
         let size = self.size(cluster)?;
         if self.heads.count() < 2 || self.counted(size) >= self.most / SMALL_PART {

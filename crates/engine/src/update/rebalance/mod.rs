@@ -1,5 +1,5 @@
-//! Moves new vectors into their clusters on storage, and keeps the clusters balanced: SPFresh's
-//! in-place update (SOSP 2023), as a checkpoint.
+//! Moves new vectors into their clusters on storage, and keeps the clusters balanced. This is
+//! SPFresh's in-place update (SOSP 2023), as a checkpoint.
 //!
 //! ```text
 //!   entries.rs reads the members of clusters from storage
@@ -18,20 +18,21 @@
 //!
 //! SPFresh rewrites the last block of a posting list with each append, and swaps its entry in a
 //! table in memory. Here the vectors of many inserts wait in the log and in the fresh graph, where
-//! searches find them. A checkpoint then writes each changed cluster once, whole, into a new file.
-//! In place means that the index is not rebuilt. No file is ever overwritten. So a crash at any
-//! point leaves the previous checkpoint, other processes continue to search the files they have
-//! open, and verify can check lengths and checksums.
+//! searches find them. Then a checkpoint writes each changed cluster once, as a whole, into a new
+//! file. *In place* means that the index is not rebuilt. No file is ever overwritten. So after a
+//! crash at any point, the previous checkpoint is complete. Other processes continue to search the
+//! files that they have open, and `verify` can check lengths and checksums.
 //!
-//! Clusters that change often leave garbage in earlier segments. A segment is dropped when at most
-//! half of its bytes are live, or no more than this checkpoint writes. Its live posting lists are
-//! then written again. So the number of segments is logarithmic in the vectors inserted since the
-//! build. The files of the build stay until the whole index is rebuilt. A merge is due when two
-//! fifths of all files of clusters and vectors belong to clusters rewritten since
-//! ([`Due::Garbage`](crate::Due::Garbage)).
+//! Clusters that change often leave garbage in earlier segments. A segment is dropped if at most
+//! half of its bytes are live, or if its live bytes are at most those that this checkpoint writes.
+//! Its live posting lists are then rewritten. So the number of segments is logarithmic in the
+//! vectors inserted since the build. The files of the build stay until the whole index is rebuilt.
+//! That merge is due when two fifths of all files of clusters and vectors belong to clusters
+//! rewritten since ([`Due::Garbage`](crate::Due::Garbage)).
 //!
-//! A deleted vector stays in clusters that are not rewritten, and its id among the dead ids, as
-//! after direct inserts. A merge of the whole index, due when a tenth is deleted, rebuilds it.
+//! A deleted vector stays in clusters that are not rewritten, and its id stays among the dead ids,
+//! as after direct inserts. A merge removes it: when a tenth of the vectors is deleted, the whole
+//! index is rebuilt.
 
 mod entries;
 mod local;
@@ -60,32 +61,31 @@ use crate::index::Index;
 use crate::progress::{Progress, Stage};
 use crate::stores::ClusterStores;
 
-/// New vectors between two such checkpoints: the vectors on storage divided by this, as in OdinANN
-/// §4.1 for merges, and no fewer than [`LEAST_NEW`]. Each vector joins several clusters, so even
-/// fewer would change most of them.
+/// The number of new vectors between two such checkpoints is the number of vectors on storage
+/// divided by this, as in OdinANN §4.1 for merges, but at least [`LEAST_NEW`]. Each vector joins
+/// several clusters, so even fewer vectors would change most clusters.
 const SHARE: u64 = 16;
 const LEAST_NEW: u64 = 1024;
 
-/// New vectors that are worth a checkpoint of an index with so many nodes.
+/// The number of new vectors that is worth a checkpoint of an index with so many nodes.
 pub(super) fn due_after(nodes: u64) -> u64 {
     (nodes / SHARE).max(LEAST_NEW)
 }
 
-/// About how many bytes of memory a checkpoint takes, beside the open index and the waiting
-/// vectors.
+/// The approximate memory that a checkpoint takes, besides the open index and the waiting vectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
-    /// Bytes, whatever the number of waiting vectors.
+    /// Bytes that do not depend on the number of waiting vectors.
     fixed: u64,
     /// Additional bytes for each waiting vector.
     each: u64,
 }
 
-/// The factor on members for splits. The number of splits depends on the vectors, and is unknown
+/// A factor on the members, for splits. The number of splits depends on the vectors, and is unknown
 /// beforehand.
 const SPLIT: u64 = 2;
-/// Bytes for each head if the graph over the heads is rebuilt: its neighbours twice, with spare
-/// slots during the build.
+/// Bytes for each head if the graph over the heads is rebuilt. Its neighbours are in memory twice,
+/// with spare slots during the build.
 const GRAPH: u64 = 512;
 /// Bytes of an allocation beyond its size, with its reference counts.
 const ALLOCATION: u64 = 32;
@@ -103,17 +103,17 @@ impl Needs {
         let space = Space::new(index.metric(), index.element(), index.dim());
         let row = (index.dim() * index.element().size()) as u64;
         let entry = size_of::<Entry>() as u64;
-        // Vectors that are stored once by themselves are not held.
+        // Vectors that are stored once by themselves are not kept in memory.
         let held = match stores.kind() {
             ExtentKind::Replicated => entry + row + ALLOCATION,
             ExtentKind::Grouped | ExtentKind::Postings => entry,
         };
         let copies = facts.members.div_ceil(index.manifest().vectors.max(1));
         let replicas = u64::from(facts.replicas);
-        // The graph may be rebuilt beside the old one, with points of its own.
+        // The graph over the heads may be rebuilt beside the old one, with points of its own.
         let head = row + 2 * space.point_bytes() as u64 + GRAPH + 2 * ALLOCATION;
         let heads = u64::from(stores.clusters()) * head;
-        // The changed heads as a file, and those of the next index, with its tables.
+        // The changed heads as a file, and the heads of the next index with its tables.
         let tables = 3 * stores.metadata_bytes();
         Self {
             fixed: BESIDE
@@ -122,32 +122,32 @@ impl Needs {
                 + 4 * stores.nodes()
                 + 64 * dead
                 + 4 * stores.largest_read() as u64,
-            // Rows as they were taken, and with their targets. Then their share of splits, and of
-            // the new heads.
+            // Rows as they were taken, and again with their clusters. Then their share of splits,
+            // and of the new heads.
             each: 2 * (row + ALLOCATION + entry)
                 + 2 * replicas * entry
                 + SPLIT * (copies + 1) * held,
         }
     }
 
-    /// The bytes with so many waiting vectors.
+    /// The memory for a checkpoint with so many waiting vectors.
     pub(super) fn bytes(self, waiting: u64) -> u64 {
         self.fixed.saturating_add(self.each.saturating_mul(waiting))
     }
 
-    /// How many vectors may wait so that a checkpoint still fits into `room`, if each takes `waits`
-    /// bytes before.
+    /// The most vectors that may wait for a checkpoint that must fit `room`, if each takes `waits`
+    /// bytes while it waits.
     pub(super) fn most(self, room: u64, waits: u64) -> u64 {
         room.saturating_sub(self.fixed) / (self.each + waits)
     }
 }
 
-/// Writes the next checkpoint of a cluster index and commits it, after `ready` accepted it. Returns
-/// the outcome of the commit; nothing fails after it.
+/// Writes the next checkpoint of a cluster index and commits it after `ready` has accepted it.
+/// Returns the outcome of the commit. No step after the commit fails.
 ///
 /// # Errors
-/// More vectors than numbers; files that cannot be read or are damaged; a full disk; an error of
-/// `ready`; an interruption. The index is then unchanged.
+/// There are more vectors than numbers; files cannot be read or are damaged; the disk is full;
+/// `ready` fails; the call is interrupted. The index is then unchanged.
 pub(super) fn rebalance(
     volume: &Arc<dyn Volume>,
     index: &Index,
@@ -178,7 +178,7 @@ pub(super) fn rebalance(
     let mut shape = ClusterShape {
         element: index.element(),
         dim: index.dim(),
-        // Ids are not the numbers of vectors here.
+        // Here ids are not the numbers of vectors.
         id_bytes: ClusterShape::id_bytes(inputs.next_id, false),
         clusters: stores.clusters(),
         vectors: nodes as u32,
@@ -232,7 +232,7 @@ pub(super) fn rebalance(
     Ok((report, committed))
 }
 
-/// The heads of an index, and the space in which they and new rows are measured.
+/// The heads of an index, and the space in which they are compared with the new rows.
 fn heads_of(index: &Index, stores: &ClusterStores, rows: &[(u64, Box<[u8]>)]) -> AmendedHeads {
     let mut space = Space::new(index.metric(), index.element(), index.dim());
     if space.needs_longest() {

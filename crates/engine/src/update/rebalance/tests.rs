@@ -1,4 +1,5 @@
-//! Clusters that take vectors in place: checks their members afterwards, vector by vector.
+//! Clusters that add vectors in place. The tests check the members of the clusters afterwards,
+//! vector by vector.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -30,7 +31,8 @@ fn photos(rows: std::ops::Range<usize>) -> Matrix {
     Matrix::new(bytes, rows.len(), DIM, Element::U8).unwrap()
 }
 
-/// The same, the brighter ones last: those that come later are of another distribution.
+/// The rows of a fixture with the brighter rows last. The later rows therefore have another
+/// distribution.
 fn drifting(count: usize) -> Vec<Box<[u8]>> {
     let rows = photos(0..count);
     let rows = rows.in_memory().unwrap().chunks_exact(DIM);
@@ -54,7 +56,7 @@ fn built(path: &Path, rows: &dyn VectorSource, layout: Layout) {
     build_index(rows, path, &options, &Silent).unwrap();
 }
 
-/// Opens an index whose clusters take vectors when `at` of them wait.
+/// Opens an index whose clusters add vectors when `at` of them wait.
 fn open(path: &Path, open: &OpenOptions, at: Option<u64>) -> LiveIndex {
     let options = WriteOptions {
         direct: DirectOptions {
@@ -81,7 +83,7 @@ fn clusters_of(index: &Index) -> HashMap<u32, Vec<u32>> {
     of
 }
 
-/// Members of each cluster.
+/// The number of members of each cluster.
 fn sizes(index: &Index) -> Vec<usize> {
     let mut sizes = vec![0; index.clusters().unwrap().clusters() as usize];
     for clusters in clusters_of(index).values() {
@@ -92,8 +94,8 @@ fn sizes(index: &Index) -> Vec<usize> {
     sizes
 }
 
-/// The share of all vectors that are not members of the cluster with the nearest head, by a search
-/// of all heads.
+/// The share of all vectors that are not members of the cluster with the nearest head. A search of
+/// all heads determines the nearest head.
 fn astray(index: &Index) -> f64 {
     let of = clusters_of(index);
     let heads = index.clusters().unwrap().heads.vectors();
@@ -118,8 +120,8 @@ fn astray(index: &Index) -> f64 {
 fn vectors_are_in_the_cluster_whose_head_is_nearest_though_what_comes_drifts() {
     let folder = tempfile::tempdir().unwrap();
     let rows = drifting(4_000);
-    // Without reassignment it is .225, .164 and .186. If own clusters are not stored, few vectors
-    // around a split cluster are examined.
+    // Without reassignment the share is .225, .164 and .186. If an index does not store each
+    // vector's own cluster, few vectors around a split cluster are examined.
     let most = [0.1, 0.15, 0.155];
     for (layout, most) in LAYOUTS.into_iter().zip(most) {
         let path = folder.path().join(layout.name());
@@ -142,7 +144,7 @@ fn equal_rows_make_clusters_of_the_usual_size() {
     let folder = tempfile::tempdir().unwrap();
     let base = photos(0..400);
     let one = photos(500..501);
-    // One of these equal vectors differs a little.
+    // One of the equal vectors differs a little.
     let mut bytes = one.in_memory().unwrap().repeat(600);
     bytes[DIM * 300] ^= 1;
     let alike = MatrixRef::new(&bytes, 600, DIM, Element::U8).unwrap();
@@ -155,7 +157,7 @@ fn equal_rows_make_clusters_of_the_usual_size() {
         let index = live.index();
         assert_eq!(index.len(), 1_000, "{layout}");
         let largest = sizes(&index).into_iter().max().unwrap();
-        // A build makes clusters of up to half this size, and reassigned vectors are added.
+        // A build makes clusters of up to half this size, and reassignment adds vectors.
         let most = 2 * crate::cluster::MOST_MEMBERS * REPLICAS * SIZE;
         assert!(
             largest <= most,
@@ -214,7 +216,7 @@ fn clusters_change_where_their_roles_are_on_another_tier() {
             };
             let found = live.search(&queries, &probing).unwrap();
             drop(live);
-            // The index itself, without the copies.
+            // The number of vectors of the index itself, without the copies.
             let index = Index::open(&path, &OpenOptions::default()).unwrap();
             let alone = index.search(&queries, &probing).unwrap();
             assert_eq!(
@@ -241,7 +243,7 @@ fn a_merge_is_due_when_much_of_the_files_does_not_count() {
         let none = live.index().clusters().unwrap().garbage();
         assert!(none < 0.05, "{layout}: {none}");
         live.insert(&photos(600..850), None, &Silent).unwrap();
-        // Waiting vectors are no reason for a merge if clusters take them by themselves.
+        // Waiting vectors are no reason for a merge if clusters add them by themselves.
         assert_eq!(live.due(&when), None, "{layout}");
         live.insert(&photos(850..900), None, &Silent).unwrap();
         let garbage = live.index().clusters().unwrap().garbage();
@@ -256,8 +258,8 @@ fn a_merge_is_due_when_much_of_the_files_does_not_count() {
     }
 }
 
-/// Each checkpoint splits the group of each cluster that it rewrites, and stores its new vectors
-/// apart: the files stay small, and searches read more and more.
+/// Each checkpoint splits the group of each cluster that it rewrites, and stores the cluster's new
+/// vectors separately. The files stay small, but searches read more and more.
 #[test]
 fn a_merge_is_due_when_a_cluster_reads_far_more_than_it_did_as_it_was_built() {
     let folder = tempfile::tempdir().unwrap();
@@ -313,7 +315,7 @@ fn a_merge_is_due_when_a_cluster_reads_far_more_than_it_did_as_it_was_built() {
 #[test]
 fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_under_a_budget() {
     let folder = tempfile::tempdir().unwrap();
-    // Vectors that are long enough for some hundreds to matter.
+    // Vectors that are so long that the memory for some hundreds matters.
     const WIDE: usize = 96 * DIM;
     let wide = |rows: std::ops::Range<usize>| {
         let (count, rows) = (rows.len(), photos(rows.start * 8..rows.end * 8));
@@ -337,7 +339,7 @@ fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_un
         memory: Some(80 << 20),
         ..OpenOptions::default()
     };
-    // More vectors wait than were accepted under the budget.
+    // More vectors wait than the budget would accept.
     let free = open(&path("late"), &OpenOptions::default(), Some(100_000));
     free.insert(&wide(300..1_300), None, &Silent).unwrap();
     drop(free);
@@ -359,7 +361,7 @@ fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_un
     drop(live);
     let free = open(&path("late"), &OpenOptions::default(), None);
     assert_eq!(free.rebalance(&Silent).unwrap().merged, 1_000);
-    // Without a rebalance call, fewer vectors wait, although a thousand would be usual.
+    // Without a call of `rebalance`, fewer vectors wait than the usual thousand.
     let live = open(&path("early"), &budget, None);
     live.insert(&wide(300..1_300), None, &Silent).unwrap();
     assert!(live.index().len() > 300, "{:?}", live.stats().trouble);
@@ -389,7 +391,7 @@ fn under_a_small_budget_vectors_go_into_clusters_before_there_is_no_room_for_mor
     let Err(Error::Memory { needs, .. }) = open_with(1, None) else {
         panic!("a byte is enough");
     };
-    // Memory for some hundred waiting vectors, while the usual number or the requested one is
+    // Memory for some hundred waiting vectors, while the usual number or the requested number is
     // larger.
     let mut came = 1_000;
     for wanted in [None, Some(100_000)] {
@@ -403,8 +405,9 @@ fn under_a_small_budget_vectors_go_into_clusters_before_there_is_no_room_for_mor
     }
 }
 
-/// Normal numbers of many dimensions: a central member is nearer to all others than these are to
-/// each other. With such heads, each split gave one vector and all the rest, and no insert ended.
+/// Normal numbers of many dimensions: a central member is nearer to all other members than these
+/// are to each other. With such a member as a head, each split made one cluster of a single vector
+/// and one of all other vectors. Inserts then did not end.
 #[test]
 fn clusters_around_hubs_come_to_an_end_of_being_split() {
     let mut state = 1_u64;
@@ -414,7 +417,7 @@ fn clusters_around_hubs_come_to_an_end_of_being_split() {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1 << 24) as f32
     };
-    // Of twelve uniform numbers the sum less six is as good as normal.
+    // The sum of twelve uniform numbers, less six, is nearly normal.
     let mut rows = |count: usize, spread: f32| {
         let mut bytes = Vec::new();
         for _ in 0..count * 64 {
@@ -444,7 +447,7 @@ fn clusters_around_hubs_come_to_an_end_of_being_split() {
 }
 
 /// The build has a small dense cluster, and inserts are all around it. Every walk that began in the
-/// cluster ended there, its list full of heads that lead to each other alone.
+/// cluster ended there, since its list was full of heads that lead only to each other.
 #[test]
 fn vectors_around_what_was_built_are_found_in_their_clusters() {
     const WIDE: usize = 24;
@@ -455,7 +458,7 @@ fn vectors_around_what_was_built_are_found_in_their_clusters() {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1 << 24) as f32
     };
-    // Of twelve uniform numbers the sum less six is as good as normal.
+    // The sum of twelve uniform numbers, less six, is nearly normal.
     let mut rows = |count: usize, spread: f32| {
         let mut bytes = Vec::new();
         for _ in 0..count * WIDE {

@@ -1,5 +1,5 @@
-//! The files of a checkpoint of clusters: changed clusters, new vectors, and the tables that say
-//! which are current.
+//! Writes the files of a checkpoint of clusters: the changed clusters, the new vectors, and the
+//! tables that record which posting lists are current.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -28,7 +28,7 @@ pub(super) struct Writing<'a> {
     pub(super) volume: &'a dyn Volume,
     pub(super) index: &'a Index,
     pub(super) stores: &'a ClusterStores,
-    /// The shape of new files.
+    /// The shape of the new files.
     pub(super) shape: ClusterShape,
     pub(super) checkpoint: &'a Checkpoint<'a>,
     pub(super) progress: &'a dyn Progress,
@@ -38,7 +38,7 @@ impl Writing<'_> {
     /// Writes all files. Returns the table of current posting lists, and the new files.
     ///
     /// # Errors
-    /// Files that cannot be read or are damaged; a full disk; an interruption.
+    /// Files cannot be read or are damaged; the disk is full; the call is interrupted.
     pub(super) fn all(
         &self,
         mut changes: Changes<'_>,
@@ -80,8 +80,8 @@ impl Writing<'_> {
         Ok((amended, files))
     }
 
-    /// Writes the attributes of new vectors, and those set for other vectors since the last
-    /// checkpoint.
+    /// Writes the attributes of new vectors, and the attributes that other vectors received since
+    /// the last checkpoint.
     pub(super) fn columns(
         &self,
         new: &[New],
@@ -110,7 +110,7 @@ impl Writing<'_> {
         )
     }
 
-    /// The manifest that names the new files, and the remaining old ones.
+    /// The manifest that names the new files and the old files that stay.
     pub(super) fn manifest(
         &self,
         amended: &AmendedFile,
@@ -124,7 +124,7 @@ impl Writing<'_> {
                     let mut members = amended.members.iter();
                     !members.any(|segment| segment.number == number)
                 }
-                // Segments of columns have numbers of their own, and state which segments they
+                // Segments of columns have numbers of their own, and record which segments they
                 // replace.
                 Some((FileKind::Rows | FileKind::Columns, _)) => false,
                 Some((_, Some(number))) => {
@@ -226,15 +226,15 @@ impl Writing<'_> {
         Ok((amended, vec![file]))
     }
 
-    /// Removes segments with few live bytes, or small beside the bytes to write, and adds their
-    /// live clusters to `wanted`.
+    /// Removes segments that have few live bytes, or are small compared with the bytes to be
+    /// written. Adds their live clusters to `wanted`.
     fn absorb(&self, segments: &mut Vec<ExtentSegment>, wanted: &mut BTreeSet<u32>) {
         let bytes_of = |cluster: u32| match cluster < self.stores.clusters() {
             true => self.stores.place(cluster).bytes as u64,
             false => 0,
         };
         let mut bytes: u64 = wanted.iter().map(|&cluster| bytes_of(cluster)).sum();
-        // Files of posting lists are in the order of segments, behind the files of the build.
+        // Files of posting lists are in the order of segments, after the files of the build.
         let before = self.stores.files_built();
         for n in (0..segments.len()).rev() {
             let counts = |extent: &AmendedExtent, wanted: &BTreeSet<u32>| {
@@ -260,8 +260,8 @@ impl Writing<'_> {
         }
     }
 
-    /// Writes a file of new vectors, together with the vectors of earlier files that are small
-    /// beside it.
+    /// Writes a file of new vectors. It also gets the vectors of earlier files that are small
+    /// compared with the new vectors.
     fn members(
         &self,
         new: &[New],
@@ -308,12 +308,12 @@ impl Writing<'_> {
     }
 }
 
-/// Ids that were inserted and deleted since the build.
+/// The ids that were inserted and deleted since the build.
 fn placement(index: &Index, inputs: &Inputs<'_>, first: u32, new: &[New]) -> PlacementFile {
     let mut ids = IdRanges::of(&inputs.inserted);
     new.iter().for_each(|new| ids.insert(new.id));
     let removed = inputs.removed.iter();
-    // There is no higher node yet.
+    // No node has a higher number yet.
     let mut deleted: Vec<(u64, u32)> = removed
         .map(|(&id, &bound)| (id, bound.min(first)))
         .collect();

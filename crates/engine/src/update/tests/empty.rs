@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// From nothing to something, to nothing again, and so on.
+/// The calls fill an empty index, empty it again, and so on.
 fn calls() -> Vec<Call> {
     vec![
         Call::Insert(vec![100, 101, 102], 1),
@@ -62,8 +62,8 @@ fn an_index_that_is_emptied_is_what_the_model_is() {
     }
 }
 
-/// In the slow tests in all cases. By default one that inserts directly, one that writes in place
-/// and one of clusters, up to the second merge.
+/// The slow tests run this in all cases. By default it runs in three cases up to the second merge:
+/// one that inserts directly, one that writes in place, and one of clusters.
 #[test]
 fn a_crash_in_an_index_of_nothing_loses_nothing_that_was_acknowledged() {
     let few = [PACKED, INLINE, Case(Layout::Replicated, Update::Rebalance)];
@@ -102,7 +102,7 @@ fn a_merge_of_nothing_frees_the_disk_and_ends_the_trouble() {
             (0, 0, None),
             "{case:?}"
         );
-        // Nothing is left to do.
+        // No work remains.
         let when = MergeWhen {
             least: 1,
             ..MergeWhen::default()
@@ -120,7 +120,7 @@ fn a_merge_of_nothing_frees_the_disk_and_ends_the_trouble() {
     }
 }
 
-/// If only deleted vectors are there, they lead to vectors that are inserted directly.
+/// If the index has only deleted vectors, they lead to vectors that are inserted directly.
 #[test]
 fn an_index_of_nothing_takes_vectors_directly() {
     let direct = CASES

@@ -1,4 +1,4 @@
-//! Merges that end otherwise than well, and calls that must not half succeed.
+//! Merges that fail or are interrupted, and calls that must not be half done.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use crate::build::build_rows;
 use crate::data::{DataError, VectorSource};
 use crate::progress::Progress;
 
-/// Interrupts, or panics, at the `at`-th check for an interruption.
+/// Interrupts or panics at check number `at` for an interruption.
 struct Stops {
     at: u64,
     asked: AtomicU64,
@@ -40,8 +40,8 @@ impl Progress for Stops {
     }
 }
 
-/// Checks that the index equals the model, takes changes, merges, and still does when it is opened
-/// again.
+/// Checks that the index equals the model, accepts changes and merges, and still equals the model
+/// after it is opened again.
 fn goes_on(case: Case, live: LiveIndex, volume: &SimVolume, folder: &Path, model: &mut Model) {
     assert_eq!(contents(&live), *model);
     let id = 900;
@@ -60,7 +60,7 @@ fn goes_on(case: Case, live: LiveIndex, volume: &SimVolume, folder: &Path, model
     assert!(report.clean(), "{:?}", report.problems);
 }
 
-/// Interrupts merges at each check for an interruption; returns how many checks there are.
+/// Interrupts merges at each check for an interruption. Returns the number of checks.
 fn stopped_anywhere(case: Case, panics: bool) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let before = base(case, folder.path());
@@ -100,7 +100,8 @@ fn a_merge_may_be_interrupted_anywhere_and_is_committed_or_undone() {
     }
 }
 
-/// Inserts rows when a merge has begun, and interrupts at the `at`-th check and later.
+/// Inserts rows when a merge has begun, and interrupts at check number `at` and at all later
+/// checks.
 struct InsertsAndStops<'a> {
     live: &'a LiveIndex,
     ids: Vec<u64>,
@@ -125,8 +126,8 @@ impl Progress for InsertsAndStops<'_> {
     }
 }
 
-/// Rows inserted during a merge took seconds to get into the graph, after the merge had been
-/// interrupted.
+/// Rows that were inserted during a merge needed seconds to get into the graph, after the merge had
+/// been interrupted.
 #[test]
 fn what_waits_goes_on_waiting_when_a_merge_is_interrupted() {
     let folder = tempfile::tempdir().unwrap();
@@ -160,7 +161,7 @@ fn what_waits_goes_on_waiting_when_a_merge_is_interrupted() {
                 waited += waits;
             }
             Ok(_) if waits > 0 => {
-                // The merge was made, and its last part interrupted.
+                // The merge was made, and its last part was interrupted.
                 assert_eq!(waits, 10, "{at}");
                 assert_eq!(live.stats().trouble, None, "{at}");
                 made += 1;
@@ -267,7 +268,7 @@ fn what_stands_in_its_place_is_not_written_over() {
         assert!(matches!(live.delete(&[3]), Err(Error::Halted { .. })));
         assert!(live.stats().trouble.unwrap().contains("MANIFEST"));
         drop(live);
-        // The log of the other index continues, since it was begun before.
+        // The log of the other index continues, since that log was begun earlier.
         let named = |name: &str| manifest.files.iter().any(|file| file.name == name);
         for (bytes, name) in before.iter().filter(|(_, name)| named(name)) {
             assert_eq!(volume.read(name).unwrap(), *bytes, "{case:?}: {name}");
@@ -450,7 +451,7 @@ fn a_merge_says_what_was_inserted_directly() {
 }
 
 /// Indexes whose previous checkpoint a crash may restore, with their contents. The disk failed
-/// after the rename of a merge, and the process of the merge is gone.
+/// after the rename of a merge, and the process of the merge has ended.
 fn left_undurable(case: Case, folder: &Path, before: &SimVolume) -> Vec<(SimVolume, Model)> {
     let mut left = Vec::new();
     for at in 0.. {
@@ -558,7 +559,7 @@ fn an_index_that_was_opened_for_searching_has_room_for_inserts_when_it_takes_the
         assert_eq!(index.memory().inserting, 0);
         let live = LiveIndex::over(&index, &WriteOptions::default()).unwrap();
         assert!(live.index().memory().inserting > 0, "{layout}");
-        // An index with memory for inserts is reused.
+        // An index with memory for inserts is used again.
         let before = live.index();
         drop(live);
         let live = LiveIndex::over(&before, &WriteOptions::default()).unwrap();
@@ -566,8 +567,8 @@ fn an_index_that_was_opened_for_searching_has_room_for_inserts_when_it_takes_the
     }
 }
 
-/// An insert that fails after its node has a number leaves it without a page, and the vector waits
-/// elsewhere.
+/// If an insert fails after its node has a number, it leaves the node without a page. The vector
+/// waits elsewhere.
 #[test]
 fn a_merge_goes_on_without_nodes_that_were_given_up() {
     for layout in [Layout::Coupled, Layout::Decoupled, Layout::Layered] {
@@ -576,7 +577,7 @@ fn a_merge_goes_on_without_nodes_that_were_given_up() {
         let volume = base(case, folder.path());
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
         let ids: Vec<u64> = (100..110).collect();
-        // Inserted one after the other, so that the last node is known.
+        // The vectors are inserted one after the other, so that the last node is known.
         for ids in [&ids[..9], &ids[9..]] {
             let rows = wide_rows(case.dim(), ids, 1);
             live.insert(&rows, Some(ids), &Silent).unwrap();

@@ -5,7 +5,7 @@ use super::*;
 use crate::data::{JsonColumns, JsonRows, VectorFile, VectorSource};
 use crate::{ExportOptions, ExportReport, Index, RowSource};
 
-/// The content of an export, as a model; rows belong to the ids in `beside`.
+/// The content of an export, as a model. The rows are the rows of the ids in `beside`.
 fn read(report: &ExportReport, beside: Option<&LiveIndex>) -> Model {
     let rows = Matrix::read(&VectorFile::open(&report.out).unwrap()).unwrap();
     let ids: Vec<u64> = match report.ids.extension().unwrap().to_str().unwrap() {
@@ -44,7 +44,7 @@ fn read(report: &ExportReport, beside: Option<&LiveIndex>) -> Model {
     model
 }
 
-/// The model without the marks of rows that were set alone.
+/// The model without the marks of rows that were set without a vector.
 fn vectors(model: &Model) -> Model {
     let part = |(&id, vector): (&u64, &Vec<u8>)| (id, vector[..DIM].to_vec());
     model.iter().map(part).collect()
@@ -68,7 +68,7 @@ fn an_export_has_every_vector_that_lives_once_and_to_the_bit() {
         for (at, call) in script().into_iter().enumerate() {
             call.make(&live).unwrap();
             call.apply(&mut model);
-            // Another call in each case.
+            // Each case uses another call.
             if (at + number) % step(6) != 0 {
                 continue;
             }
@@ -76,7 +76,7 @@ fn an_export_has_every_vector_that_lives_once_and_to_the_bit() {
             let report = live.export(&out, &replacing(), &Silent).unwrap();
             assert!(report.attributes.is_some() && report.times.is_empty());
             assert!(read(&report, Some(&live)) == vectors(&model), "{what}");
-            // As another process sees it.
+            // The index as another process sees it.
             let index: Arc<dyn Volume> = Arc::new(volume.fork());
             let index = Index::open_in(index, folder.path(), &OpenOptions::default());
             let index = index.and_then(Index::with_log).unwrap();
@@ -86,7 +86,7 @@ fn an_export_has_every_vector_that_lives_once_and_to_the_bit() {
     }
 }
 
-/// Once the export has begun everything changes, and it still has the earlier contents.
+/// After the export has begun all vectors change. The export still has the earlier contents.
 #[test]
 fn an_export_is_of_one_moment_whatever_comes_meanwhile() {
     for (number, case) in CASES.into_iter().enumerate() {
@@ -125,7 +125,7 @@ fn an_export_is_of_one_moment_whatever_comes_meanwhile() {
     }
 }
 
-/// More often than an export retries.
+/// The index is overtaken more often than an export retries.
 #[test]
 fn an_export_that_is_overtaken_too_often_says_so() {
     for case in [
@@ -198,7 +198,7 @@ fn an_export_replaces_nothing_unasked_and_leaves_nothing_half_written() {
     let error = live.export(&out, &same, &Silent).unwrap_err();
     assert!(error.to_string().contains("twice"), "{error}");
     assert_eq!(there(), before);
-    // Of an index without columns there is no third file.
+    // For an index without columns there is no third file.
     let report = live
         .export(&out, &ExportOptions::default(), &Silent)
         .unwrap();
@@ -219,8 +219,8 @@ fn an_export_replaces_nothing_unasked_and_leaves_nothing_half_written() {
     }
 }
 
-/// Vectors are never left beside the ids and attributes of another export: if the new vectors
-/// cannot be written, no file is replaced.
+/// Vectors never stay beside the ids and attributes of another export. If the new vectors cannot be
+/// written, no file is replaced.
 #[test]
 fn an_export_that_fails_leaves_no_ids_of_one_beside_vectors_of_another() {
     let folder = tempfile::tempdir().unwrap();
@@ -245,8 +245,8 @@ fn an_export_that_fails_leaves_no_ids_of_one_beside_vectors_of_another() {
     for path in [&ids, &rows] {
         assert_eq!(std::fs::read(path).unwrap(), b"of another export");
     }
-    // The ids cannot take their final name after all is written: vectors of another export are not
-    // left beside new attributes.
+    // The ids cannot get their final name after all files are written. Vectors of another export do
+    // not stay beside new attributes.
     std::fs::remove_file(&full).unwrap();
     std::fs::write(&full, "vectors of another export").unwrap();
     let deed = || {

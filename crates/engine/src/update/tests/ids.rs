@@ -1,5 +1,5 @@
-//! Ids that are not row numbers, in a checkpoint with a file of ids, and in one of an earlier
-//! version without.
+//! Ids that are not row numbers, in a checkpoint with a file of ids, and in a checkpoint of an
+//! earlier version without one.
 
 use stratann_layout::manifest::{COLUMNS, FILE_NAME as MANIFEST, IDS};
 
@@ -8,8 +8,8 @@ use crate::RepairOptions;
 use crate::repair::repair_in;
 use crate::update::ids::StoredIds;
 
-/// An index whose ids are not row numbers: 3 and 11 were deleted, 100 to 102 inserted, and both
-/// merged.
+/// An index whose ids are not row numbers. Ids 3 and 11 were deleted, ids 100 to 102 were inserted,
+/// and a merge included both changes.
 pub(super) fn merged(case: Case, folder: &Path) -> (SimVolume, Model) {
     let volume = base(case, folder);
     let live = open(case, &volume, folder, Durability::Always).unwrap();
@@ -163,8 +163,8 @@ fn a_damaged_file_of_ids_fails_what_asks_it_and_is_made_anew_by_a_repair() {
         drop(live);
         let mut model = model;
         model.insert(500, vector(500, 1));
-        // The file is a copy of the ids in the records, which are read instead; a merge writes
-        // another file.
+        // The file is a copy of the ids in the records. Without the file the records are read, and
+        // a merge writes a new file.
         let again = volume.fork();
         let live = open(case, &again, folder.path(), Durability::Always).unwrap();
         assert_eq!(contents(&live), model);
@@ -209,7 +209,7 @@ fn the_next_ids_are_none_that_another_call_is_giving_to_its_vectors() {
     let folder = tempfile::tempdir().unwrap();
     let volume = base(PACKED, folder.path());
     let live = open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
-    // Another call has got this far: it has reserved its ids, and not logged them.
+    // Another call has reserved its ids, but has not logged them yet.
     let theirs = live.reserve(&[BASE + 1, BASE + 7]);
     let ids = live.insert(&rows(&[900, 901, 902], 1), None, &Silent);
     assert_eq!(ids.unwrap(), [BASE + 2, BASE + 3, BASE + 4]);

@@ -1,4 +1,4 @@
-//! Indexes whose files have other names: a backup by hard links keeps its bytes, through all
+//! Indexes whose files have other names. A backup by hard links keeps its bytes, through all
 //! changes and crashes.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,8 @@ fn link_all(volume: SimVolume) -> SimVolume {
     volume
 }
 
-/// Cases with direct inserts: each way to update, and each kind of file that they write.
+/// Cases with direct inserts. They include each strategy to update, and each kind of file that
+/// direct inserts write.
 const DIRECT: [Case; 5] = [
     PACKED,
     Case(Layout::Coupled, Update::Relocate),
@@ -63,7 +64,7 @@ fn found(live: &LiveIndex, ids: &[u64], version: u64) -> Vec<u64> {
     live.search(&queries, &options).unwrap().ids
 }
 
-/// Interrupts the work at a given check, and records the stages.
+/// Interrupts the work at a given check, and records the stages of the work.
 #[derive(Default)]
 struct Impatient {
     patience: AtomicU64,
@@ -107,7 +108,7 @@ fn what_writes_to_no_file_copies_none() {
         assert!(are_linked(&volume, &names), "{case:?}, opened again");
         assert!(live.contains(5).unwrap() && !live.contains(3).unwrap());
         live.compact(&Silent).unwrap();
-        // A merge has written others, and removed these.
+        // A merge has written new files, and removed these.
         let removed = names.iter().all(|name| !volume.exists(name).unwrap());
         assert!(removed, "{case:?}, a merge");
         live.insert(&rows_of(&live, &[700]), Some(&[700]), &Silent)
@@ -217,7 +218,7 @@ fn vectors_of_the_log_wait_until_an_insert_copies_the_files() {
 #[test]
 fn a_search_that_a_copy_overtakes_reads_what_was_inserted() {
     for case in DIRECT {
-        // A search makes at most six reads. In each round the inserts come before a later read.
+        // A search makes at most six reads. In each round the inserts run before a later read.
         for reads in 0..6 {
             let folder = tempfile::tempdir().unwrap();
             let volume = link_all(base_of(case, 500, folder.path()));
@@ -318,7 +319,7 @@ fn a_backup_by_hard_links_keeps_its_bytes_wherever_a_change_crashes() {
                 assert_eq!(kept(&image), backup, "{place}");
                 let report = verify_in(&image, &Silent).unwrap();
                 assert!(report.clean(), "{place}: {:?}", report.problems);
-                // No part of an unfinished copy is left.
+                // No part of an unfinished copy remains.
                 let names = image.list().unwrap();
                 assert!(
                     !names.iter().any(|name| name.ends_with(".own")),
@@ -365,8 +366,8 @@ fn an_index_that_is_open_for_reading_reads_the_copies_where_files_are_copied() {
     }
 }
 
-/// A process that was killed after it had copied the files leaves no checkpoint that shows it.
-/// Writers and readers must still use the same files.
+/// If a process was killed after it had copied the files, there is no checkpoint that records the
+/// copy. Writers and readers must still use the same files.
 #[test]
 fn an_index_that_is_open_for_reading_follows_the_copies_of_another_process() {
     for case in DIRECT {
@@ -388,7 +389,7 @@ fn an_index_that_is_open_for_reading_follows_the_copies_of_another_process() {
             .unwrap();
         assert_eq!(other.stats().direct.unwrap().checkpoints, 0, "{case:?}");
         drop(other);
-        // So little that pages are written at once.
+        // This is so little memory that pages are written at once.
         options.direct = DirectOptions {
             pending: 600,
             checkpoint: Some(4),

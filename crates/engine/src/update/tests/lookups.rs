@@ -1,4 +1,4 @@
-//! Vectors by their ids: they equal the model, after changes and during them.
+//! Lookups of vectors by their ids. They equal the model after changes and during changes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -7,8 +7,8 @@ use super::overtaken::{nearly, watched};
 use super::*;
 use crate::Index;
 
-/// The expected result of lookups of all ids up to 320, some of them twice and in no order, and of
-/// a list of ids.
+/// Checks lookups of all ids up to 320 and of some other ids, and the list of all ids. Some ids are
+/// requested twice, and the requested ids have no order.
 fn check_look_ups(
     live: &LiveIndex,
     reader: Option<&Index>,
@@ -30,7 +30,7 @@ fn check_look_ups(
         assert_eq!(rows.missing, missing, "{place}");
         assert_eq!((rows.dim, rows.element), (dim, Element::U8));
         for (id, vector) in rows.iter() {
-            // The bytes behind the vector mark a row that was set.
+            // The bytes after the vector mark a row that was set without a vector.
             let expected = model[&id][..DIM].repeat(dim / DIM);
             assert_eq!(vector, expected, "{place}: {id}");
         }
@@ -85,7 +85,7 @@ pub(super) fn cases() -> Vec<Case> {
     few.to_vec()
 }
 
-/// Runs the script, with look-ups after each call. With `tight`, look-ups find nothing in memory.
+/// Runs the script, with lookups after each call. With `tight`, lookups find no vector in memory.
 fn looked_up_under_changes(case: Case, volume: &Arc<dyn Volume>, folder: &Path, tight: bool) {
     let mut model = first();
     let open_options = OpenOptions {
@@ -193,7 +193,7 @@ fn a_look_up_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
                     deed.upsert(&nearly(case, id, version), &[id], &Silent)
                         .unwrap()
                 };
-                // The vectors that a look-up of several reads, it reads one after the other.
+                // A lookup of several vectors makes its reads one after the other.
                 ambush.set(reads, Box::new(deed));
                 let others: Vec<u64> = (0..MANY_OTHERS)
                     .map(|at| 13 + 29 * at)
@@ -214,7 +214,7 @@ fn a_look_up_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
     }
 }
 
-/// The number of other ids in a look-up of an id that is being replaced.
+/// The number of other ids in a lookup of an id that is being replaced.
 const MANY_OTHERS: u64 = 16;
 
 /// The number of ids that always exist, and are replaced all the time.
@@ -224,7 +224,8 @@ const STAY: u64 = 60;
 struct Beside<'a> {
     live: &'a LiveIndex,
     case: Case,
-    /// For each id that stays, the versions that its last upsert began and ended with.
+    /// For each id that stays, the version of the last upsert that began. The next field has the
+    /// version of the last upsert that ended.
     begun: Vec<AtomicU64>,
     ended: Vec<AtomicU64>,
     stop: AtomicBool,
@@ -330,7 +331,7 @@ fn look_ups_beside_changes_and_merges_always_find_a_version() {
                 scope.spawn(|| beside.change(1)),
             ];
             let changed = changing.map(|thread| thread.join());
-            // Whatever the order of threads, changed ids are looked up, too.
+            // Whatever the order of threads, changed ids are also looked up.
             let begun = std::time::Instant::now();
             while beside.looked.load(Ordering::Relaxed) <= 20 && begun.elapsed().as_secs() < 60 {
                 thread::sleep(std::time::Duration::from_millis(1));

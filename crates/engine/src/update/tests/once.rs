@@ -1,9 +1,9 @@
-//! Every operation of a script fails once, and work continues: the call is repeated, if need be
+//! Every operation of a script fails once, and work continues. The call is repeated, if necessary
 //! through a handle that is opened again. Then the process is killed, or the machine crashes. All
-//! acknowledged changes must be there and the index must be whole.
+//! acknowledged changes must be in the index, and the index must have no damage.
 //!
-//! A failed sync discards the data that it was to make durable, as Linux does: data that no later
-//! write repeats is lost.
+//! A failed sync discards the data that it was to make durable, as Linux does. If no later write
+//! repeats the data, it is lost.
 
 use stratann_tier::testing::{Mishap, Operation};
 
@@ -42,7 +42,8 @@ impl Once<'_> {
             .unwrap_or_else(|error| panic!("{}: opened again: {error}", self.place))
     }
 
-    /// Makes a call, again if it fails; through another handle if this one takes no more changes.
+    /// Makes a call, and repeats it if it fails. If the handle accepts no more changes, the
+    /// repeated call uses another handle.
     fn make(&self, call: &Call, mut live: LiveIndex) -> LiveIndex {
         let Err(mut error) = call.make(&live) else {
             return live;
@@ -92,7 +93,7 @@ impl Once<'_> {
         };
         assert_eq!(contents(&live), model, "{}", self.place);
         assert_eq!(live.len(), model.len(), "{}", self.place);
-        // The process is killed; or the machine loses its power.
+        // The process is killed, or the machine loses its power.
         let killed = ("killed", self.volume.fork());
         let crashed = [Crash::Dropped, Crash::Torn, Crash::Reordered];
         let crashed = crashed.map(|mode| ("crashed", self.volume.crash_image(1, mode)));
@@ -110,7 +111,7 @@ impl Once<'_> {
     }
 }
 
-/// Makes the given operation fail; returns whether it was reached.
+/// Makes the given operation fail. Returns whether it was reached.
 fn once(case: Case, before: &SimVolume, folder: &Path, what: What, mishap: Mishap) -> bool {
     let volume = before.fork();
     volume.discard_failed_syncs(true, true);
@@ -136,7 +137,7 @@ fn each(case: Case, kind: impl Fn(u64) -> What, mishaps: &[Mishap], step: usize)
     each_of(case, SimVolume::new(), kind, mishaps, step)
 }
 
-/// As [`each`], in a given volume, which is empty.
+/// Like [`each`], in a given volume, which is empty.
 pub(super) fn each_of(
     case: Case,
     before: SimVolume,

@@ -7,8 +7,8 @@ use stratann_tier::{LockGuard, Tier, TierError, VolumeFile, VolumeReader};
 use super::*;
 use crate::Index;
 
-/// A volume that lists a log, several times, that is gone when it is read: as if a writer closed
-/// and another one opened in between.
+/// A volume that several times lists a log that no longer exists when it is read. This happens if
+/// one writer closes and another opens in between.
 #[derive(Debug)]
 struct Fleeting {
     volume: SimVolume,

@@ -1,4 +1,4 @@
-//! Threads that change the same ids: their calls run in order, none is refused, and the index
+//! Threads that change the same ids. Their calls run in order, none is refused, and the index
 //! agrees with the log.
 
 use std::sync::Barrier;
@@ -34,7 +34,7 @@ fn threads_that_upsert_the_same_ids_are_put_in_order() {
                 let (live, barrier) = (&live, &barrier);
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
-                        // All of them at once, in another order each, and one by one.
+                        // All ids at once, in another order by each thread, and then one by one.
                         let mut own = ids;
                         own.rotate_left(thread as usize);
                         let own = &own[..if round % 2 == 0 { own.len() } else { 1 }];
@@ -43,7 +43,7 @@ fn threads_that_upsert_the_same_ids_are_put_in_order() {
                         let rows = wide_rows(case.dim(), own, version);
                         live.upsert(&rows, own, &Silent).unwrap();
                         if round == 6 {
-                            // The second call finds it deleted.
+                            // The second call finds that the id is deleted.
                             let deleted = live.delete(&[0]);
                             assert!(deleted.is_ok() || !live.contains(0).unwrap());
                         }

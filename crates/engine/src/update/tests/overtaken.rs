@@ -1,5 +1,5 @@
-//! Searches that changes overtake. For an id that is replaced meanwhile they return the old vector
-//! or the new one, and a merge that commits meanwhile does not affect them.
+//! Searches that changes overtake. For an id that is replaced during a search, the search returns
+//! the earlier vector or the new one. A merge that commits during a search does not affect it.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,7 +36,7 @@ impl Ambush {
         *self.0.lock() = Some((reads, deed));
     }
 
-    /// Whether the action has run.
+    /// Whether the action has run already.
     pub(super) fn is_over(&self) -> bool {
         self.0.lock().take().is_none()
     }
@@ -46,7 +46,7 @@ impl Ambush {
         match &mut *set {
             Some((0, _)) => {
                 let deed = set.take();
-                // The lock is released first, since the action searches as well.
+                // The lock is released first, since the action searches too.
                 drop(set);
                 if let Some((_, deed)) = deed {
                     deed();
@@ -58,7 +58,7 @@ impl Ambush {
     }
 }
 
-/// A volume whose readers are ambushed.
+/// A volume whose reads run actions before them.
 #[derive(Clone, Debug)]
 struct Watched {
     volume: SimVolume,
@@ -173,7 +173,7 @@ impl ReadQueue for WatchedQueue {
 /// So many vectors that a search reads several pages.
 const MANY: u64 = 500;
 
-/// A vector that nearly is the one that an id had at first, so that both are nearest to it.
+/// A vector that is almost the first vector of an id, so that the first vector is its nearest.
 pub(super) fn nearly(case: Case, id: u64, version: u64) -> Matrix {
     let mut bytes = vector(id, 0);
     let at = (version as usize - 1) % DIM;
@@ -188,7 +188,7 @@ pub(super) fn watched(case: Case, folder: &Path) -> (Arc<LiveIndex>, Ambush) {
     (live, ambush)
 }
 
-/// An index in a volume, whose reads are ambushed.
+/// An index in a volume whose reads run actions before them.
 pub(super) fn watched_on(
     case: Case,
     volume: SimVolume,
@@ -201,13 +201,13 @@ pub(super) fn watched_on(
     Arc::new(live)
 }
 
-/// The nearest of a vector that an id had at first.
+/// The result nearest to the first vector of an id.
 fn nearest(live: &LiveIndex, id: u64) -> u64 {
     nearest_with(live, id, 100)
 }
 
-/// The nearest with a list of this length: a list for all nodes examines each one, and does not
-/// walk.
+/// The nearest result with this list size. A list with space for all nodes examines each node, and
+/// does not walk.
 fn nearest_with(live: &LiveIndex, id: u64, list: usize) -> u64 {
     let options = SearchOptions {
         k: 1,
@@ -219,13 +219,13 @@ fn nearest_with(live: &LiveIndex, id: u64, list: usize) -> u64 {
     live.search(&query, &options).unwrap().ids[0]
 }
 
-/// A search waits a tenth of a second for a node that is moving between pages: a shorter search did
-/// not give up on any.
+/// A search waits a tenth of a second for a node that is moving between pages. A search that ended
+/// sooner did not give up on any node.
 const GIVES_UP: Duration = Duration::from_millis(90);
 
-/// Whether searches find an id beside a writer. The writer may be preempted while a node is moving,
-/// for longer than a search waits. A search that gave up proves nothing, and another is made. A
-/// dozen in a row that give up are no accident.
+/// Whether searches find an id while a writer runs. The writer may be preempted while a node is
+/// moving, for longer than a search waits. A search that gave up proves nothing, and another search
+/// runs. A dozen such searches in a row are no accident.
 fn is_found(live: &LiveIndex, id: u64) -> bool {
     for _ in 0..12 {
         let since = Instant::now();
@@ -247,8 +247,8 @@ fn a_search_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
         let mut came = 0;
         for (reads, id) in (0..10).zip((3..).step_by(41)) {
             assert_eq!(nearest(&live, id), id, "{case:?}, before");
-            // The first replaced vector is one of the build. Later ones were inserted, and are in
-            // memory or on storage.
+            // The first replaced vector is a vector of the build. Later ones were inserted, and are
+            // in memory or on storage.
             for version in 1..4 {
                 let deed = live.clone();
                 let deed = move || {
@@ -262,8 +262,8 @@ fn a_search_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
                 assert_eq!(nearest(&live, id), id, "{case:?}, afterwards");
             }
         }
-        // In clusters the search probes one, since the others are far. So its first read is the
-        // last.
+        // In clusters the search probes one cluster, since the others are far away. Its first read
+        // is therefore its last.
         let least = if case.0.has_clusters() { 3 } else { 4 };
         assert!(
             came >= least,
@@ -307,7 +307,7 @@ fn searches_beside_upserts_always_find_a_version() {
     }
 }
 
-/// A thread that moves a node may lose its processor in the middle of it.
+/// A thread that moves a node may be preempted in the middle of the move.
 #[test]
 fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
     let mut moving = 0;
@@ -329,12 +329,12 @@ fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
             continue;
         };
         moving += 1;
-        // Without deletions nothing looks at every vector.
+        // Without deletions no search examines every vector.
         live.delete(&[ids[1].1]).unwrap();
         for (at, &(node, id)) in ids.iter().step_by(101).enumerate() {
-            // Two former errors. A search of all vectors took such a node for one whose insert was
-            // not done, and left it out. And if the move took long, the search looked for the node
-            // on its old page and reported damage.
+            // Two former bugs. A search of all vectors confused such a node with a node whose
+            // insert was not complete, and omitted it. If the move was slow, the search looked for
+            // the node on its former page and reported damage.
             for list in [100, 2 * MANY as usize] {
                 let moment = Duration::from_millis(if at == 0 { 500 } else { 30 });
                 let page = placement.page_of(node);
@@ -352,7 +352,7 @@ fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
     assert!(moving > 3, "{moving}");
 }
 
-/// Queries that are read when they may be.
+/// Queries that a search can read only after the test lets it continue.
 struct Held<'a> {
     rows: Matrix,
     begun: &'a Barrier,
@@ -382,7 +382,7 @@ impl VectorSource for Held<'_> {
     }
 }
 
-/// Runs an action once during a merge.
+/// Runs an action once, during a merge.
 struct Beside<F: Fn() + Sync> {
     deed: F,
     once: AtomicBool,
@@ -409,7 +409,7 @@ fn a_batch_that_began_before_a_merge_commits_finds_what_the_merge_digests() {
         let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
         live.delete(&[3]).unwrap();
         let (begun, go_on) = (Barrier::new(2), Barrier::new(2));
-        // New ids, and one that has an older vector.
+        // New ids, and one id with an earlier vector.
         let ids = [500, 501, 7];
         let queries = Held {
             rows: rows(&ids, 1),
@@ -437,7 +437,7 @@ fn a_batch_that_began_before_a_merge_commits_finds_what_the_merge_digests() {
                 once: AtomicBool::new(false),
             };
             live.compact(&beside).unwrap();
-            // Vectors inserted meanwhile are replaced and deleted once more.
+            // Vectors that were inserted during the merge are replaced and deleted once more.
             live.upsert(&rows(&[501], 2), &[501], &Silent).unwrap();
             live.delete(&[500]).unwrap();
             go_on.wait();

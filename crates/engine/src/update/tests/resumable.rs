@@ -1,4 +1,4 @@
-//! Inserts that are interrupted at any operation, and resumed: each row is inserted once, under its
+//! Inserts that are interrupted at any operation, and resumed. Each row is inserted once, under its
 //! id.
 
 use stratann_layout::inserts::FILE_NAME as INSERTS;
@@ -10,7 +10,7 @@ use super::*;
 use crate::data::RowSource;
 use crate::progress::Progress;
 
-/// The number of rows: some batches, and a part of one.
+/// The number of rows: several batches, and a part of one.
 fn rows_of(case: Case) -> u64 {
     match case.1 {
         Update::Merge | Update::Rebalance => 600,
@@ -94,7 +94,7 @@ fn crash_everywhere(case: Case, given: bool) -> usize {
                 assert_eq!(resumed.before, there, "{place}");
                 assert_eq!(resumed.inserted, total - there, "{place}");
                 assert_eq!(contents(&live), all(case), "{place}");
-                // The insert is done, so a resume does nothing.
+                // The insert has ended, so a resume does nothing.
                 let resumed = insert(case, &live, given, CutOff::Resume).unwrap();
                 assert_eq!(resumed.before, total, "{place}");
                 drop(live);
@@ -123,8 +123,8 @@ fn an_insert_that_crashes_at_any_operation_goes_on_with_each_row_once() {
     }
 }
 
-/// An index in which an insert was killed when a part of its rows was inserted, and how many
-/// vectors it has.
+/// An index in which an insert was killed after a part of its rows was inserted, and the number of
+/// its vectors.
 fn killed(case: Case, folder: &Path) -> (SimVolume, u64) {
     let before = base(case, folder);
     let open = |volume: &SimVolume| open(case, volume, folder, Durability::Always);
@@ -141,8 +141,8 @@ fn killed(case: Case, folder: &Path) -> (SimVolume, u64) {
     (volume, there)
 }
 
-/// The same vectors without their attributes belong to the same insert. It is neither resumed
-/// without them nor started again.
+/// The same vectors without their attributes belong to the same insert. They can neither resume nor
+/// restart the insert without the attributes.
 #[test]
 fn an_insert_goes_on_only_with_what_its_rows_have_beside_them() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -166,11 +166,11 @@ fn an_insert_goes_on_only_with_what_its_rows_have_beside_them() {
     }
     let resumed = insert(case, &live, false, CutOff::Resume).unwrap();
     assert_eq!(resumed.before as u64, there - BASE);
-    // All rows are in. A resume without their attributes is still refused.
+    // All rows are inserted. A resume without their attributes is still refused.
     let done = live.insert_resumable(&vectors, None, None, CutOff::Resume, &Silent);
     assert!(done.unwrap_err().to_string().contains("not given"));
     assert_eq!(contents(&live), all(case));
-    // A caller who asks to insert them twice gets them twice.
+    // If a caller requests to insert the rows twice, the index has them twice.
     let twice = live.insert_resumable(&vectors, None, None, CutOff::Refuse, &Silent);
     assert_eq!(twice.unwrap().inserted as u64, rows_of(case));
 }
@@ -188,7 +188,8 @@ fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
     let last = BASE + rows_of(case) - 1;
     let other = rows(&[last], 3);
     live.insert(&other, Some(&[last]), &Silent).unwrap_err();
-    // After a crash at any write, the insert is known or forgotten. Each inserted row stays.
+    // After a crash at any write, the index still knows the insert, or has forgotten it. Each
+    // inserted row stays.
     for at in 0..4 {
         let volume = volume.fork();
         let live = open(&volume);
@@ -213,7 +214,7 @@ fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
     assert!(none.contains("none was cut off"), "{none}");
 }
 
-/// Interrupts an insert once a part of it is done.
+/// Interrupts an insert after a part of it was made.
 #[derive(Default)]
 struct Ends(AtomicBool);
 
@@ -233,7 +234,7 @@ impl Progress for Ends {
     fn warn(&self, _: &str) {}
 }
 
-/// If no row was inserted, the caller never learned the ids, and other calls may have used them.
+/// If no row was inserted, the caller never learned the ids. Other calls may have used them.
 #[test]
 fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -258,7 +259,8 @@ fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
     assert_eq!(cut_off(&live), ["array"]);
     insert(case, &live, false, CutOff::Resume).unwrap();
     assert_eq!(contents(&live), all(case));
-    // The insert is done for its own rows alone. Other vectors under their ids are refused.
+    // The insert counts as done only for its own rows. Other vectors under the same ids are
+    // refused.
     live.delete(&ids).unwrap();
     live.insert_rows(&others, &beside, Some(&ids), &Silent)
         .unwrap();
@@ -271,7 +273,8 @@ fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
     );
 }
 
-/// The error of an interrupted insert offers this. Any process may do it.
+/// The error of an interrupted insert suggests to insert the remaining rows by their ids. Any
+/// process may do so.
 #[test]
 fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -284,7 +287,7 @@ fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
     for upserts in [false, true] {
         let volume = volume.fork();
         let live = open(&volume);
-        // Inserted rows may be replaced, and the insert remains known.
+        // Inserted rows may be replaced, and the index still knows the insert.
         let replaced = wide_rows(live.index().dim(), &[BASE], 1);
         let row = RowTable::new(vec![super::row(BASE, 1)]);
         live.upsert_rows(&replaced, &row, &[BASE], &Silent).unwrap();
@@ -324,12 +327,12 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let open = |volume: &SimVolume| open(case, volume, folder.path(), Durability::Always);
     let live = open(&volume).unwrap();
     assert_eq!(cut_off(&live), ["array"]);
-    // Other inserts and deletes happen meanwhile.
+    // Other inserts and deletes happen in the meantime.
     let other = rows(&[7_000, 7_001], 3);
     let ids = live.insert(&other, None, &Silent).unwrap();
     let end = BASE + rows_of(case);
     assert_eq!(ids, [end, end + 1]);
-    // The id of a missing row is refused, since all rows before it would look inserted.
+    // The id of a missing row is refused, since all rows before it would seem to be inserted.
     for id in [end - 1, there + 1] {
         let theirs = (&rows(&[id], 3), [id]);
         let put = [
@@ -344,7 +347,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
         }
         assert!(!live.contains(id).unwrap());
     }
-    // A snapshot knows of the insert as well.
+    // A snapshot also knows the insert.
     let copy = SimVolume::new();
     crate::snapshot::take(&volume, &copy, Some(&live), &Silent).unwrap();
     let copied = open(&copy).unwrap();
@@ -380,8 +383,8 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let expected = [vector(BASE + 5, 4), vector(end - 1, 1), vector(7_001, 3)].concat();
     assert_eq!(found.vectors, expected);
     assert_eq!(live.len() as u64, end - 1 + 1);
-    // It is known as done until another one begins, which removes it. Rows that other calls delete
-    // stay deleted.
+    // The insert is known as done until another insert begins, which removes the record. Rows that
+    // other calls delete stay deleted.
     live.delete(&[end - 1]).unwrap();
     assert_eq!(
         insert(case, &live, false, CutOff::Resume).unwrap().inserted,
@@ -413,7 +416,8 @@ impl Progress for Warnings {
     }
 }
 
-/// A damaged list of inserts takes no vector with it, but the protection.
+/// If the list of inserts is damaged, the index loses no vector, but loses the protection against a
+/// second insert.
 #[test]
 fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
     let folder = tempfile::tempdir().unwrap();
@@ -428,7 +432,7 @@ fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
     let report = verify_in(&volume, &Silent).unwrap();
     assert_eq!(report.problem_count, 1, "{report:?}");
     assert!(report.problems[0].what.contains("cut off"), "{report:?}");
-    // A copy leaves it out, and a repair removes it and rebuilds nothing.
+    // A copy omits the list, and a repair removes it and rebuilds nothing.
     let live = open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
     let copy = SimVolume::new();
     crate::snapshot::take(&volume, &copy, Some(&live), &Silent).unwrap();
@@ -441,7 +445,8 @@ fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
     assert!(verify_in(&volume, &Silent).unwrap().clean());
 }
 
-/// A later program may record facts of an insert that this one cannot read: they are not lost.
+/// A later version of the program may record facts of an insert that this version cannot read. They
+/// are not lost.
 #[test]
 fn inserts_of_a_later_program_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -472,8 +477,8 @@ fn inserts_of_a_later_program_stay_as_they_are() {
     open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
 }
 
-/// A file with other names is copied before the first row, and there may be no space: then no
-/// insert was interrupted.
+/// A file with other names is copied before the first row. If there is no space for the copy, no
+/// insert counts as interrupted.
 #[test]
 fn what_is_refused_before_the_first_row_is_no_insert_that_was_cut_off() {
     for case in [PACKED, Case(Layout::Coupled, Update::InPlace)] {
@@ -502,7 +507,7 @@ fn what_is_refused_before_the_first_row_is_no_insert_that_was_cut_off() {
     }
 }
 
-/// The last of the given ids belong to other rows, or some rows were deleted since.
+/// The last of the given ids belong to other rows, or some rows were deleted afterwards.
 #[test]
 fn given_ids_that_are_not_all_in_are_not_gone_on_with() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -540,7 +545,7 @@ fn other_rows_are_not_gone_on_with() {
         "{text}"
     );
     assert_eq!(contents(&live), first());
-    // A row that no index takes leaves nothing to resume.
+    // A row that no index accepts leaves no insert to resume.
     let short = Matrix::new(vec![0; 2 * DIM], 4, DIM / 2, Element::U8).unwrap();
     let refused = live.insert_resumable(&short, None, None, CutOff::Refuse, &Silent);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Call);

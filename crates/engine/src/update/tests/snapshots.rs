@@ -1,4 +1,4 @@
-//! Copies of an index that are taken while it changes, or while the disk that they go to fails.
+//! Copies of an index that are taken while the index changes, or while the disk of the copy fails.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -7,14 +7,15 @@ use super::*;
 use crate::progress::Progress;
 use crate::snapshot::take;
 
-/// Runs a function at one step of the work, or at each step from there on. Records the warnings.
+/// Runs a function at one step of the work, or at that step and each later one. Records the
+/// warnings.
 pub(super) struct Meddling<'a> {
     steps: AtomicU64,
     at: u64,
     always: bool,
     deed: &'a (dyn Fn() + Sync),
     warnings: Mutex<Vec<String>>,
-    /// Whether it interrupts the work at that step.
+    /// Whether the function interrupts the work at that step.
     pub(super) stop: bool,
     /// Whether the starts of stages count as steps.
     pub(super) at_begin: bool,
@@ -59,8 +60,8 @@ impl Progress for Meddling<'_> {
     }
 }
 
-/// Checks that the copy is an index without any fault, not even one that a crash leaves; returns
-/// its contents.
+/// Checks that the copy is an index without any fault, not even a fault that a crash leaves.
+/// Returns its contents.
 fn read(case: Case, copy: &SimVolume, folder: &Path, what: &str) -> Model {
     let told = Meddling::at(u64::MAX, &|| {});
     let report = verify_in(copy, &told).unwrap();
@@ -97,7 +98,7 @@ fn a_snapshot_has_all_that_was_acknowledged() {
 }
 
 /// At each copied piece vectors are inserted until a checkpoint is made, and a merge removes the
-/// files.
+/// copied files.
 #[test]
 fn a_snapshot_is_of_one_moment_whatever_is_committed_meanwhile() {
     for (number, case) in CASES.into_iter().enumerate() {
@@ -110,7 +111,7 @@ fn a_snapshot_is_of_one_moment_whatever_is_committed_meanwhile() {
             Call::Insert(vec![80, 81, 82, 83, 84], 5),
         ];
         for of_another in [false, true] {
-            // Each case takes other steps.
+            // Each case begins at another step.
             let from = (number + 5 * usize::from(of_another)) % step(10);
             for at in (from as u64..).step_by(step(10)) {
                 let what = format!("{case:?} at {at}, by another process: {of_another}");
@@ -198,7 +199,7 @@ fn snapshots_beside_threads_that_insert_and_merge_have_a_prefix_of_what_came() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for id in 0.. {
-                    // The copy must have all ids of a call, or none.
+                    // The copy must have all ids of a call, or none of them.
                     Call::Insert(vec![1_000 + 2 * id, 1_001 + 2 * id], 1)
                         .make(&live)
                         .unwrap();
@@ -255,7 +256,7 @@ fn what_is_behind_the_last_whole_record_of_the_log_is_not_copied() {
         assert_eq!(copy.len(log).unwrap(), length);
         assert!(read(PACKED, &copy, folder.path(), "a torn log") == model);
     }
-    // One without even a header yet.
+    // A log that does not even have a header yet.
     let volume = volume.fork();
     let next = format!("log-{:06}", log[4..].parse::<u64>().unwrap() + 1);
     volume.create(&next).unwrap().append(&[0; 100]).unwrap();

@@ -5,7 +5,7 @@ use stratann_tier::testing::{Mishap, Operation};
 
 use super::*;
 
-/// An index that takes changes in memory and in the log alone, with three unsynced ones.
+/// An index that keeps changes only in memory and in the log, with three unsynced changes.
 fn left_unsynced(folder: &Path) -> (SimVolume, Model) {
     let case = Case(Layout::Packed, Update::Merge);
     let volume = base(case, folder);
@@ -89,7 +89,7 @@ fn openings_that_fail_leave_no_more_than_one_log() {
     };
     drop(open_again(&volume, folder.path()).unwrap());
     let before = logs(&volume);
-    // The process is killed again and again, as soon as it has a log of its own.
+    // The process is killed again and again, each time as soon as it has a log of its own.
     for _ in 0..4 {
         std::mem::forget(open_again(&volume, folder.path()).unwrap());
         volume = volume.fork();

@@ -1,4 +1,4 @@
-//! The recall of searches, measured at one read timestamp while everything changes.
+//! The recall of searches, measured at one read timestamp while the index changes.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,19 +64,19 @@ fn open_watched(case: Case, volume: &SimVolume, folder: &Path) -> LiveIndex {
 
 const QUERIES: usize = 12;
 
-/// Options that find everything, except answers that leading parts of vectors hide.
+/// Options that find all vectors, except results that the leading parts of vectors hide.
 fn all(index: &LiveIndex) -> SearchOptions {
     let has_clusters = index.index().has_clusters();
     SearchOptions {
         list: 1_000,
         probes: has_clusters.then_some(1_000),
-        // Whatever the order in which reads complete.
+        // The result does not depend on the order in which reads complete.
         strategy: (!has_clusters).then_some(Strategy::BestFirst),
         ..SearchOptions::default()
     }
 }
 
-/// The mean recall of a search, by all vectors that there are.
+/// The mean recall of a search, over all vectors of the index.
 fn recall(live: &LiveIndex, queries: &Matrix, options: &SearchOptions) -> f64 {
     let model = contents(live);
     let found = live.search(queries, options).unwrap();
@@ -97,18 +97,19 @@ fn recall(live: &LiveIndex, queries: &Matrix, options: &SearchOptions) -> f64 {
     shares.sum::<f64>() / queries.rows() as f64
 }
 
-/// The recall of queries that are searched again before, between and after changes: 1, as such
-/// searches miss nothing.
+/// The recall of queries that are searched again before, between and after changes. It is 1, as
+/// such searches miss no result.
 #[test]
 fn changes_that_come_in_between_make_no_answer_wrong() {
     for (number, case) in CASES.into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
-        // Before the first query is searched again, before the seventh, and after the last.
+        // The changes come before the first query is searched again, before the seventh, and after
+        // the last.
         for ask in [1, QUERIES / 2 + 1, QUERIES + 1]
             .into_iter()
             .step_by(step(2))
         {
-            // All vectors of this layout are read in one go, by other threads.
+            // Other threads read all vectors of this layout together.
             if ask > QUERIES && case.0 == Layout::Replicated {
                 continue;
             }
@@ -123,7 +124,7 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
             let deeds = AtomicUsize::new(0);
             let deed = || {
                 deeds.fetch_add(1, Ordering::Relaxed);
-                // Vectors that are as near as any are inserted, replaced and deleted.
+                // Vectors that are as near as any other are inserted, replaced and deleted.
                 Call::Insert(ids.clone(), 1).make(&live).unwrap();
                 for version in [6, 7] {
                     Call::Upsert((0..8).chain([100]).collect(), version)
@@ -142,7 +143,8 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
             let measured = live.measure_recall(&meddling).unwrap();
             let what = format!("{case:?}, {ask}: {measured:?}");
             let last = measured.last.unwrap();
-            // There, leading parts of vectors decide which nodes are near, with some uncertainty.
+            // In this layout leading parts of vectors decide which nodes are near, with some
+            // uncertainty.
             let doubtful = case.0 == Layout::Layered;
             let is_all = |found: f64| found == 1.0 || doubtful && found > 0.9;
             assert_eq!(last.queries, QUERIES as u64, "{what}");
@@ -154,7 +156,7 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
             );
             assert_eq!(deeds.into_inner(), 1, "{what}");
             assert!(live.contains(ids[0]).unwrap(), "{what}");
-            // And the present contents.
+            // The recall for the current contents.
             let expected = recall(&live, &queries, &options);
             let measured = live.measure_recall(&Silent).unwrap();
             let found = measured.last.unwrap().found;
@@ -164,7 +166,7 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
             );
             assert!(is_all(found), "{what}: {found}");
             assert_eq!((measured.samples_measured, measured.waiting), (2, 0));
-            // A shorter list misses some vectors.
+            // A smaller list misses some vectors.
             let short = SearchOptions {
                 list: 10,
                 probes: options.probes.map(|_| 1),
@@ -187,15 +189,15 @@ fn merge_one(live: &LiveIndex, merges: &AtomicUsize) {
     live.compact(&Silent).unwrap();
 }
 
-/// A sample of queries that find everything.
+/// A sample of queries that find all their results.
 fn serve(live: &LiveIndex) {
     let ids: Vec<u64> = (1_000..).take(QUERIES).collect();
     let queries = wide_rows(live.index().dim(), &ids, 1);
     live.search(&queries, &all(live)).unwrap();
 }
 
-/// Has `merge` done at each ask up to the given one, and says at the next asks whether the
-/// checkpoint of the beginning is still there.
+/// Runs `merge` at the first `merges` checks. At later checks, counts how often the checkpoint of
+/// the beginning still exists.
 struct AtMerges<'a> {
     asks: AtomicUsize,
     merges: usize,
@@ -213,7 +215,7 @@ impl Progress for AtMerges<'_> {
     fn interrupted(&self) -> bool {
         match self.asks.fetch_add(1, Ordering::Relaxed) < self.merges {
             true => (self.merge)(),
-            // The thread asks itself whether it goes on before it gives the checkpoint up.
+            // The measuring thread makes one check before it releases the checkpoint.
             false if self.first.strong_count() > 0 => {
                 self.kept.fetch_add(1, Ordering::Relaxed);
             }
@@ -245,9 +247,10 @@ fn a_measurement_gives_up_a_checkpoint_that_a_merge_replaced_and_begins_anew() {
     assert_eq!(measured.last.unwrap().queries, QUERIES as u64);
     assert_eq!((measured.samples_measured, measured.thrown_away), (1, 0));
     assert!(one.asks.into_inner() > QUERIES);
-    // Asked once: whether the caller, and not the merge, ends it.
+    // One check still found the checkpoint: the check whether the caller, and not the merge, ends
+    // the measurement.
     assert_eq!(one.kept.into_inner(), 1);
-    // A merge at each try.
+    // A merge runs at each attempt.
     serve(&live);
     let always = at_merges(usize::MAX);
     let error = live.measure_recall(&always).unwrap_err();

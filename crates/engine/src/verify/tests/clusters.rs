@@ -26,7 +26,7 @@ fn rows() -> Matrix {
     Matrix::new(bytes, ROWS, DIM, Element::U8).unwrap()
 }
 
-/// An index of a few clusters, with ids that are in a file of their own.
+/// An index of a few clusters, with ids in a separate file.
 fn index(layout: Layout, folder: &Path) -> SimVolume {
     let volume = SimVolume::new();
     let options = BuildOptions {
@@ -41,8 +41,8 @@ fn index(layout: Layout, folder: &Path) -> SimVolume {
     volume
 }
 
-/// An index after inserts and deletes, some of them twice: clusters were split, rewritten, and some
-/// rewritten again.
+/// An index after inserts and deletes, some of them repeated. Clusters were split and rewritten,
+/// and some were rewritten again.
 pub(crate) fn amended(layout: Layout, folder: &Path) -> SimVolume {
     let volume = index(layout, folder);
     let options = WriteOptions {
@@ -67,7 +67,7 @@ pub(crate) fn amended(layout: Layout, folder: &Path) -> SimVolume {
     volume
 }
 
-/// A copy in which a byte of a file is another one.
+/// A copy with one changed byte in a file.
 fn flipped(volume: &SimVolume, name: &str, at: u64, mask: u8) -> SimVolume {
     let volume = volume.fork();
     let mut byte = [0];
@@ -77,7 +77,7 @@ fn flipped(volume: &SimVolume, name: &str, at: u64, mask: u8) -> SimVolume {
     volume
 }
 
-/// A copy with another table of the changes since the build, sealed as an index would.
+/// A copy with another table of changes since the build, with a valid checksum.
 fn with_table(volume: &SimVolume, manifest: &Manifest, table: &AmendedFile) -> SimVolume {
     let entry = manifest.file("amended").unwrap().clone();
     let sealed = stratann_layout::stream::encode(FileKind::Amended, &table.encode(), &[]);
@@ -147,12 +147,13 @@ fn every_flipped_byte_of_a_cluster_index_is_found() {
     for layout in LAYOUTS {
         for volume in [index(layout, folder.path()), amended(layout, folder.path())] {
             for name in volume.list().unwrap() {
-                // Nothing in it counts.
+                // The content of these files does not matter.
                 if name == "LOCK" || name.starts_with("log") {
                     continue;
                 }
                 let length = volume.len(&name).unwrap();
-                // All of them, or one in some, another one each time around a block.
+                // The slow tests change all bytes. By default the test changes one byte in each
+                // block, at another position each time.
                 let step = if slow() { 1 } else { 41 };
                 for at in (0..length).step_by(step) {
                     let mask = 1 << (at / step as u64 % 8);
@@ -184,7 +185,7 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
         let manifest = stored::manifest(&volume).unwrap();
         let facts = manifest.placement.unwrap();
         assert!(facts.nodes > manifest.vectors && facts.live < facts.nodes);
-        // Its statistics are of the present contents, and not of the build.
+        // Its statistics are about the current contents, and not about the build.
         let shared = Arc::new(volume.clone());
         let index = Index::open_in(shared, folder.path(), &OpenOptions::default()).unwrap();
         let stats = index.stats();
@@ -198,8 +199,8 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
             stats.bytes.total
         );
         assert!(stats.bytes.vectors >= facts.nodes * DIM as u64, "{layout}");
-        // A table that leaves out a cluster's last posting list: vectors that are only there are
-        // missed.
+        // A table without a cluster's last posting list. Vectors that are only in that list are
+        // reported as missing.
         let mut table = stored::amended(&volume, &manifest).unwrap().unwrap();
         let segments = table.extents.len();
         assert!(segments > 0, "{layout}");
@@ -207,7 +208,7 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
             table.clusters > manifest.clusters().unwrap().clusters as u32,
             "{layout}"
         );
-        // The table is sealed: another one is written as an index would.
+        // The table has a valid checksum, as an index would write it.
         table.extents.pop();
         let damaged = with_table(&volume, &manifest, &table);
         let report = verify_in(&damaged, &Silent).unwrap();
@@ -246,7 +247,7 @@ fn a_table_of_another_index_of_the_same_shape_is_refused() {
     let manifest = stored::manifest(&volume).unwrap();
     let name = manifest.file("grouped").unwrap().name.clone();
     let mut bytes = volume.read(&name).unwrap();
-    // Another header whose checksum is right: as one of another index has.
+    // Another header with a correct checksum, such as the header of another index.
     let length = bytes.len() as u64;
     let shape = stratann_layout::ClusterShape {
         vectors: ROWS as u32 + 1,

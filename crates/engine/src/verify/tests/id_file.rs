@@ -26,7 +26,7 @@ fn with_ids(layout: Layout, change: Entries<'_>) -> SimVolume {
     volume
 }
 
-/// An index with ids that are row numbers, so that the file has nodes alone.
+/// An index with ids that are row numbers, so that the file has only nodes.
 fn with_nodes(change: &dyn Fn(&mut Vec<u32>)) -> SimVolume {
     let says = in_manifest(|manifest| {
         manifest.writer_features = IDS;
@@ -45,7 +45,7 @@ fn with_nodes(change: &dyn Fn(&mut Vec<u32>)) -> SimVolume {
     volume
 }
 
-/// The faults of the file of ids, and their offsets; there are no others.
+/// The faults of the file of ids, and their offsets. There must be no other faults.
 fn wrong(layout: Layout, change: Entries<'_>) -> Vec<(u64, String)> {
     let problems = report(&with_ids(layout, change)).problems;
     let of_ids = |problem: Problem| {
@@ -124,7 +124,7 @@ fn nodes_of_row_numbers_that_are_others_are_named_with_their_places() {
         problems.into_iter().map(of_ids).collect()
     };
     assert_eq!(wrong(&|_| {}), []);
-    // Six bits each.
+    // Each entry has six bits.
     let at = |entry: usize| (BLOCK + 4 + entry * 6 / 8) as u64;
     let (third, fourth) = (node_of(3), node_of(4));
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Indexes that took direct inserts: whole ones are clean, and each fault of the table of nodes and
-//! pages is reported.
+//! Indexes with direct inserts. `verify` finds no fault in undamaged indexes, and reports each
+//! fault of the table of nodes and pages.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ mod journal;
 
 const ROWS: u64 = 300;
 const WIDE: usize = 16;
-/// Those whose records move.
+/// The layouts whose records move.
 const PLACED: [Layout; 4] = [
     Layout::Coupled,
     Layout::Packed,
     Layout::Decoupled,
     Layout::Layered,
 ];
-/// All layouts, and how vectors get into them.
+/// All layouts, each with its strategies to add vectors.
 const CASES: [(Layout, Update); 9] = [
     (Layout::Coupled, Update::Accumulate),
     (Layout::Coupled, Update::Relocate),
@@ -57,7 +57,7 @@ struct Grown {
 }
 
 impl Grown {
-    /// As a build leaves it.
+    /// An index in the state after its build.
     fn built(layout: Layout) -> Self {
         let (volume, folder) = (SimVolume::new(), tempfile::tempdir().unwrap());
         let ids: Vec<u64> = (0..ROWS).collect();
@@ -68,7 +68,7 @@ impl Grown {
             navigation: 0.0,
             threads: 1,
             layout: Some(layout),
-            // Two segments; the last ends within a chunk.
+            // Two segments, the last of which ends within a chunk.
             chunk_bytes: 256 * WIDE as u64,
             segment_bytes: 256 * WIDE as u64,
             compression: (layout == Layout::Decoupled).then_some(Compression::Paper),
@@ -82,8 +82,8 @@ impl Grown {
         }
     }
 
-    /// An index with every kind of change to an id; some changes are pending. A process makes each
-    /// once.
+    /// An index with every kind of change to an id. Some changes are pending. A process makes each
+    /// such index once.
     fn new(layout: Layout, update: Update) -> Self {
         static GROWN: Mutex<Vec<(Layout, Update, SimVolume)>> = Mutex::new(Vec::new());
         let mut all = GROWN.lock();
@@ -129,11 +129,13 @@ impl Grown {
             threads,
             update: Some(update),
             direct: DirectOptions {
-                // Less than all of it takes: pages are written, and something waits.
+                // This is less than all nodes need, so pages are written while some nodes are
+                // pending.
                 pending: 8 << 10,
-                // One after the other, where nothing else is asked for: the same pages each time.
+                // With one thread the requests follow one another, so that each run makes the same
+                // pages.
                 in_flight: if threads == 1 { 1 } else { 4 },
-                // So that some wait.
+                // With this setting some records stay pending.
                 write_home: false,
                 ..DirectOptions::default()
             },
@@ -151,14 +153,14 @@ impl Grown {
         let manifest = self.manifest();
         let placement = stored::placement(&self.volume, &manifest).unwrap();
         let pending = match self.layout {
-            // Nothing waits.
+            // No record is pending.
             Layout::Inline => PendingFile::default(),
             _ => stored::pending(&self.volume, &manifest).unwrap(),
         };
         (placement.unwrap(), pending)
     }
 
-    /// A copy, in which something is done to the bytes of a file.
+    /// A copy with a change to the bytes of a file.
     fn changed(&self, name: &str, change: impl Fn(&mut Vec<u8>)) -> SimVolume {
         let volume = self.volume.fork();
         let mut bytes = volume.read(name).unwrap();
@@ -167,7 +169,7 @@ impl Grown {
         volume
     }
 
-    /// The file of pages, and the bytes of one.
+    /// The file of pages, and the bytes of one page.
     fn pages(&self) -> (String, usize) {
         let kind = self.layout.composition().lists;
         let manifest = self.manifest();
@@ -188,7 +190,7 @@ impl Grown {
         (manifest.file(kind.name()).unwrap().name.clone(), bytes)
     }
 
-    /// Pages of the file that nodes are on, and the others.
+    /// The pages of the file with nodes, and the pages without nodes.
     fn in_use(&self) -> (Vec<u32>, Vec<u32>) {
         let (placement, pending) = self.tables();
         let (name, bytes) = self.pages();
@@ -204,7 +206,7 @@ impl Grown {
         (0..count as u32).partition(used)
     }
 
-    /// Pages of vectors that count, where these are apart.
+    /// The used pages of vectors, if vectors are stored apart from lists.
     fn vector_pages(&self) -> u64 {
         let manifest = self.manifest();
         let segments = 0..manifest.segments.len() as u32;
@@ -244,7 +246,7 @@ impl Grown {
     #[track_caller]
     fn says(&self, volume: &SimVolume, count: usize, file: &str, text: &str) {
         let found = lines(volume);
-        // Not all of many are listed.
+        // The report does not list all problems if there are many.
         let all = report(volume).problem_count;
         assert_eq!(all, count as u64, "{}: {text}: {found:#?}", self.layout);
         for line in found {
@@ -276,7 +278,7 @@ fn an_index_that_took_direct_inserts_is_clean() {
             facts.live < facts.nodes && !placement.deleted.is_empty(),
             "{what}"
         );
-        // Records were left behind, and pages that no node is on, where they move.
+        // If records move, some copies of records remain, and some pages have no nodes.
         let (used, free) = grown.in_use();
         let moves = layout != Layout::Inline;
         assert!(!used.is_empty() && free.is_empty() != moves, "{what}");
@@ -291,8 +293,8 @@ fn many_threads_leave_a_clean_index() {
         let ids: Vec<u64> = (1_000..2_500).collect();
         live.insert(&vectors(&ids, 1), Some(&ids), &Silent).unwrap();
         drop(live);
-        // Vectors that could not be inserted then may be inserted now: only then a checkpoint is
-        // made.
+        // Vectors that could not be inserted earlier may be inserted now. A checkpoint is made only
+        // in this case.
         drop(grown.open(update, 1));
         let found = report(&grown.volume);
         assert!(found.clean(), "{layout}, {update:?}: {:#?}", found.problems);
@@ -336,11 +338,11 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             .unwrap();
         let page = placement.page_of[node as usize];
         let other = used.iter().copied().find(|&other| other != page).unwrap();
-        // On the wrong page.
+        // A node on the wrong page.
         let volume = grown.with(|placement, _, _| placement.page_of[node as usize] = other);
         let text = format!("it places node {node} on page {other}, which does not have it");
         grown.says(&volume, 1, "/placement-", &text);
-        // All nodes of two pages on one.
+        // All nodes of two pages on one page.
         let volume = grown.with(|placement, _, _| {
             let pages = placement.page_of.iter_mut();
             pages
@@ -357,7 +359,7 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             "/placement-",
             &format!("on page {other}, which does not have it"),
         );
-        // On no page, and nothing of it waits.
+        // A node on no page that is not pending either.
         let gone = pending.records[0].node;
         let volume = grown.with(|_, pending, _| drop(pending.records.remove(0)));
         grown.says(
@@ -366,7 +368,7 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             "/placement-",
             &format!("it places node {gone} on page"),
         );
-        // Pending twice, and pending although it is on its page.
+        // A node that is pending twice, and a node that is pending although it is on its page.
         let volume = grown.with(|_, pending, _| pending.records.push(pending.records[0].clone()));
         grown.says(
             &volume,
@@ -383,15 +385,16 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
         let text = format!("node {node} waits for page {page}, but is on it");
         let found = lines(&volume);
         assert!(found[0].contains("/pending-") && found[0].contains(&text));
-        // If vectors are stored apart, the id differs from the one there. If they are in two parts,
-        // so does the one beside the list, and the vector differs from the one that the parts make.
+        // If vectors are stored apart from lists, the id differs from the id on the page of the
+        // vector. If vectors are in two parts, the id beside the list differs too. The vector then
+        // differs from the vector that the parts make.
         let others = match layout {
             Layout::Decoupled => 1,
             Layout::Layered => 3,
             _ => 0,
         };
         assert_eq!(found.len(), 1 + others, "{layout}: {found:#?}");
-        // Behind the end of the file.
+        // A page after the end of the file.
         let (name, size) = grown.pages();
         let last = *used.last().unwrap();
         let volume = grown.volume.fork();
@@ -433,7 +436,7 @@ fn what_waits_is_of_nodes_that_are() {
             (&|pending| pending.records[0].vector.push(1), ""),
         ] {
             let volume = grown.with(|_, pending, _| change(pending));
-            // Of nodes that may wait nothing else is said.
+            // `verify` reports no other problem of nodes that may be pending.
             grown.says(&volume, 1, "/pending-", text);
         }
         // More links than a list may have.
@@ -463,7 +466,7 @@ fn ids_and_counts_are_those_of_the_records_that_count() {
             let text = format!("says that {wrong} vectors are live; {live} are: of {nodes} nodes");
             grown.says(&with_live(wrong), 1, "/MANIFEST", &text);
         }
-        // An id too many, one too few, and both.
+        // One id too many, one too few, and both.
         let volume = grown.with(|placement, _, _| {
             let at = placement.ids.partition_point(|&(id, _)| id < 600);
             placement.ids.insert(at, (600, 2));
@@ -490,14 +493,15 @@ fn ids_and_counts_are_those_of_the_records_that_count() {
         });
         let found = lines(&both);
         assert_eq!(found.len(), 2, "{layout}: {found:#?}");
-        // A deleted id that is not: it counts, and one of these twice.
+        // A deleted id that the table does not mark as deleted. Its node counts as live, and one of
+        // these ids occurs twice.
         let volume = grown.with(|placement, _, _| placement.deleted.retain(|d| d.0 != 7));
         let found = lines(&volume);
         let twice = |line: &String| line.contains("has the external id 7, which another");
         assert!(found.iter().any(twice), "{layout}: {found:#?}");
         let text = format!("says that {live} vectors are live; {} are", live + 1);
         assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
-        // One that is deleted and should not be.
+        // An id that the table marks as deleted, but that is live.
         let volume = grown.with(|placement, _, _| {
             let at = placement.deleted.partition_point(|&(id, _)| id < 20);
             placement.deleted.insert(at, (20, 300));
@@ -517,7 +521,7 @@ fn a_table_of_fewer_pages_than_the_build_has_is_no_panic() {
             manifest.placement.as_mut().unwrap().pages = 1;
         });
         assert!(!report(&volume).clean());
-        // With a budget that keeps pages in memory, all of them are asked for.
+        // With a budget that keeps pages in memory, all pages are requested.
         let options = OpenOptions {
             memory: Some(64 << 20),
             ..OpenOptions::default()
@@ -536,14 +540,15 @@ fn both_tables_are_there_or_none_is() {
             let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
             grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
         }
-        // Files that the manifest does not mention. Pages of the build may hold other nodes by now.
+        // The manifest does not mention these files. Pages of the build may have other nodes by
+        // now.
         let volume = grown.with(|_, _, manifest| manifest.placement = None);
         let found = lines(&volume);
         for role in ["placement", "pending"] {
             let text = format!("the role \"{role}\", but names no rewritten records");
             assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
         }
-        // Facts that disagree with the tables.
+        // Facts in the manifest that contradict the tables.
         for change in [
             (|facts| facts.nodes += 1) as fn(&mut stratann_layout::PlacementFacts),
             |facts| facts.pages += 1,
@@ -556,7 +561,7 @@ fn both_tables_are_there_or_none_is() {
         // Codes of another length.
         let volume = grown.with(|placement, _, _| placement.codes.push(1));
         grown.says(&volume, 1, "/placement-", "bytes of all codes");
-        // Bytes of the tables.
+        // Flipped bytes of the tables.
         for kind in [FileKind::Placement, FileKind::Pending] {
             let name = grown.manifest().file(kind.name()).unwrap().name.clone();
             let bytes = grown.volume.read(&name).unwrap();
@@ -567,7 +572,7 @@ fn both_tables_are_there_or_none_is() {
                 write(&volume, &name, &bytes);
                 grown.says(&volume, 1, &name, "");
             }
-            // The pages are still looked at where that is possible.
+            // `verify` still reads the pages where that is possible.
             let volume = grown.volume.fork();
             volume.remove(&name).unwrap();
             grown.says(&volume, 1, &name, "");
@@ -605,7 +610,7 @@ fn pages_behind_those_of_the_build_are_harmless() {
     }
 }
 
-/// A page that names its nodes is one of an index that says where they are.
+/// If pages name their nodes, the index needs a table of the positions of nodes.
 #[test]
 fn without_a_placement_no_record_was_written_anew() {
     let nodes = nodes();

@@ -10,8 +10,8 @@ fn shape(largest: usize) -> SlottedShape {
     SlottedShape::running_on(Element::F32, 1536, 64, largest).unwrap()
 }
 
-/// The bytes of a page for a record that starts at the page's begin and continues on the next page;
-/// and the bytes of a page that holds nothing but the continuation of a record.
+/// The bytes of a page for a record that starts at the page's begin and continues on the next page.
+/// The next constant is the bytes of a page that has only the continuation of a record.
 const ROOM: usize = BLOCK - 28;
 const GOING_ON: usize = ROOM - 4;
 
@@ -200,7 +200,7 @@ fn a_shape_says_how_many_pages_a_record_may_stand_on() {
     assert_eq!(header.version, 1);
     let (back, _) = SlottedShape::from_header(&header, "v").unwrap();
     assert_eq!((back.blocks_per_page(), back.runs_on()), (2, false));
-    // More pages than the records can take.
+    // More pages than the records can need.
     let text = SlottedShape::from_header(&shape(5000).header(0, 3, 10), "v").unwrap_err();
     assert!(text.to_string().contains("number of pages"), "{text}");
 }
@@ -217,8 +217,8 @@ fn what_a_page_cannot_have_is_refused() {
         let read = SlottedView::open(&shape, &bytes, page as u64, true, "v");
         read.map(|_| ()).unwrap_err().to_string()
     };
-    // No records at all; a width for the lengths of lists; and a continuation that is longer than
-    // the room before the first record.
+    // No records, a width for the lengths of lists, and a continuation that is longer than the
+    // space before the first record.
     let text = refused(0, &|bytes| bytes[4..6].fill(0));
     assert!(text.contains("count of records"), "{text}");
     let text = refused(0, &|bytes| bytes[7] |= 1);
@@ -339,7 +339,7 @@ proptest! {
                 false => 0,
             };
             prop_assert!(*pages <= written.shape.pages_per_record());
-            // The pages on which the record stands are sufficient, and all of them are necessary.
+            // The pages with bytes of the record are sufficient, and all of them are necessary.
             let exactly = &written.pages[..(page + pages) * BLOCK];
             prop_assert_eq!(&written.read(exactly, *page, slot).unwrap(), vector);
             if *pages > 1 {

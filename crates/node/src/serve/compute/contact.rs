@@ -1,6 +1,6 @@
-//! The state of a compute server's connection to memory or storage. It tells whether and since when
-//! there is one, why not, and the state of the index behind it. Health reports it, and changes are
-//! logged.
+//! The state of a compute server's connection to memory or storage. It records whether the server
+//! is connected, since when, and why not. It also records the state of the index on the server. The
+//! health page reports this state, and the log reports its changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::wire::{Collection, Head, Message, append_rank};
 /// A connection to memory or storage, as other threads see it.
 pub(super) struct Contact {
     protocol: Protocol,
-    /// `the memory server at 10.0.0.1:7700`
+    /// The server's name in messages, such as `the memory server at 10.0.0.1:7700`.
     name: String,
     known: Mutex<Known>,
     answers: Condvar,
@@ -28,18 +28,18 @@ pub(super) struct Contact {
 struct Known {
     /// The connection, if there is one.
     outbox: Option<Arc<Outbox>>,
-    /// The time since which there is, or is not, a connection.
+    /// The time since which the server is connected, or is not connected.
     since: Instant,
-    /// Why there is or was none: the texts that were logged. Empty once the server has sent
+    /// The reasons for the lost connection that were logged. Empty once the server has sent
     /// something.
     lost: Vec<String>,
-    /// The last such text without the server's name, for health.
+    /// The last such reason without the server's name, for the health page.
     why: String,
-    /// Since when a sign of life has been requested and not given.
+    /// The time since which a requested sign of life is missing.
     silent: Option<Instant>,
-    /// Whether the missing sign was logged.
+    /// Whether the missing sign of life was logged.
     told_silent: bool,
-    /// How long the server had been silent when a worker closed the connection for that.
+    /// How long the server had been silent when a worker closed the connection for its silence.
     given_up: Option<Duration>,
     /// The last request for a sign of life: its id, and the state that it named.
     question: (u64, u64),
@@ -54,11 +54,11 @@ struct Known {
 /// A server's answer about a state of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said {
-    /// The state; 0: none, which no server has.
+    /// The state, or 0 for none. No server has state 0.
     pub(super) of: u64,
     /// Whether the server serves it.
     pub(super) serves: bool,
-    /// The newest state of the server. A memory server that serves `of` answers with `of`.
+    /// The newest state of the server. If a memory server serves `of`, it replies with `of`.
     pub(super) newest: u64,
 }
 
@@ -68,15 +68,15 @@ pub(super) struct Standing {
     pub(super) said: Option<Said>,
     /// Whether there is a connection.
     pub(super) up: bool,
-    /// Why the server cannot be asked: the text after its name.
+    /// The reason why the server cannot be asked: the text after its name.
     pub(super) trouble: Option<String>,
-    /// The time since which there is, or is not, a connection.
+    /// The time since which the server is connected, or is not connected.
     pub(super) since: Instant,
 }
 
 /// The time that a server has for a sign of life.
 pub(super) const SIGN: Duration = Duration::from_secs(1);
-/// The lane of requests that no worker sends. All workers have lanes below it.
+/// The lane of requests that no worker sends. All workers have lower lanes.
 pub(super) const NO_LANE: u64 = 0xFFFF;
 
 impl Contact {
@@ -118,19 +118,20 @@ impl Contact {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is a connection.
+    /// Whether the server is connected.
     pub(super) fn is_up(&self) -> bool {
         self.known().outbox.is_some()
     }
 
-    /// There is a connection. `state`: the state that this server uses; 0: none yet.
+    /// Called when the server is connected. `state` is the state that this server uses, or 0 for
+    /// none yet.
     pub(super) fn up(&self, outbox: Arc<Outbox>, state: u64) {
         let mut known = self.known();
         (known.outbox, known.since, known.silent) = (Some(outbox.clone()), Instant::now(), None);
         known.collection = None;
         drop(known);
         if self.protocol == Protocol::Storage {
-            // Sent first, so that the description is known before any sign of life.
+            // This is sent first, so that the description is known before any sign of life.
             self.ask_description();
         }
         self.ask(state);
@@ -153,7 +154,7 @@ impl Contact {
         outbox.post(&out);
     }
 
-    /// The description has arrived.
+    /// Called when the description has arrived.
     pub(super) fn describes(&self, collection: Collection) {
         let mut known = self.known();
         (known.collection, known.undescribed) = (Some(collection), false);
@@ -161,8 +162,8 @@ impl Contact {
         self.answers.notify_all();
     }
 
-    /// Asks storage for its current description, and waits for it until a time. If it does not
-    /// arrive, the last description counts, if there was one.
+    /// Asks storage for its current description, and waits for it until a deadline. If it does not
+    /// arrive, returns the last description, if there was one.
     pub(super) fn described(&self, until: Instant) -> Option<Collection> {
         self.ask_description();
         let left = until.saturating_duration_since(Instant::now());
@@ -171,13 +172,13 @@ impl Contact {
         waited.unwrap_or_else(PoisonError::into_inner).0.collection
     }
 
-    /// The description since the connection began, if it has arrived. It may be out of date.
+    /// The last description on this connection, if one has arrived. It may be out of date.
     pub(super) fn collection(&self) -> Option<Collection> {
         self.known().collection
     }
 
-    /// A worker closes this connection, if it is still the current one, since it was silent for
-    /// `silence`.
+    /// Called when a worker closes this connection because it was silent for `silence`. Does
+    /// nothing if the connection was replaced.
     pub(super) fn give_up(&self, outbox: &Arc<Outbox>, silence: Duration) {
         let mut known = self.known();
         let own = known.outbox.as_ref();
@@ -215,7 +216,7 @@ impl Contact {
         }
     }
 
-    /// The server sent something.
+    /// Called when the server sent something.
     pub(super) fn heard(&self) {
         if self.awaited.load(Ordering::Relaxed) && self.awaited.swap(false, Ordering::SeqCst) {
             let mut known = self.known();
@@ -225,15 +226,15 @@ impl Contact {
             drop(known);
             self.answers.notify_all();
             if was_lost || was_silent {
-                // At the same level as the message that it ends, so that a reader of one sees the
-                // other.
+                // The level is that of the message about the lost connection, so that a reader of
+                // that message also sees this one.
                 tracing::warn!("{} is connected and answers", self.name());
             }
         }
     }
 
-    /// The answer to [`ask`](Self::ask): whether the server serves the state, and its newest state.
-    /// Returns whether the answer differs from the last one.
+    /// Called with the reply to [`ask`](Self::ask): whether the server serves the state, and its
+    /// newest state. Returns whether the reply differs from the last one.
     pub(super) fn said(&self, id: u64, serves: bool, newest: u64) -> bool {
         let mut known = self.known();
         let of = known.question.1;
@@ -244,14 +245,14 @@ impl Contact {
         new
     }
 
-    /// Whether an id is of a request by a contact, and not by a worker.
+    /// Whether the id belongs to a request of a contact, and not of a worker.
     pub(super) fn is_own(id: u64) -> bool {
         id & NO_LANE == NO_LANE
     }
 
-    /// Asks for a sign of life, and whether the server serves a state. Memory is asked for the low
-    /// codes of no nodes. Storage is asked to rank no nodes, for a row of an invalid length. A
-    /// server without the state says so; no server has state 0.
+    /// Asks for a sign of life, and whether the server serves a state. The memory server is asked
+    /// for the low codes of no nodes. Storage is asked to rank no nodes, for a row of an invalid
+    /// length. A server without the state reports that. No server has state 0.
     pub(super) fn ask(&self, state: u64) {
         let mut known = self.known();
         let waits = known.silent.is_some() && known.question.1 == state;
@@ -279,7 +280,8 @@ impl Contact {
         outbox.post(&out);
     }
 
-    /// The condition. If [`ask`](Self::ask) was called, waits for its answer until a time.
+    /// The condition of the connection. If [`ask`](Self::ask) was called, waits for the reply until
+    /// a deadline.
     pub(super) fn standing(&self, until: Instant) -> Standing {
         let left = until.saturating_duration_since(Instant::now());
         let waits = |known: &mut Known| known.silent.is_some();

@@ -1,4 +1,4 @@
-//! A desk for each worker of a compute server, where other threads leave its input.
+//! A desk for each worker of a compute server. Other threads put the worker's input there.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,23 +11,23 @@ use crate::wire::Token;
 pub(super) struct Desk {
     pub(super) mail: Mutex<Mail>,
     pub(super) stirs: Condvar,
-    /// Whether the worker waits for input, or is about to, and has space for a search.
+    /// Whether the worker waits for input or is about to wait, and has space for a search.
     pub(super) room: AtomicBool,
-    /// Searches in progress.
+    /// The number of searches in progress.
     pub(super) in_flight: AtomicUsize,
 }
 
 /// The input on a desk.
 #[derive(Default)]
 pub(super) struct Mail {
-    /// Connections that began or ended, clients that left, and changes that were given up.
+    /// Connections that began or ended, clients that disconnected, and withdrawn changes.
     pub(super) news: Vec<News>,
     /// Frames of the current connections.
     pub(super) memory: Vec<u8>,
     pub(super) storage: Vec<u8>,
-    /// The connection to the memory server that counts on a turn of the worker.
+    /// The connection to the memory server on which a turn of the worker is already counted.
     pub(super) expected: Option<Arc<Outbox>>,
-    /// There is something elsewhere: a search that waits, or other low codes.
+    /// Whether the worker has to look elsewhere: at a waiting search, or at new low codes.
     pub(super) look: bool,
     pub(super) over: bool,
 }
@@ -41,9 +41,9 @@ pub(super) enum News {
     Outdated,
     StorageUp(Arc<Outbox>),
     StorageDown(String),
-    /// A client is gone.
+    /// A client has disconnected.
     Gone(u64),
-    /// A client has given up a change.
+    /// A client has withdrawn a change.
     GivenUp(Token),
 }
 

@@ -1,5 +1,5 @@
-//! The clients of a compute server. A thread for each client takes its requests, and workers put
-//! answers into its [`Outbox`].
+//! The clients of a compute server. A thread for each client reads its requests, and workers put
+//! replies into its [`Outbox`].
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::role::{LowHalf, Out};
 use crate::serve::memory::ended;
 use crate::wire::{Collection, Frame, MOST_ASKED};
 
-/// The service that clients see.
+/// The service for clients.
 pub(super) struct Front<L: LowHalf> {
     pub(super) shared: Arc<Shared<L>>,
 }
@@ -30,11 +30,12 @@ impl<L: LowHalf> Service for Front<L> {
         let number = client.number;
         let served = self.attend(client);
         if let Some(outbox) = self.shared.clients().remove(&number) {
-            // A thread that writes the rest for a slow client ends with this.
+            // A thread that writes the remaining bytes for a slow client ends with this.
             outbox.close();
         }
         self.shared.waiting().gone(number);
-        // After that, so that no worker takes a request of the client any more.
+        // This comes after the removal of the client's requests, so that no worker accepts one of
+        // them any more.
         self.shared.tell(&News::Gone(number));
         served.or_else(ended)
     }
@@ -48,7 +49,7 @@ impl<L: LowHalf> Front<L> {
             sender,
             closer,
         } = Duplex::of_stream(client.stream, Some(client.patience))?;
-        // Workers put answers here, and must not wait for a client.
+        // Workers put replies here, and must not wait for a client.
         let outbox = Outbox::handing_over(sender, closer, shared.outside.clone(), client.patience)?;
         let mut inbox = Inbox::new(
             receiver,
@@ -100,8 +101,8 @@ impl<L: LowHalf> Front<L> {
                     shared.alarm();
                 }
             }
-            // Answers that need no worker, also to other clients that have waited for too long.
-            // Only a refusal means that a request no longer waits.
+            // Replies that need no worker, even to other clients that have waited too long. Only a
+            // refusal means that a request no longer waits.
             for (to, _, frame) in out.answers() {
                 if Frame::is_refusal(frame) {
                     shared.count(frame);

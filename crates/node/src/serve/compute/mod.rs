@@ -34,41 +34,43 @@ use crate::listen::{Door, Listening};
 use crate::options::{NodeError, Options};
 use crate::role::{ComputeOptions, LowHalf, Narrowing, Shelf, Waiting, Worker};
 
-/// How a compute server works.
+/// The options of a compute server.
 #[derive(Clone, Debug)]
 pub struct ComputeServerOptions {
-    /// Threads that search.
+    /// The number of threads that search.
     pub workers: usize,
-    /// Queries of each thread that walk at once (§4.1). Queries in ranking are in addition.
+    /// The number of queries of each thread that walk at once (§4.1). Queries in ranking are in
+    /// addition.
     pub in_flight: usize,
     /// How low codes narrow the candidates for the memory server.
     pub narrowing: Narrowing,
-    /// The most bytes of low codes, with the table that says which nodes they belong to. If all
-    /// codes take more, the codes of unpopular nodes are offloaded to the memory server (§3.3).
+    /// The largest number of bytes of low codes, including the table that maps them to nodes. If
+    /// all codes need more, the codes of unpopular nodes are offloaded to the memory server (§3.3).
     pub low_memory: u64,
     /// D_high for clients that name none.
     pub list: u32,
-    /// Candidates that a step expands, for clients that name no beam width.
+    /// The beam width, which is the number of candidates that a step expands, for clients that name
+    /// none.
     pub beam: u32,
-    /// The most queries that wait for a worker.
+    /// The largest number of queries that wait for a worker.
     pub waiting: usize,
     /// How long a client without a deadline waits.
     pub patience: Duration,
-    /// The time after which an unanswered message is repeated, at first.
+    /// The time after which an unanswered message is first repeated.
     pub retry: Duration,
-    /// The time without any answer after which a connection to a server is replaced.
+    /// The time without any reply after which a connection to a server is replaced.
     pub silence: Duration,
-    /// Connections to the memory server, where each has a thread. Workers share them.
+    /// The number of connections to the memory server, where each has a thread. Workers share them.
     pub connections: usize,
     /// Whether messages are batched. False is for comparisons only.
     pub batch: bool,
-    /// How it listens.
+    /// Options for the listening side of the server.
     pub listen: Options,
 }
 
 impl ComputeServerOptions {
     /// The default number of connections to the memory server for `workers` workers. The memory
-    /// server takes a quarter to two fifths of their CPU time (bench/servers.py).
+    /// server needs a quarter to two fifths of the workers' CPU time (bench/servers.py).
     pub fn connections_of(workers: usize) -> usize {
         workers.div_ceil(4)
     }
@@ -97,13 +99,13 @@ impl Default for ComputeServerOptions {
 /// The counts of a compute server since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// Queries that were answered.
+    /// The number of queries that were answered.
     pub answered: u64,
-    /// Queries and other requests that were refused or not answered in time.
+    /// The number of queries and other requests that were refused or not answered in time.
     pub refused: u64,
-    /// Queries that wait for a worker now.
+    /// The number of queries that wait for a worker now.
     pub waiting: usize,
-    /// Queries in progress now.
+    /// The number of queries in progress now.
     pub in_flight: usize,
 }
 
@@ -123,11 +125,11 @@ struct Workers<L: LowHalf> {
 }
 
 impl<L: LowHalf> ComputeServer<L> {
-    /// Starts the server. The memory server and storage need not be reachable yet. The low codes
-    /// are fetched when the memory server is.
+    /// Starts the server. The memory server and storage need not be reachable yet. The server
+    /// fetches the low codes when the memory server is reachable.
     ///
     /// # Errors
-    /// As [`Running::start`](crate::Running::start).
+    /// The errors of [`Running::start`](crate::Running::start).
     pub fn start(
         memory: Place,
         storage: Place,
@@ -173,7 +175,7 @@ impl<L: LowHalf> ComputeServer<L> {
             storage: storage.to_string(),
             ..ComputeOptions::default()
         };
-        // If anything fails from here on, dropping this ends the threads.
+        // If a later step fails, dropping this ends the threads.
         let mut threads = Workers {
             shared: shared.clone(),
             threads: Vec::new(),
@@ -182,7 +184,7 @@ impl<L: LowHalf> ComputeServer<L> {
             let first = u64::from_le_bytes(stratann_tier::random().map_err(NodeError::Random)?);
             let (shelf, worker, begun) = (shelf.clone(), worker.clone(), AtomicU64::new(first));
             let begin = move || {
-                // Ids that differ from all earlier ones.
+                // These ids differ from all earlier ones.
                 let first = begun.fetch_add(1 << 40, Ordering::Relaxed);
                 Worker::new(shelf.clone(), worker.clone(), lane as u16, first)
             };
@@ -237,18 +239,18 @@ impl<L: LowHalf> ComputeServer<L> {
         self.listening.door()
     }
 
-    /// The low codes, once they have arrived.
+    /// The low codes, if they have arrived.
     pub fn low(&self) -> Option<Arc<L>> {
         self.workers.shared.shelf.low()
     }
 
-    /// Whether it can answer, and its obstacle if it cannot. Asks the other servers for a sign of
-    /// life, and waits up to a second for it.
+    /// Whether the server can answer, and its obstacle if it cannot. Asks the other servers for a
+    /// sign of life, and waits up to a second for it.
     pub fn readiness(&self) -> Readiness {
         self.workers.shared.asked_readiness()
     }
 
-    /// Number of open connections to the memory server, and to storage.
+    /// The number of open connections to the memory server, and to storage.
     pub fn connected(&self) -> [usize; 2] {
         let contacts = self.workers.shared.contacts.iter();
         let of = |protocol| {
@@ -272,17 +274,17 @@ impl<L: LowHalf> ComputeServer<L> {
         }
     }
 
-    /// The messages between it and the memory server.
+    /// The messages between this server and the memory server.
     pub fn memory_traffic(&self) -> Traffic {
         self.workers.shared.memory.traffic()
     }
 
-    /// The messages between it and storage.
+    /// The messages between this server and storage.
     pub fn storage_traffic(&self) -> Traffic {
         self.workers.shared.storage.traffic()
     }
 
-    /// The messages between it and its clients.
+    /// The messages between this server and its clients.
     pub fn client_traffic(&self) -> Traffic {
         self.workers.shared.outside.traffic()
     }
@@ -295,7 +297,7 @@ impl<L: LowHalf> Drop for Workers<L> {
             .iter()
             .for_each(|desk| desk.change(|mail| mail.over = true));
         for thread in self.threads.drain(..) {
-            // A panic has been reported on standard error.
+            // The panic has already been reported on standard error.
             let _ = thread.join();
         }
     }

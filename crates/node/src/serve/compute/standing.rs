@@ -14,17 +14,18 @@ use crate::wire::Collection;
 /// Whether a compute server can answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// The obstacle, if it cannot: `the storage server at 10.0.0.2:7702 cannot be reached ...`.
+    /// The obstacle, if the server cannot answer:
+    /// `the storage server at 10.0.0.2:7702 cannot be reached ...`.
     pub trouble: Option<String>,
-    /// A line for each server that it needs, and one for its low codes.
+    /// A line for each server that this server needs, and one for its low codes.
     pub lines: Vec<String>,
 }
 
-/// The connections to one server and their condition, usable ones first.
+/// The connections to one server and their condition. Usable connections come first.
 type Contacts<'a> = Vec<(&'a Arc<Contact>, Standing)>;
 
 impl<L: LowHalf> Shared<L> {
-    /// The state of the low codes; 0 before they arrive.
+    /// The state of the low codes, or 0 before they arrive.
     pub(super) fn state(&self) -> u64 {
         self.shelf.low().map_or(0, |low| low.collection().state)
     }
@@ -36,15 +37,15 @@ impl<L: LowHalf> Shared<L> {
         self.contacts.iter().for_each(|contact| contact.ask(state));
     }
 
-    /// Why no search could be answered now, as far as it is known without waiting.
+    /// The reason why no search could be answered now, as far as it is known without waiting.
     pub(super) fn trouble(&self) -> Option<String> {
-        // The answers are for the next call.
+        // The replies are for the next call.
         self.ask_contacts();
         self.readiness(Instant::now()).trouble
     }
 
-    /// The collection for changes, as storage has it now, or why it cannot be changed. Only storage
-    /// is needed. Waits up to a second for it.
+    /// The collection for changes, as storage has it now, or the reason why it cannot be changed.
+    /// Only storage is needed. Waits up to a second for it.
     pub(super) fn changeable(&self) -> Result<Collection, String> {
         self.ask_contacts();
         let storage = self.contacts(Protocol::Storage, Instant::now());
@@ -60,15 +61,15 @@ impl<L: LowHalf> Shared<L> {
         contact.described(until).ok_or_else(silent)
     }
 
-    /// Whether storage takes changes, as far as it has described itself.
+    /// Whether storage accepts changes, according to its last description.
     pub(super) fn takes_changes(&self) -> bool {
         let contacts = self.contacts.iter();
         let said = contacts.filter_map(|contact| contact.collection());
         said.into_iter().any(|collection| collection.changes)
     }
 
-    /// Whether this server can answer. Connected servers are asked for a sign of life first, and
-    /// have up to a second for it.
+    /// Whether this server can answer. It first asks connected servers for a sign of life, and
+    /// gives them up to a second for it.
     pub(super) fn asked_readiness(&self) -> Readiness {
         self.ask_contacts();
         self.readiness(Instant::now() + SIGN)
@@ -107,8 +108,8 @@ impl<L: LowHalf> Shared<L> {
         readiness
     }
 
-    /// Logs whether the servers have the state of the low codes, when that changes. A server that
-    /// is about to get other codes is no problem.
+    /// Logs whether the servers have the state of the low codes, whenever that changes. A server
+    /// that will soon get new codes is no problem.
     pub(super) fn compare(&self) {
         let now = Instant::now();
         let storage = self.contacts(Protocol::Storage, now);
@@ -117,7 +118,7 @@ impl<L: LowHalf> Shared<L> {
         let newest = |of: &Contacts<'_>| Some(of.first()?.1.said?.newest);
         let agree = newest(&memory).is_some() && newest(&memory) == newest(&storage);
         let mut said = self.told_difference();
-        // While one of the servers is gone, it is unknown whether they still differ.
+        // While one of the servers is disconnected, it is unknown whether the states still differ.
         if *said == differ || differ.is_none() && !agree {
             return;
         }
@@ -146,8 +147,8 @@ fn told_of_codes<L: LowHalf>(low: &L) -> String {
     }
 }
 
-/// The problem with the states of the servers, if there is one. `own`: the state of the low codes
-/// here.
+/// The problem with the states of the servers, if there is one. `own` is the state of this server's
+/// low codes.
 fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<String> {
     let differ = other_index(own, memory, storage);
     let (contact, standing) = memory.first()?;
@@ -162,12 +163,13 @@ fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<Strin
     })
 }
 
-/// The problem if storage cannot rank the nodes that memory finds.
+/// The problem if storage cannot rank the nodes that the memory server finds.
 fn other_index(own: u64, memory: &Contacts<'_>, storage: &Contacts<'_>) -> Option<String> {
     let ((memory, at_memory), (storage, at_storage)) = (memory.first()?, storage.first()?);
     let (found, ranks) = (at_memory.said?, at_storage.said?);
-    // If both have the same state, the low codes here are older and others are being fetched, so no
-    // restart is needed. Before there are low codes, only the newest state of each is known.
+    // If both servers have the same state, this server's low codes are older. A worker fetches the
+    // new codes, so no restart is needed. Before there are low codes, only the newest state of each
+    // server is known.
     let lacks = own == 0 || ranks.of == own && !ranks.serves;
     (lacks && found.newest != ranks.newest).then(|| {
         format!(
@@ -180,7 +182,7 @@ fn other_index(own: u64, memory: &Contacts<'_>, storage: &Contacts<'_>) -> Optio
     })
 }
 
-/// The line about a server. Some of its connections may be in trouble.
+/// The line about a server. Some of its connections may have problems.
 fn line(contacts: &Contacts<'_>) -> String {
     let Some((contact, best)) = contacts.first() else {
         return String::new();
@@ -216,7 +218,7 @@ mod tests {
     use crate::serve::{Encryption, Place};
 
     /// The problem with low codes of state `own`. Each server has answered whether it serves that
-    /// state, and its newest state.
+    /// state, and has named its newest state.
     fn told(own: u64, memory: (bool, u64), storage: (bool, u64)) -> Option<String> {
         let place = Place::of("127.0.0.1:1", None, Encryption::None).unwrap();
         let servers = [(Protocol::Memory, memory), (Protocol::Storage, storage)];
@@ -238,9 +240,9 @@ mod tests {
 
     #[test]
     fn servers_that_agree_are_not_to_be_started_anew() {
-        // Both have a newer state, and other low codes are being fetched.
+        // Both servers have a newer state, and the new low codes are being fetched.
         assert_eq!(told(0xA, (false, 0xB), (false, 0xB)), None);
-        // No problem; and a merge, after which storage still has the state before.
+        // First no problem, and then a merge after which storage still has the state before it.
         assert_eq!(told(0xA, (true, 0xA), (true, 0xA)), None);
         assert_eq!(told(0xA, (true, 0xA), (true, 0xB)), None);
         assert_eq!(told(0, (false, 0xB), (false, 0xB)), None);

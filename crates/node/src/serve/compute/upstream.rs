@@ -1,5 +1,5 @@
-//! A compute server's connections to memory and storage. Answers are sorted by the worker that
-//! asked.
+//! A compute server's connections to memory and storage. Replies are sorted by the worker that sent
+//! the request.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::wire::{Head, Message, Reason};
 /// A connection to the memory server or to storage, for some of the workers.
 pub(super) struct Upstream<L: LowHalf> {
     pub(super) shared: Arc<Shared<L>>,
-    /// It serves the workers whose lane is `first` modulo `step`, the number of connections.
+    /// The connection serves the workers whose lane is `first` modulo `step`, the number of
+    /// connections.
     pub(super) first: usize,
     pub(super) step: usize,
     pub(super) contact: Arc<Contact>,
@@ -53,7 +54,8 @@ impl<L: LowHalf> Correspondent for Upstream<L> {
         self.contact.down(lost);
         let (memory, why) = (self.is_memory(), lost.why());
         self.tell(|mail| {
-            // Frames received before are of no use, since all their requests begin again.
+            // Frames that were received before are not needed, since all their requests begin
+            // again.
             match memory {
                 true => {
                     mail.memory.clear();
@@ -86,7 +88,7 @@ impl<L: LowHalf> Correspondent for Upstream<L> {
                 continue;
             }
             let lane = usize::from(Worker::<L>::lane_of(frame.head.id));
-            // An answer without a worker is dropped, and so is one for a worker with another
+            // A reply without a worker is dropped. So is a reply for a worker with another
             // connection.
             let own = lane % self.step == self.first;
             if let Some(sorted) = self.sorted.get_mut(lane).filter(|_| own) {

@@ -1,5 +1,5 @@
-//! The loop of a compute server's worker thread. In each turn it takes its input, lets its
-//! [`Worker`] process it, takes waiting searches, and sends.
+//! The loop of a compute server's worker thread. In each turn it reads its input, lets its
+//! [`Worker`] process the input, begins waiting searches, and sends.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ pub(super) struct Shared<L: LowHalf> {
     pub(super) shelf: Arc<Shelf<L>>,
     pub(super) waiting: Mutex<Waiting>,
     pub(super) desks: Vec<Desk>,
-    /// The worker to ask first for a search, among workers with space.
+    /// The worker to ask first for a search, if it has space.
     pub(super) next_asked: AtomicUsize,
     pub(super) clients: Mutex<HashMap<u64, Arc<Outbox>>>,
     pub(super) answered: AtomicU64,
@@ -28,11 +28,11 @@ pub(super) struct Shared<L: LowHalf> {
     pub(super) memory: Arc<Counts>,
     pub(super) storage: Arc<Counts>,
     pub(super) outside: Arc<Counts>,
-    /// The connections to memory and storage, those to memory first.
+    /// The connections to memory and storage. Connections to memory come first.
     pub(super) contacts: Vec<Arc<Contact>>,
-    /// The last text about servers with different states.
+    /// The last logged text about servers with different states.
     pub(super) told_difference: Mutex<Option<String>>,
-    /// The time without any answer after which a connection is closed.
+    /// The time without any reply after which a connection is closed.
     pub(super) silence: Duration,
 }
 
@@ -42,14 +42,14 @@ struct Lines {
     memory: Option<Arc<Outbox>>,
     storage: Option<Arc<Outbox>>,
     news: VecDeque<News>,
-    /// The connection that counts on a turn of the worker that has not begun.
+    /// The connection on which a turn of the worker is counted that has not begun.
     expected: Option<Arc<Outbox>>,
     memory_frames: Vec<u8>,
     storage_frames: Vec<u8>,
 }
 
 impl Lines {
-    /// Takes the input on a desk. False if the worker is to end.
+    /// Moves the input from a desk to here. Returns false if the worker has to end.
     fn take(&mut self, desk: &Desk) -> bool {
         let mut mail = desk.mail();
         if mail.over {
@@ -65,7 +65,8 @@ impl Lines {
         true
     }
 
-    /// Passes events to a worker, one by one. If the worker panics, the next worker gets the rest.
+    /// Passes events to a worker, one by one. If the worker panics, the worker that replaces it
+    /// receives the remaining events.
     fn hear_news<L: LowHalf>(&mut self, worker: &mut Worker<L>, now: Duration, out: &mut Out) {
         while let Some(news) = self.news.pop_front() {
             match news {
@@ -110,11 +111,11 @@ impl<L: LowHalf> Shared<L> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a worker with space look for a search. False if none has space.
+    /// Makes a worker with space look for a search. Returns false if no worker has space.
     pub(super) fn summon(&self) -> bool {
         let first = self.next_asked.fetch_add(1, Ordering::Relaxed);
         let desks = (0..self.desks.len()).map(|at| &self.desks[(first + at) % self.desks.len()]);
-        // If none has space, the next one that gets it looks by itself.
+        // If no worker has space, the next worker that has space looks by itself.
         let found = desks
             .into_iter()
             .find(|desk| desk.room.swap(false, Ordering::SeqCst));
@@ -181,17 +182,18 @@ impl<L: LowHalf> Shared<L> {
             tracing::error!(
                 "a worker panicked (the message is on standard error). Its queries are lost, and it is restarted"
             );
-            // The output from before is sent too, so that no client waits for it.
+            // The earlier output is sent too, so that no client waits for it.
             worker.abandon(&mut out);
             self.answer(&out);
             desk.in_flight.store(0, Ordering::Relaxed);
-            // A half-processed input is not processed again.
+            // A partly processed input is not processed again.
             lines.memory_frames.clear();
             lines.storage_frames.clear();
         }
     }
 
-    /// Processes all input of a worker. False if it is to end. `out` may contain earlier output.
+    /// Processes all input of a worker. Returns false if the worker has to end. `out` may contain
+    /// earlier output.
     fn take_turn(
         &self,
         worker: &mut Worker<L>,
@@ -206,8 +208,8 @@ impl<L: LowHalf> Shared<L> {
         lines.hear_news(worker, now, out);
         let expected = lines.expected.take();
         let memory = lines.memory.as_ref().map(|outbox| {
-            // A turn that another connection counted, which is over by now, does not count for this
-            // one.
+            // A turn that was counted on another connection does not count for this one. The other
+            // connection has ended by now.
             let counted = expected.is_some_and(|expected| Arc::ptr_eq(&expected, outbox));
             outbox.turn(counted)
         });
@@ -246,7 +248,7 @@ impl<L: LowHalf> Shared<L> {
             self.desks
                 .iter()
                 .for_each(|desk| desk.change(|mail| mail.look = true));
-            // Asks whether the servers have the new state too.
+            // This asks whether the servers also have the new state.
             self.ask_contacts();
         }
         out.clear();
@@ -254,10 +256,11 @@ impl<L: LowHalf> Shared<L> {
         true
     }
 
-    /// Makes a worker take waiting requests while it has space.
+    /// Makes a worker begin waiting requests while it has space.
     fn take_requests(&self, worker: &mut Worker<L>, desk: &Desk, now: Duration, out: &mut Out) {
         let trouble = worker.trouble(now);
-        // Set before the look, so that a request added from now on is seen by one of both.
+        // This is set before the worker checks the queue. A request added later is therefore seen
+        // by the worker or by the thread that added it.
         desk.room.store(true, Ordering::SeqCst);
         while worker.has_room() {
             let Some(request) = self.waiting().pop(now, trouble.as_deref(), out) else {
@@ -274,13 +277,13 @@ impl<L: LowHalf> Shared<L> {
         let room = worker.has_room();
         desk.room.store(room, Ordering::SeqCst);
         if !room && !self.waiting().is_empty() {
-            // The thread that added the request may have notified only this worker, which seemed to
-            // have space.
+            // The thread that added the request may have notified only this worker, because it
+            // seemed to have space.
             self.summon();
         }
     }
 
-    /// Closes connections that were silent for too long, so that others replace them.
+    /// Closes connections that were silent too long, so that new ones replace them.
     fn end_silent(&self, lines: &Lines, out: &Out) {
         let both = [
             (&lines.memory, out.memory_silent),
@@ -296,7 +299,7 @@ impl<L: LowHalf> Shared<L> {
         }
     }
 
-    /// Waits for input, or for a time.
+    /// Waits for input, or until a deadline.
     fn rest(&self, desk: &Desk, due: Option<Duration>) {
         let idle = |mail: &mut Mail| {
             mail.news.is_empty()
@@ -316,8 +319,8 @@ impl<L: LowHalf> Shared<L> {
     }
 }
 
-/// Passes frames to a worker, one by one. A frame that the peer must not send closes the
-/// connection.
+/// Passes frames to a worker, one by one. If the peer must not send a frame, its connection is
+/// closed.
 fn each(frames: &mut Vec<u8>, from: Option<&Outbox>, mut take: impl FnMut(&Frame<'_>) -> bool) {
     let mut at = 0;
     while let Ok(Some(frame)) = Frame::decode(&frames[at..]) {

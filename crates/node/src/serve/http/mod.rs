@@ -1,17 +1,17 @@
-//! A server's condition over HTTP: its health, and its counts for Prometheus.
+//! A server's condition over HTTP: its health, and its metrics for Prometheus.
 //!
 //! ```text
 //!   GET /health    200 and `well`, or 503 and the obstacle; then a line for each server it needs
 //!   GET /metrics   text/plain; version=0.0.4:  # HELP, # TYPE and a line for each figure
 //! ```
 //!
-//! It takes no input besides the path and tells nothing of an index's content, so it needs no
-//! secret. By default it listens on loopback.
+//! A request contains only a path, and a reply reveals nothing of an index's content, so HTTP needs
+//! no secret. By default it listens on loopback.
 //!
 //! Each connection has a thread (`talk.rs`), for some seconds and at most 8 KiB of a request. Few
-//! connections are open at a time. If one more arrives, the oldest that waits for its peer is
-//! closed. So a client that sends slowly, endlessly or nothing, or does not read, keeps neither
-//! other clients from an answer nor the server from stopping.
+//! connections are open at a time. If one more arrives, the server closes the oldest connection
+//! that waits for its peer. A hostile client may send slowly, send without end, send nothing, or
+//! not read. It still cannot keep replies from other clients, nor keep the server from stopping.
 
 mod report;
 mod talk;
@@ -31,10 +31,10 @@ use crate::options::{NodeError, Options};
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Connections that are not closed, with a thread each.
+    /// The largest number of connections that are not closed. Each has a thread.
     most: usize,
-    /// The time for a request, and the time for its answer, each as a whole, however small the
-    /// pieces.
+    /// The time limit for a whole request, and for its whole reply. It does not depend on the size
+    /// of the pieces.
     time: Duration,
     /// How long a new connection waits for closed connections to end.
     room: Duration,
@@ -42,18 +42,18 @@ struct Limits {
 
 const LIMITS: Limits = Limits {
     most: 8,
-    // Longer than clients of StratANN wait for a greeting if they connect to this port by mistake.
-    // They then report that (`Fault::NoGreeting`).
+    // This is longer than clients of StratANN wait for a greeting. If they connect to this port by
+    // mistake, they can therefore report that (`Fault::NoGreeting`).
     time: Duration::from_secs(8),
     room: Duration::from_millis(100),
 };
 
 /// How often to look for a new connection.
 const LOOK: Duration = Duration::from_millis(20);
-/// The pause when no connection can be accepted.
+/// The pause after a failed attempt to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers until it is dropped.
+/// The HTTP listener. It answers requests until this is dropped.
 pub struct Http {
     over: Arc<AtomicBool>,
     address: SocketAddr,
@@ -61,13 +61,14 @@ pub struct Http {
 }
 
 impl Http {
-    /// Checks that HTTP can listen at `host:port` beside a server with these options. To be called
-    /// before any long work.
+    /// Checks that HTTP can listen at `host:port` beside a server with these options. The caller
+    /// should call this before any long work.
     ///
     /// # Errors
-    /// The address is not available, or is the server's.
+    /// The address is not available, or is the server's own.
     pub fn check(listen: &str, server: &Options) -> Result<(), NodeError> {
-        // Released at once, so that a failure below can only be due to the server's address.
+        // The address is released at once, so that a failure below can only be due to the server's
+        // address.
         bind(listen)?;
         let _taken = server.hold()?;
         bind(listen).map(drop).map_err(|_| NodeError::HttpAtServer {
@@ -80,7 +81,7 @@ impl Http {
     /// page. Several threads may call it at once.
     ///
     /// # Errors
-    /// The address is not available; no thread could be started.
+    /// The address is not available, or no thread could be started.
     pub fn start(
         listen: &str,
         report: impl Fn(Page) -> Report + Send + Sync + 'static,
@@ -99,7 +100,8 @@ impl Http {
         };
         let bound = bind(listen)?;
         let address = bound.local_addr().map_err(failed)?;
-        // So that stopping needs no connection, which could fail without free file descriptors.
+        // The listener can thus stop without one more connection, which could fail if no file
+        // descriptor is free.
         bound.set_nonblocking(true).map_err(failed)?;
         let over = Arc::<AtomicBool>::default();
         let told = over.clone();
@@ -145,7 +147,7 @@ impl Drop for Http {
         self.over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic has been reported on standard error.
+            // The panic has already been reported on standard error.
             let _ = thread.join();
         }
     }
@@ -158,8 +160,8 @@ fn bind(listen: &str) -> Result<TcpListener, NodeError> {
     })
 }
 
-/// Open connections with their threads, oldest first. When dropped, it closes them and waits for
-/// the threads, which finish at most one report.
+/// Open connections with their threads, the oldest first. When dropped, it closes them and waits
+/// for the threads. Each thread finishes at most one report.
 struct Talks {
     limits: Limits,
     talks: Vec<Talk>,
@@ -168,7 +170,7 @@ struct Talks {
 struct Talk {
     /// The connection, for the thread that closes it.
     socket: TcpStream,
-    /// Whether its thread waits for the peer, and not for a report.
+    /// Whether the connection's thread waits for the peer, and not for a report.
     waits: Arc<AtomicBool>,
     hung_up: bool,
     thread: JoinHandle<()>,
@@ -177,7 +179,7 @@ struct Talk {
 impl Talk {
     fn hang_up(&mut self) {
         self.hung_up = true;
-        // An error means that the peer is gone.
+        // An error means that the peer has disconnected.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -200,7 +202,7 @@ impl Talks {
             has_room = self.makes_room();
         }
         if !has_room {
-            // At most as many bytes as fit into the send buffer of a new connection.
+            // The text fits into the send buffer of a new connection.
             let busy = Answer::of(503, "too many connections ask for health and metrics\n");
             let _ = socket.set_nonblocking(true);
             let _ = (&socket).write(&busy.bytes(false));
@@ -214,14 +216,14 @@ impl Talks {
             let (told, report) = (waits.clone(), report.clone());
             let named = thread::Builder::new().name("stratann-http-answer".to_owned());
             let thread = named.spawn(move || {
-                // An error means that the peer is gone.
+                // An error means that the peer has disconnected.
                 let _ = talk::answer(&own, time, |page| {
                     told.store(false, Ordering::SeqCst);
                     let report = report(page);
                     told.store(true, Ordering::SeqCst);
                     report
                 });
-                // Needed since the thread that closes connections may hold the socket too.
+                // This is needed since the thread that closes connections may have the socket too.
                 let _ = own.shutdown(Shutdown::Both);
             })?;
             Ok::<_, std::io::Error>((waits, thread))
@@ -239,8 +241,8 @@ impl Talks {
         }
     }
 
-    /// Whether one more connection may begin: if there is space, or after closing the oldest one
-    /// that waits for its peer.
+    /// Whether one more connection may begin. If there is no space, this closes the oldest
+    /// connection that waits for its peer.
     fn makes_room(&mut self) -> bool {
         self.talks.retain(|talk| !talk.thread.is_finished());
         // Threads of closed connections end soon.
@@ -261,7 +263,7 @@ impl Drop for Talks {
     fn drop(&mut self) {
         self.talks.iter_mut().for_each(Talk::hang_up);
         for talk in self.talks.drain(..) {
-            // A panic has been reported on standard error.
+            // The panic has already been reported on standard error.
             let _ = talk.thread.join();
         }
     }

@@ -1,41 +1,41 @@
-//! A server's condition, as text for health and for Prometheus.
+//! A server's condition, as text for the health page and for Prometheus.
 
 use std::fmt::Write;
 
 use crate::link::Traffic;
 
-/// The page that is requested.
+/// The requested page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// The health of the server, for which it may ask others.
+    /// The health of the server, for which it may ask other servers.
     Health,
-    /// Its figures.
+    /// The figures of the server.
     Metrics,
 }
 
 /// A server's condition.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The obstacle that keeps it from its work, if there is one.
+    /// The obstacle that keeps the server from its work, if there is one.
     pub trouble: Option<String>,
-    /// Further lines of health: the condition of the servers that it needs.
+    /// Further lines of the health page: the condition of the servers that this server needs.
     pub lines: Vec<String>,
-    /// Its counts.
+    /// The figures of the server.
     pub figures: Vec<Figure>,
 }
 
 /// A count or a gauge.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Its name, without the common prefix.
+    /// The name, without the common prefix.
     pub name: &'static str,
-    /// Its description.
+    /// The description.
     pub about: &'static str,
     /// Whether the value may fall.
     pub is_gauge: bool,
-    /// The peer, for figures of connections.
+    /// The kind of peer, for figures of connections.
     pub peer: Option<&'static str>,
-    /// The server, if one address reports several.
+    /// The server, if one address reports several servers.
     pub server: Option<String>,
     /// The value.
     pub value: u64,
@@ -63,7 +63,7 @@ impl Report {
         self.add(name, about, true, Some(peer), value);
     }
 
-    /// Adds the report of another server in this process. Its texts are prefixed by `name`, and its
+    /// Adds the report of another server in this process. Its texts get the prefix `name`, and its
     /// figures get the label `server` with the value `label`.
     pub fn join(&mut self, name: &str, label: &str, other: Report) {
         let named = |text: String| format!("{name}: {text}");
@@ -76,7 +76,7 @@ impl Report {
         }));
     }
 
-    /// Status and text of health.
+    /// The status and the text of the health page.
     pub(super) fn health(&self) -> (u16, String) {
         let (status, first) = match &self.trouble {
             None => (200, "well"),
@@ -134,7 +134,7 @@ impl Report {
         }
     }
 
-    /// As Prometheus reads it (text format 0.0.4), with the figures of a name together.
+    /// The report in the text format 0.0.4 of Prometheus, with all figures of one name together.
     pub(super) fn metrics(&self) -> String {
         let mut out = String::new();
         let mut names: Vec<&str> = Vec::new();

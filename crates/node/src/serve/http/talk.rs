@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 
 use super::{Page, Report};
 
-/// The most bytes of a request before its body, and the most lines. The body is not read.
+/// The largest number of bytes of a request before its body. The next constant limits the lines.
+/// The body is not read.
 const MOST_HEAD: usize = 8 << 10;
 const MOST_LINES: usize = 64;
-/// The time, and the bytes, for which input is read after the answer. Otherwise a peer that still
-/// sends could be cut off before it has read the answer.
+/// The time for which the server still reads input after the reply. The next constant limits the
+/// bytes. Without this a peer that still sends could be disconnected before it has read the reply.
 const LINGER: Duration = Duration::from_millis(250);
 const MOST_LEFT: usize = 64 << 10;
 
-/// An answer.
+/// A reply.
 pub(super) struct Answer {
     status: u16,
     text: String,
@@ -26,7 +27,7 @@ impl Answer {
         Answer { status, text }
     }
 
-    /// The bytes to send; without the text if only the head was requested.
+    /// The bytes to send, without the text if only the head was requested.
     pub(super) fn bytes(&self, head_only: bool) -> Vec<u8> {
         let reason = match self.status {
             200 => "OK",
@@ -104,7 +105,7 @@ impl Asked {
     }
 }
 
-/// A connection that ends at a time, however small the pieces in which it transfers bytes.
+/// A connection with a fixed deadline, whatever the size of the pieces in which it transfers bytes.
 struct Until<'a> {
     socket: &'a TcpStream,
     until: Instant,
@@ -138,7 +139,7 @@ impl Write for Until<'_> {
     }
 }
 
-/// Reads a request, as far as needed to answer it.
+/// Reads a request, as far as the server needs it for the reply.
 fn read(from: &mut impl Read) -> io::Result<Asked> {
     let (mut head, mut len) = ([0; MOST_HEAD], 0);
     while len < MOST_HEAD {
@@ -158,15 +159,15 @@ fn read(from: &mut impl Read) -> io::Result<Asked> {
     Ok(Asked::refused(431))
 }
 
-/// Systems report a passed time limit by either name.
+/// Systems report a passed time limit by either error kind.
 fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Answers one request. Reading it may take `time`, and so may writing.
+/// Answers one request. Reading it may need `time`, and so may writing the reply.
 ///
 /// # Errors
-/// The peer is gone, or does not read.
+/// The peer has disconnected, or does not read.
 pub(super) fn answer(
     socket: &TcpStream,
     time: Duration,
@@ -197,8 +198,8 @@ pub(super) fn answer(
     let until = Instant::now() + time;
     Until { socket, until }.write_all(&answer.bytes(head_only))?;
     socket.shutdown(Shutdown::Write)?;
-    // Otherwise the system could reset the connection, and a peer that still sends might not read
-    // the answer.
+    // Without this the system could reset the connection. A peer that still sends might then not
+    // read the reply.
     let until = until.min(Instant::now() + LINGER);
     let (mut left, mut rest) = (MOST_LEFT, [0; 4096]);
     while left > 0 {

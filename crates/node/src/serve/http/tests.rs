@@ -10,7 +10,8 @@ use crate::link::Traffic;
 /// The limit for expected events. The machine of the tests may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// More than the buffers of a connection take, so that a peer that does not read is waited for.
+/// More bytes than the buffers of a connection can store. The server therefore waits for a peer
+/// that does not read.
 const LONG: usize = 32 << 20;
 
 fn connect(http: &Http) -> TcpStream {
@@ -20,7 +21,7 @@ fn connect(http: &Http) -> TcpStream {
     socket
 }
 
-/// The bytes of the answer until the connection ends, in any way.
+/// The bytes of the reply until the connection ends in any way.
 fn rest(mut socket: &TcpStream) -> String {
     let mut answer = Vec::new();
     let _ = socket.read_to_end(&mut answer);
@@ -40,7 +41,7 @@ fn get(http: &Http, path: &str) -> String {
 /// A server in good condition, with `LONG` bytes of metrics.
 fn start(time: Duration) -> Http {
     let about: &'static str = "x".repeat(LONG).leak();
-    // On a busy machine a thread of a closed connection may take long to end.
+    // On a busy machine a thread of a closed connection may need long to end.
     let limits = Limits {
         time,
         room: PATIENCE,
@@ -56,8 +57,8 @@ fn start(time: Duration) -> Http {
     .unwrap()
 }
 
-/// `of_each` connections of each kind: sends nothing, sends half a request, or sends a request and
-/// does not read.
+/// Opens `of_each` connections of each kind. The kinds send nothing, send half a request, or send a
+/// request and do not read.
 fn hostile(http: &Http, of_each: usize) -> Vec<TcpStream> {
     let all = (0..of_each).flat_map(|_| ["", "GET /hea", "GET /metrics HTTP/1.1\r\n\r\n"]);
     let connected = all.map(|sent| {
@@ -159,7 +160,7 @@ fn a_request_without_end_is_refused_before_it_takes_memory() {
         let answer = ask(&http, &request);
         assert!(answer.starts_with("HTTP/1.1 431 "), "{request}: {answer}");
     }
-    // An endless request: the server takes only the bytes that buffers hold.
+    // An endless request: the server receives only the bytes that buffers can store.
     let mut socket = connect(&http);
     socket.write_all(b"GET /health HTTP/1.1\r\nX: ").unwrap();
     let (piece, mut sent) = ([b'y'; 64 << 10], 0);
@@ -178,7 +179,7 @@ fn half_a_request_is_waited_for_as_long_as_a_whole_one_may_take() {
     socket.write_all(b"GET /health HTTP/1.1\r\nHo").unwrap();
     socket.shutdown(Shutdown::Write).unwrap();
     assert!(rest(&socket).starts_with("HTTP/1.1 400 "));
-    // A request that stops, or continues a byte at a time.
+    // A request that stops, or that continues one byte at a time.
     for drips in [false, true] {
         let began = Instant::now();
         let mut socket = connect(&http);
@@ -195,9 +196,9 @@ fn half_a_request_is_waited_for_as_long_as_a_whole_one_may_take() {
         assert!(time <= took && took < PATIENCE, "{drips}: {took:?}");
         dripping.join().unwrap();
     }
-    // No request gets no answer.
+    // A connection without a request gets no reply.
     assert_eq!(rest(&connect(&http)), "");
-    // In pieces, but in time.
+    // A request in pieces that arrives in time.
     let http = start(PATIENCE);
     let mut socket = connect(&http);
     for piece in ["GET /hea", "lth HTT", "P/1.1\r\n\r", "\n"] {
@@ -215,7 +216,7 @@ fn who_is_slow_or_does_not_read_keeps_nobody_from_an_answer() {
     for of_each in [1, 2, 10] {
         peers.extend(hostile(&http, of_each));
         for _ in 0..3 {
-            // A peer that had to wait for a hostile one would not get its answer in time.
+            // A peer that had to wait for a hostile peer would not get its reply in time.
             let answer = get(&http, "/health");
             assert!(answer.starts_with("HTTP/1.1 200 "), "{of_each}: {answer}");
         }
@@ -230,12 +231,12 @@ fn it_ends_at_once_whoever_is_connected() {
     for of_each in [1, 10] {
         let http = start(Duration::from_secs(600));
         let peers = hostile(&http, of_each);
-        // Answered only after the last of them was accepted.
+        // This request is answered only after the last of the hostile connections was accepted.
         assert!(get(&http, "/health").starts_with("HTTP/1.1 200 "));
         let (began, address) = (Instant::now(), http.address());
         drop(http);
         let took = began.elapsed();
-        // Otherwise it would wait for ten minutes.
+        // Without closing hostile connections this would wait for ten minutes.
         assert!(took < PATIENCE, "{of_each}: {took:?}");
         assert!(TcpStream::connect(address).is_err());
         drop(peers);
@@ -264,7 +265,7 @@ fn where_all_wait_for_reports_one_more_is_told_so_and_threads_are_bounded() {
             thread::sleep(Duration::from_millis(1));
         }
     }
-    // The peer has sent no request, and is answered all the same.
+    // The peer has sent no request, and gets a reply all the same.
     let answer = rest(&connect(&http));
     assert!(
         answer.starts_with("HTTP/1.1 503 ") && answer.contains("too many connections ask"),

@@ -1,6 +1,6 @@
 //! The functions of UCX that this crate uses, as declared in `ucp/api/ucp.h` of version 1.13. The
-//! library is loaded at the first use. A program therefore also runs where UCX is not installed,
-//! and reports the missing library only if UCX is requested.
+//! library is loaded when it is first used. So a program also runs where UCX is not installed, and
+//! reports the missing library only if UCX is requested.
 //!
 //! Each structure begins with a mask of the fields that are set; later versions only append fields.
 //! A test compares the structures with the header if the header is installed.
@@ -80,8 +80,8 @@ pub(super) const EP_ADDRESS: u64 = 1;
 pub(super) const EP_ERROR_MODE: u64 = 1 << 1;
 pub(super) const EP_ERROR_HANDLER: u64 = 1 << 2;
 
-/// Whether pending operations fail when the other side ends. Transports through shared memory do
-/// not notice the end of the other side (version 1.13).
+/// Pending operations do not fail when the other side ends. Transports through shared memory do not
+/// notice the end of the other side (version 1.13), so they need this mode.
 pub(super) const ERRORS_NONE: c_int = 0;
 pub(super) const ERRORS_PEER: c_int = 1;
 
@@ -111,11 +111,10 @@ pub(super) struct EndpointParams {
 pub(super) const MAP_LENGTH: u64 = 1 << 1;
 pub(super) const MAP_FLAGS: u64 = 1 << 2;
 pub(super) const MAP_PROTECTION: u64 = 1 << 3;
-/// This process reads and writes; other processes only read (if the transport can enforce the
-/// difference).
+/// This process reads and writes. Other processes only read, if the transport can enforce that.
 pub(super) const PROTECTION_OTHERS_READ: c_uint = 1 | 1 << 1 | 1 << 8;
-/// The library allocates the memory. If possible, it takes a kind of memory that others can read
-/// without the help of this process.
+/// The library allocates the memory. If possible, it is memory that others can read without the
+/// help of this process.
 pub(super) const MAP_ALLOCATE: c_uint = 1 << 1;
 
 /// `ucp_mem_map_params_t`
@@ -268,8 +267,9 @@ fn load() -> Result<Functions, String> {
         ));
     }
     if std::env::var_os("UCX_LOG_LEVEL").is_none() {
-        // By default the library logs to standard output, where our results go; failures are
-        // returned as errors anyway. A version that does not know this setting continues to log.
+        // By default the library logs to standard output, which is for our results. Failures are
+        // returned as errors in any case. If a version does not know this setting, it continues to
+        // log.
         // SAFETY: both strings are terminated by zero.
         let _ = unsafe {
             (functions.ucs_global_opts_set_value)(c"LOG_LEVEL".as_ptr(), c"fatal".as_ptr())

@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 
 use super::{Worker, api};
 
-/// The longest time for closing a connection without an answer of the other side.
+/// How long the closing of a connection waits if the other side does not answer.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// A connection of a worker to another one. The worker must [close](Self::close) it, and must be
-/// dropped before it.
+/// A connection of a worker to another worker. The worker must [close](Self::close) it. It must be
+/// dropped before the worker.
 pub(super) struct Endpoint {
     raw: api::Endpoint,
     /// Whether UCX notices that the other side is gone.
     notices: bool,
-    /// The reason of its failure; [`api::OK`] if it has not failed. The library writes to it as
-    /// long as the worker lives.
+    /// Why it failed; [`api::OK`] if it has not failed. The library may write to it as long as the
+    /// worker lives.
     failed: Arc<AtomicI8>,
 }
 
 /// The bytes of an address or a key from the other side, followed by zeros. UCX gets no length for
 /// them: it uses lengths in the bytes, each of one or two bytes. If these are wrong, UCX reads
-/// beyond the end, into these zeros instead of other memory. The trust in the bytes themselves is
-/// discussed in the module's documentation.
+/// beyond the end, but then into these zeros and not into other memory. The head of the module
+/// `ucx` tells how far the bytes themselves are trusted.
 pub(super) fn padded(bytes: &[u8]) -> Vec<u8> {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + (256 << 10), 0);
@@ -99,11 +99,11 @@ impl Endpoint {
         worker.functions().check("reach the other side", failed)
     }
 
-    /// Closes it without an answer of the other side, which may be gone. It must not be used
-    /// afterwards.
+    /// Closes it without waiting for the other side, which may no longer exist. Afterwards it must
+    /// not be used.
     pub(super) fn close(&self, worker: &Worker) {
-        // Without notice of the peer's end there is no forced close, and the other side may be
-        // gone. Then the endpoint ends with the worker.
+        // If UCX does not notice the end of the peer, a forced close is impossible, and the other
+        // side may no longer exist. Then the endpoint ends with the worker.
         if !self.notices {
             return;
         }

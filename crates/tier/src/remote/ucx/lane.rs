@@ -27,10 +27,10 @@ struct Running {
 
 /// A UCX connection, beside the TCP connection that set it up.
 pub(in crate::remote) struct Lane {
-    /// Declared before the blocks: after its drop, nothing writes to them any more.
+    /// Declared before the blocks: after the connection is dropped, nothing writes to the blocks.
     connection: Connection,
-    /// Files whose position was requested, by the tag of the request. Below it, the reads that wait
-    /// for a position: offset in the file, and the read.
+    /// Files whose position was requested, by the tag of the request; and the reads that wait for a
+    /// position, each with its offset in the file.
     reaching: HashMap<u64, u64>,
     waiting: HashMap<u64, Vec<(u64, Asked)>>,
     running: Vec<Running>,
@@ -39,12 +39,12 @@ pub(in crate::remote) struct Lane {
     failed: Option<Fault>,
 }
 
-/// The UCX part of a lane. When it is dropped, it is closed without an answer of the server, which
-/// may be gone.
+/// The UCX part of a lane. Its drop closes it without waiting for the server, which may no longer
+/// exist.
 struct Connection {
     /// Declared before the endpoint, to which it reports failures.
     worker: Worker,
-    /// With the server's address, after the server has sent it.
+    /// The server's address and the endpoint, after the server has sent its address.
     endpoint: Option<(Vec<u8>, Endpoint)>,
     files: HashMap<u64, Reached>,
 }
@@ -67,7 +67,7 @@ fn nonsense(what: &str) -> Fault {
 }
 
 impl Lane {
-    /// A new lane to a server, which has not been contacted yet. `loopback` says whether the server
+    /// Creates a lane to a server, which is not contacted yet. `loopback` tells whether the server
     /// is on this machine.
     pub(in crate::remote) fn new(loopback: bool) -> Result<Lane, String> {
         Ok(Lane {
@@ -89,8 +89,8 @@ impl Lane {
         self.running.is_empty() && self.waiting.is_empty() && self.done.is_empty()
     }
 
-    /// Reads bytes of a file into the block of `asked`. Returns true if the position of the file
-    /// must be requested from the server first.
+    /// Reads bytes of a file into the block of `asked`. Returns `true` if the caller must first
+    /// request the position of the file from the server.
     pub(in crate::remote) fn submit(&mut self, file: u64, offset: u64, asked: Asked) -> bool {
         if self.connection.files.contains_key(&file) {
             self.get(file, offset, asked);
@@ -111,7 +111,7 @@ impl Lane {
         self.reaching.contains_key(&tag)
     }
 
-    /// The server refused to give a position. Returns the reads that wait for it.
+    /// Called when the server refused to give a position. Returns the reads that wait for it.
     pub(in crate::remote) fn refused(&mut self, tag: u64) -> Vec<Asked> {
         let file = self.reaching.remove(&tag);
         let waiting = file.and_then(|file| self.waiting.remove(&file));
@@ -119,7 +119,7 @@ impl Lane {
         waiting.map(|(_, asked)| asked).collect()
     }
 
-    /// The server gave the position of a file of `len` bytes. The waiting reads begin.
+    /// Called when the server gave the position of a file of `len` bytes. The waiting reads begin.
     pub(in crate::remote) fn reached(
         &mut self,
         tag: u64,
@@ -264,7 +264,8 @@ impl Lane {
         }
     }
 
-    /// Makes its descriptor readable at the next event; false if an event is pending already.
+    /// Makes the lane's descriptor readable at the next event; `false` if an event is pending
+    /// already.
     pub(in crate::remote) fn arm(&self) -> Result<bool, Fault> {
         self.connection.worker.arm().map_err(Fault::Closed)
     }

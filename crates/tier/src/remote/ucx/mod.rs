@@ -11,31 +11,32 @@
 //!   TCP: Target, a thread of the server, answers
 //! ```
 //!
-//! Greetings, and opening and putting files, use TCP as usual, and so do reads with one request at
-//! a time. Only the reads of searches go through UCX. The TCP connection stays open beside it, and
-//! the server keeps the files open as long. When the connection ends, all reads fail at once, even
-//! if UCX has not noticed that no answer will come.
+//! Greetings use TCP as usual. So do opening and putting files, and reads with one request at a
+//! time. Only the reads of searches go through UCX. The TCP connection stays open beside it, and
+//! the server keeps the files open as long as the connection exists. When the connection ends, all
+//! reads fail at once, even if UCX has not noticed that no answer will come.
 //!
-//! `target.rs` is the server's side, `lane.rs` the client's, `endpoint.rs` a connection to another
-//! process, and `api.rs` the used part of the library. Servers of DistVS exchange messages that the
-//! other side must answer. For these, `stream.rs` carries bytes in both directions.
+//! `target.rs` is the server's side, and `lane.rs` is the client's. `endpoint.rs` is a connection
+//! to another process, and `api.rs` declares the used part of the library. Servers of DistVS
+//! exchange messages that the other side must answer. For these, `stream.rs` carries bytes in both
+//! directions.
 //!
-//! **UCX has no authentication.** If a network card performs the reads, any process with a key (32
-//! bits) can read the memory of that key. So UCX is for machines that trust each other, as RDMA is.
-//! If the server is on loopback, both sides use only the loopback device, unless `UCX_NET_DEVICES`
-//! says otherwise.
+//! **UCX has no authentication.** If a network card performs the reads, any process that has a key
+//! (32 bits) can read the memory of that key. So UCX, like RDMA, is for machines that trust each
+//! other. If the server is on loopback, both sides use only the loopback device, unless
+//! `UCX_NET_DEVICES` names other devices.
 //!
 //! The address and the keys of a server of files are passed to UCX unchanged, but only after the
 //! server has proved the client's secret. This module checks the lengths of files, and pages have
 //! checksums. Between servers of DistVS, both addresses are sealed with the secret (`stream.rs`).
 //!
 //! **TCP needs an explicit setting.** Over TCP, UCX encrypts nothing, and accepts bytes from any
-//! process that reaches the port that it chose. It emulates one-sided reads, which is unsuitable
-//! for a server: it answers reads of *any* of the process's memory to any process that reaches that
-//! port. If a client is killed while an answer is in transit, UCX 1.13 ends the *server*
-//! (`ucs_fatal` in `ucp_request_send`: "unexpected error: Endpoint timeout"; the setting
-//! `PROTO_ENABLE` changes nothing). So TCP is excluded from UCX's choices, unless `UCX_TLS` in the
-//! environment names transports: for trials without a card.
+//! process that reaches the port that it chose. It emulates one-sided reads, so that port answers
+//! reads of *any* of the server's memory to any process. If a client is killed while an answer is
+//! in transit, UCX 1.13 ends the *server* (`ucs_fatal` in `ucp_request_send`: "unexpected error:
+//! Endpoint timeout"; the setting `PROTO_ENABLE` changes nothing). So TCP is excluded from UCX's
+//! choices, unless `UCX_TLS` in the environment names transports. That is for trials without a
+//! card.
 
 mod api;
 mod endpoint;
@@ -56,7 +57,7 @@ use api::{Functions, functions};
 /// Whether the library is available.
 ///
 /// # Errors
-/// The reason why it is not, and the remedy.
+/// Why the library is not available, and the remedy.
 pub fn available() -> Result<(), String> {
     functions().map(|_| ())
 }
@@ -83,7 +84,7 @@ fn warn_of_tcp(what: &str) {
 /// Whether UCX uses TCP with this list of transports. Its functions do not report it (1.13).
 fn lets_tcp_in(transports: &str) -> bool {
     let has = |list: &str, names: &[&str]| {
-        // A name that begins with `\` means itself, and no group.
+        // A name that begins with `\` means this transport, and not a group of transports.
         let mut all = list.split(',').map(|name| name.trim_start_matches('\\'));
         all.any(|name| names.contains(&name))
     };
@@ -106,7 +107,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// A context that uses the devices of the network, or only of this machine.
+    /// Creates a context that uses the devices of the network, or only the devices of this machine.
     fn new(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
         let functions = functions()?;
         let mut config = null_mut();
@@ -156,9 +157,9 @@ impl Context {
         Ok(Arc::new(Context { functions, raw }))
     }
 
-    /// The shared context of all clients of servers on this machine, or elsewhere; for streams, of
-    /// all servers too. If it cannot be made, the next caller tries again, because a card may have
-    /// come up.
+    /// The shared context of all clients of servers on this machine, or of servers elsewhere. For
+    /// streams, the servers share it too. If it cannot be created, the next caller tries again,
+    /// since a card may be available by then.
     fn shared(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
         static SHARED: [Mutex<Option<Arc<Context>>>; 4] = [const { Mutex::new(None) }; 4];
         let shared = &SHARED[2 * of as usize + usize::from(loopback)];
@@ -219,7 +220,7 @@ impl Worker {
         self.context.functions
     }
 
-    /// Advances pending work; false if there was none.
+    /// Advances pending work; `false` if there was none.
     fn progress(&self) -> bool {
         // SAFETY: the worker lives. It is not `Send`, and a stream, which is, locks it, so no other
         // thread uses it now. Its one callback only stores a number (`endpoint.rs`).

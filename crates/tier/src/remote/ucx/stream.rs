@@ -1,4 +1,4 @@
-//! A stream of bytes in both directions between two processes, with the semantics of a socket. The
+//! A stream of bytes in both directions between two processes, which behaves like a socket. The
 //! servers of DistVS communicate through it.
 //!
 //! ```text
@@ -12,26 +12,27 @@
 //!
 //! **UCX aborts a process that passes it bytes that are no address.** So an address comes with a
 //! proof, keyed with the secret and the nonces of the greetings ([`Seal`]). Only a side that knows
-//! the secret, in this conversation, can make the other one pass bytes to UCX. And a server makes a
-//! worker, which takes descriptors and megabytes, only after the client has sent its address.
+//! the secret, and only in this conversation, can make the other side pass bytes to UCX. A worker
+//! takes descriptors and megabytes, so a server creates one only after the client has sent its
+//! address.
 //!
 //! ```text
 //!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]   in all REACH + 32
 //! ```
 //!
 //! Then all bytes go through UCX. The TCP connection stays open without traffic. Its end is the end
-//! of the stream, however a process ends, also with UCX transports that do not notice it. So a
-//! stream can be ended from any thread by its socket.
+//! of the stream, however a process ends, and even if the UCX transport does not notice that end.
+//! So any thread can end a stream by its socket.
 //!
-//! Each stream has a worker on both sides. Both directions lock it for one call of the library at a
-//! time, and no thread holds it while it sleeps. A reader that finds no bytes arms the worker's
-//! descriptor and sleeps until it is readable. A writer may then process network events that the
-//! sleeping reader needs, so it rings an eventfd.
+//! Each stream has a worker on both sides. Both directions lock the worker for one call of the
+//! library at a time, and no thread keeps the lock while it sleeps. If a reader finds no bytes, it
+//! arms the worker's descriptor and sleeps until the descriptor is readable. A writer may meanwhile
+//! process network events that the sleeping reader needs. Then the writer rings an eventfd.
 //!
-//! Written bytes are copied, and one piece is in transit at a time; the next one waits for it. So
-//! if a side does not read, the other side's writes wait once the network is full. Only bytes that
-//! arrive while this side waits to write are kept in memory. The last written bytes may be lost if
-//! a side ends the stream.
+//! Written bytes are copied. One piece is in transit at a time, and the next one waits for it. So
+//! if a side does not read, the other side's writes wait when the network is full. Only bytes that
+//! arrive while this side waits to write are kept in memory. If a side ends the stream, the bytes
+//! that it wrote last may be lost.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -58,11 +59,11 @@ const LEAST_ADDRESS: usize = 1 + 8 + 1;
 const PIECE: usize = 64 << 10;
 /// The first bytes through UCX.
 const HELLO: &[u8; 16] = b"STRATANN UCX 1.\n";
-/// The longest sleep of a waiting thread if nothing may wake it: a transport that cannot send now
-/// may not report when it can.
+/// The longest sleep of a waiting thread if no event may wake it: if a transport cannot send now,
+/// it may not report when it can.
 const NAP: Duration = Duration::from_micros(100);
-/// The longest sleep of a writer that should be woken, because the reader may have processed the
-/// event that wakes it.
+/// The longest sleep of a writer that an event should wake. The reader may have processed that
+/// event.
 const DOZE: Duration = Duration::from_millis(1);
 
 /// The error of a stream that UCX reports as ended.
@@ -111,11 +112,11 @@ impl Streams {
     }
 
     /// Sets up a stream with the other side of a connection, after the greetings have admitted both
-    /// sides; `seal` is from these greetings. From here on the connection belongs to the stream.
+    /// sides. `seal` is from these greetings. From here on the stream owns the connection.
     ///
     /// # Errors
-    /// The other side ends the connection, or sends something invalid or without a valid seal. Also
-    /// if UCX cannot connect, or no bytes arrive through it in time.
+    /// The other side ends the connection, or sends invalid bytes or bytes without a valid seal.
+    /// Also if UCX cannot connect, or no bytes arrive through it in time.
     pub fn over(
         &self,
         socket: TcpStream,
@@ -145,8 +146,8 @@ impl Streams {
         notice_when_gone(&socket)?;
         socket.set_nonblocking(true)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // No event is processed before the endpoint exists, and no step between its creation and
-        // its place beside the worker can fail.
+        // No event is processed before the endpoint exists. No step between the creation of the
+        // endpoint and its storage beside the worker can fail.
         let endpoint = Endpoint::new(&worker, &theirs).map_err(io::Error::other)?;
         let line = Arc::new(Line {
             bell,
@@ -226,7 +227,7 @@ fn told(from: &mut Timed, by: Side, seal: &Seal) -> io::Result<Vec<u8>> {
     Ok(address.to_vec())
 }
 
-/// A stream through UCX. It reads and writes as a socket does, with the same time limits.
+/// A stream through UCX. It reads and writes like a socket, with the same time limits.
 pub struct UcxStream {
     reader: UcxReader,
     writer: UcxWriter,
@@ -249,17 +250,17 @@ struct Line {
     inside: Mutex<Inside>,
     /// The worker's descriptor.
     wakes: RawFd,
-    /// Rung for a sleeping reader, if the worker's descriptor may not wake it.
+    /// Rung to wake a reader if the worker's descriptor may not wake it.
     bell: OwnedFd,
     /// A non-blocking socket. Its end is the end of the stream.
     socket: TcpStream,
-    /// Set when the other side is gone, or this side has ended the stream.
+    /// Set when the other side has ended, or this side has ended the stream.
     over: AtomicBool,
 }
 
 /// The UCX part of a stream.
 struct Inside {
-    /// Declared before everything that it may write to or read from during its life.
+    /// Declared before all data to which it may write, or from which it may read, while it lives.
     worker: Worker,
     endpoint: Endpoint,
     /// The request of a piece in transit, which the library reads.
@@ -329,7 +330,7 @@ impl Inside {
         unsafe { (functions.ucp_stream_data_release)(self.endpoint.raw(), start) };
     }
 
-    /// As [`take`](Self::take), and also processes network events. It stops as soon as there are
+    /// Like [`take`](Self::take), but also processes network events. It stops as soon as there are
     /// bytes, so that later ones wait in the network.
     fn receive(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
@@ -358,7 +359,7 @@ impl Inside {
         Ok(true)
     }
 
-    /// Fails if UCX has noticed the end of the other side.
+    /// Returns an error if UCX has noticed the end of the other side.
     fn check(&self) -> io::Result<()> {
         self.endpoint.check(&self.worker).map_err(broken)
     }
@@ -414,7 +415,7 @@ impl Line {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Checks whether the other side is gone.
+    /// Checks whether the other side has ended.
     fn look(&self) -> bool {
         if is_over(&self.socket) {
             self.over.store(true, Ordering::SeqCst);
@@ -431,8 +432,8 @@ impl Line {
         }
     }
 
-    /// Sleeps until an event, at most for `most`. The socket always counts as a source of events;
-    /// the worker counts if it is `armed`, and the bell if `reads` is set.
+    /// Sleeps until an event, for `most` at the longest. The socket is always a source of events.
+    /// The worker is one if it is `armed`, and the bell if `reads` is set.
     fn sleep(&self, armed: bool, reads: bool, most: Option<Duration>) -> io::Result<()> {
         let of = |wanted: bool| match wanted {
             true => PollFlags::IN,
@@ -464,9 +465,9 @@ impl Line {
         unsafe { BorrowedFd::borrow_raw(self.wakes) }
     }
 
-    /// Sleeps until there may be something to do, at most for `left`. `busy` says whether the
-    /// worker had an event at the last call that it could not process. Returns whether that is so
-    /// now.
+    /// Sleeps until there may be something to do, for `left` at the longest. `busy` tells whether
+    /// the worker had an event at the last call that it could not process. Returns whether that is
+    /// so now.
     fn wait(
         &self,
         mut inside: MutexGuard<'_, Inside>,
@@ -499,7 +500,8 @@ impl Line {
             if got > 0 || out.is_empty() || over {
                 return Ok(got);
             }
-            // A piece that cannot be sent is reported here as well, in case no thread writes.
+            // If a piece cannot be sent, that is reported here as well, since perhaps no thread
+            // writes.
             let sent = inside.is_sent().map(|_| ());
             if let Err(error) = sent.and_then(|()| inside.check()) {
                 drop(inside);
@@ -554,8 +556,8 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // The socket is shut down before UCX tells the other side, so that the other side sees an
-        // end instead of an error. If that side is gone, this fails, which is harmless.
+        // The socket is shut down before UCX informs the other side. So the other side sees an end
+        // and not an error. If the other side has ended, the shutdown fails, which is harmless.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -837,7 +839,7 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_millis(300));
         let spent = crate::process::thread_cpu_time() - cpu;
         assert!(spent < Duration::from_millis(100), "{spent:?}");
-        // A writer does not wait longer either, if the other side does not read.
+        // If the other side does not read, a writer also waits no longer than its limit.
         client.set_write_timeout(Some(Duration::from_millis(50)));
         let began = Instant::now();
         let error = client.write_all(&bytes(256 << 20)).unwrap_err();
@@ -853,7 +855,7 @@ mod tests {
         let Some((client, server)) = pair() else {
             return;
         };
-        // A lost wake would let a read end at its time limit.
+        // If a wake were lost, a read would end at its time limit.
         let turns = |stream: UcxStream, begins: bool| {
             let (mut reader, mut writer) = stream.split();
             reader.set_timeout(Some(Duration::from_secs(20)));

@@ -1,4 +1,4 @@
-//! The server's side: memory that clients read, and a thread that answers for transports without
+//! The server's side: memory that clients read, and a thread that answers if the transport has no
 //! one-sided reads.
 
 use std::fmt;
@@ -22,11 +22,11 @@ const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
-/// The time for which memory stays allocated after its last reader has gone. It is several times
-/// the longest wait of a client for an answer, so that a read in transit still meets memory.
+/// How long memory stays allocated after its last reader has ended. It is several times the longest
+/// wait of a client for an answer, so a read in transit still finds the memory.
 const RETIRED: Duration = Server::PATIENCE.saturating_mul(3);
 
-/// Memory that is kept until no read can reach it any more.
+/// Memory that is kept until no read of it can be in transit.
 type Kept = Arc<dyn Send + Sync>;
 
 /// The memory that clients read through UCX.
@@ -189,7 +189,7 @@ impl Target {
         Ok(bytes)
     }
 
-    /// Keeps the memory of a client that has gone until none of its reads can be in transit.
+    /// Keeps the memory of a client that has ended until none of its reads can be in transit.
     pub fn retire(&self, what: impl IntoIterator<Item = Kept>) {
         let until = Instant::now() + RETIRED;
         let all = what.into_iter().map(|what| (until, what));
@@ -197,7 +197,7 @@ impl Target {
     }
 }
 
-/// Answers reads until it is told to stop.
+/// Answers reads until it is stopped.
 fn answer(worker: &Worker, shared: &Shared) {
     while !shared.stop.load(Ordering::SeqCst) {
         while worker.progress() {}
@@ -232,7 +232,7 @@ impl Drop for Target {
 }
 
 /// Memory that clients can read. They must not write to it, although some transports would allow
-/// it. A process that does so changes bytes while they are read, as in any shared memory, and the
+/// that. If a process does so, bytes change while they are read, as in any shared memory, and the
 /// checksums of pages detect it.
 pub struct Region {
     context: Arc<Context>,

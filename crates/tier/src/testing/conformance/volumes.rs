@@ -208,7 +208,7 @@ fn pages(volume: &dyn Volume) {
         file.len() == right.len() as u64,
         "{rule}: a file that is opened keeps its bytes"
     );
-    // Blocks first, then parts of blocks, then blocks over those.
+    // First whole blocks, then parts of blocks, then whole blocks over the same bytes.
     let writes = [
         (2 * BLOCK, BLOCK),
         (5 * BLOCK, 2 * BLOCK),
@@ -243,7 +243,7 @@ fn pages(volume: &dyn Volume) {
             "{rule}: write {number} did not reach a tier"
         );
     }
-    // Beyond the end, and then the length.
+    // A write beyond the end, and then a query of the length.
     file.write_at(10 * BLOCK as u64, &[9; BLOCK])
         .unwrap_or_else(|e| fail(e));
     right.resize(10 * BLOCK, 0);

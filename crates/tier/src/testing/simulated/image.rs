@@ -1,5 +1,5 @@
 //! The possible contents of a disk after a crash: durable bytes and names, and some part of the
-//! rest.
+//! unsynced changes.
 
 use super::{Change, Disk, Inode, SECTOR, SimVolume, State, apply, apply_name};
 use crate::BLOCK;
@@ -8,11 +8,12 @@ use crate::testing::random::Random;
 /// The part of unsynced changes that survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// No written bytes. Of the unsynced names the first few survive, in order, as with a journal.
+    /// No unsynced bytes survive. Of the unsynced names the first few survive, in order, as with a
+    /// journal.
     Dropped,
-    /// Everything, except that the last write ends at some boundary of 512 bytes.
+    /// All changes survive, except that the last write ends at some boundary of 512 bytes.
     Torn,
-    /// Any part: some writes, or some of their 4 KiB pages, and some names.
+    /// Any part survives: some writes, or some of their 4 KiB pages, and some names.
     Reordered,
 }
 
@@ -22,14 +23,14 @@ impl Crash {
 }
 
 impl SimVolume {
-    /// The contents of the disk if the machine crashes now (or at its crash), as a new, healthy
-    /// volume without locks. Different seeds keep different parts of the unsynced changes. With
-    /// several disks, the first one loses changes by `mode`, and each other one by a mode that the
-    /// seed chooses.
+    /// The contents of the disk if the machine crashes now, or after the crash that it already had.
+    /// They form a new, healthy volume without locks. Different seeds keep different parts of the
+    /// unsynced changes. With several disks, the first disk loses changes by `mode`. Each other
+    /// disk loses changes by a mode that the seed chooses.
     pub fn crash_image(&self, seed: u64, mode: Crash) -> SimVolume {
         let state = self.lock_state();
         let mut disks = Vec::with_capacity(state.disks.len());
-        // The most recent bytes do not matter here.
+        // The image does not need the most recent bytes.
         let left = |inode: &Inode| Inode {
             disk: inode.disk,
             durable: inode.durable.clone(),
@@ -98,7 +99,7 @@ fn crash(inodes: &mut [Inode], disk: usize, mode: Crash, random: &mut Random) {
         .max();
     for inode in inodes.iter_mut().filter(of_disk) {
         let mut bytes = std::mem::take(&mut inode.durable);
-        // A file that keeps all changes is as likely as one that loses some.
+        // A file that keeps all changes is as likely as a file that loses some.
         let whole = random.coin();
         let by_page = random.coin();
         for (number, change) in &inode.unsynced {
@@ -127,8 +128,8 @@ fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
     };
     let end = offset + new.len() as u64;
     let first = offset / SECTOR;
-    // Boundaries from the one at or before the write (nothing of it survives) to the last one
-    // inside it.
+    // The write may end at any boundary, from the one at or before its start to the last one inside
+    // it. At the first boundary nothing of the write survives.
     let sectors = end.div_ceil(SECTOR) - first;
     let boundary = (first + random.below(sectors as usize) as u64) * SECTOR;
     let kept = boundary.saturating_sub(*offset) as usize;
@@ -165,7 +166,7 @@ fn scatter(bytes: &mut Vec<u8>, change: &Change, by_page: bool, random: &mut Ran
                         },
                     );
                 } else if (bytes.len() as u64) < next && random.coin() {
-                    // The length was recorded, and the bytes were not.
+                    // The length was recorded, but the bytes were not.
                     bytes.resize(next as usize, 0);
                 }
                 at = next;

@@ -1,5 +1,5 @@
-//! A single failing operation of any kind, with working operations before and after it. Tests
-//! enumerate such operations.
+//! A single failing operation of any kind, with working operations before and after it. Tests make
+//! each operation of their work fail in turn.
 
 use std::io;
 
@@ -45,13 +45,13 @@ pub enum Operation {
 /// The way in which one operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
-    /// With `EIO`, and nothing was done. For a sync, see [`SimVolume::discard_failed_syncs`].
+    /// It fails with `EIO`, and was not done. For a sync, see [`SimVolume::discard_failed_syncs`].
     Undone,
-    /// With `EIO`, although it was done, as a rename over a network whose answer was lost. An
-    /// operation that only reads is not done.
+    /// It fails with `EIO`, although it was done, like a rename over a network whose reply was
+    /// lost. An operation that only reads is not done.
     Done,
-    /// For lack of resources: with `ENOSPC`, a write after its first half; with `EMFILE` if a
-    /// descriptor is needed.
+    /// It fails for lack of resources: with `ENOSPC`, a write only after its first half. If it
+    /// needs a descriptor, it fails with `EMFILE`.
     NoRoom,
 }
 
@@ -73,9 +73,9 @@ impl Mishap {
 /// A mishap that waits for its operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trip {
-    /// Operations of the kind that still succeed.
+    /// The number of operations of the kind that still succeed.
     left: u64,
-    /// The kind of operation; `None` for any kind.
+    /// The kind of operation, or `None` for any kind.
     only: Option<Operation>,
     mishap: Mishap,
     /// Whether all later operations fail too.
@@ -85,14 +85,15 @@ pub(super) struct Trip {
 /// The outcome of an operation.
 pub(super) enum Verdict {
     Done,
-    /// It fails, but its change is made, or may be found after a crash.
+    /// The operation fails, but its change is made, or may be found after a crash.
     Fails(TierError),
 }
 
 impl State {
-    /// Counts an operation of any kind, and fails it if it is the selected one.
+    /// Counts an operation of any kind, and makes it fail if it is the selected one.
     ///
-    /// `Err`: nothing happens. `Fails`: the operation is performed nevertheless.
+    /// `Err` means that the operation has no effect. `Fails` means that it is performed
+    /// nevertheless.
     pub(super) fn call(
         &mut self,
         operation: Operation,
@@ -126,7 +127,7 @@ impl State {
         }
     }
 
-    /// As [`call`](State::call), for an operation without a change.
+    /// Like [`call`](State::call), for an operation without a change.
     pub(super) fn look(
         &mut self,
         operation: Operation,
@@ -141,9 +142,9 @@ impl State {
 }
 
 impl SimVolume {
-    /// The number of operations so far, of any kind, including reads. A test enumerates them for
-    /// [`fail_call`](SimVolume::fail_call). A call with several requests counts as several
-    /// operations.
+    /// The number of operations so far, of any kind, including reads. A test passes each number
+    /// below it to [`fail_call`](SimVolume::fail_call). A call with several requests counts as
+    /// several operations.
     pub fn calls(&self) -> u64 {
         self.lock_state().calls
     }
@@ -153,12 +154,12 @@ impl SimVolume {
         self.set_trip(calls, None, mishap, false);
     }
 
-    /// As [`fail_call`](SimVolume::fail_call), counting only operations of one kind.
+    /// Like [`fail_call`](SimVolume::fail_call), but counts only operations of one kind.
     pub fn fail_nth(&self, operation: Operation, calls: u64, mishap: Mishap) {
         self.set_trip(calls, Some(operation), mishap, false);
     }
 
-    /// As [`fail_nth`](SimVolume::fail_nth), and also fails all later operations of the kind.
+    /// Like [`fail_nth`](SimVolume::fail_nth), but also fails all later operations of the kind.
     pub fn fail_from(&self, operation: Operation, calls: u64, mishap: Mishap) {
         self.set_trip(calls, Some(operation), mishap, true);
     }
@@ -174,8 +175,8 @@ impl SimVolume {
         });
     }
 
-    /// The operation that [`fail_call`](SimVolume::fail_call) failed, with the file's name. `None`
-    /// if it has not come yet; then it is cancelled.
+    /// The operation that [`fail_call`](SimVolume::fail_call) failed, with the file's name. If the
+    /// operation has not come yet, returns `None` and cancels the failure.
     pub fn failed(&self) -> Option<(Operation, String)> {
         let mut state = self.lock_state();
         state.trip = None;
@@ -183,9 +184,9 @@ impl SimVolume {
     }
 
     /// Sets whether a failed sync discards the changes that it should have made durable, for files
-    /// and for names. Linux behaves so: it marks the unwritten pages as clean. They still read as
-    /// written, and a later sync succeeds, but a crash loses them. By default a later sync makes up
-    /// for a failed one.
+    /// and for names. Linux discards them: it marks the unwritten pages as clean. Reads still
+    /// return the written bytes, and a later sync succeeds, but a crash loses them. By default a
+    /// later sync makes the changes durable.
     pub fn discard_failed_syncs(&self, files: bool, names: bool) {
         let mut state = self.lock_state();
         (state.discards_files, state.discards_names) = (files, names);

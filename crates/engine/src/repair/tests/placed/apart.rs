@@ -1,5 +1,5 @@
-//! Indexes whose vectors are stored apart from lists, damaged after direct inserts: losses are on
-//! pages of vectors, or need a lost table to be decoded.
+//! Indexes whose vectors are stored apart from lists, damaged after direct inserts. Losses are on
+//! pages of vectors, or a lost table is needed to decode the pages.
 
 use stratann_layout::{FileEntry, SlottedBuilder, SlottedShape, SlottedView};
 
@@ -12,7 +12,7 @@ const UPDATES: [Update; 2] = [Update::Accumulate, Update::Relocate];
 struct Segment {
     entry: FileEntry,
     shape: SlottedShape,
-    /// Pages of the build.
+    /// The number of pages of the build.
     built: u64,
 }
 
@@ -35,7 +35,7 @@ impl Place {
         self.segments().pop().unwrap()
     }
 
-    /// The ids of a page of vectors that count.
+    /// The live ids of a page of vectors.
     fn live_on(&self, segment: &Segment, page: u64) -> BTreeSet<u64> {
         let (placement, shape) = (self.tables().0, segment.shape);
         let mut bytes = vec![0; shape.page_bytes()];
@@ -52,7 +52,7 @@ impl Place {
         live.map(|(id, _)| id).collect()
     }
 
-    /// A copy with a byte of a page of vectors flipped.
+    /// A copy with one flipped byte in a page of vectors.
     fn page_hit(&self, segment: &Segment, page: u64) -> SimVolume {
         let at = segment.shape.file_offset(page) as usize + 300;
         self.damaged(&segment.entry.name, &|bytes| bytes[at] ^= 1)
@@ -111,7 +111,7 @@ fn of_a_damaged_page_its_vectors_are_lost_that_count() {
             assert!(said.what.starts_with(text), "{what}: {report:#?}");
             assert_eq!(said.vectors, lost.len() as u64, "{what}: {report:#?}");
         }
-        // Pages of two files, and the bytes behind an end.
+        // Pages of two files are damaged, and bytes are added at an end.
         let volume = place.page_hit(&segments[0], 1);
         let at = last.shape.file_offset(last.built + 1) as usize;
         change(&volume, &last.entry.name, &|bytes| bytes.truncate(at + 5));
@@ -124,7 +124,7 @@ fn of_a_damaged_page_its_vectors_are_lost_that_count() {
             report.lost.iter().filter(|lost| lost.vectors > 0).count(),
             2
         );
-        // A file that is gone.
+        // A file no longer exists.
         let volume = place.volume.fork();
         volume.remove(&segments[1].entry.name).unwrap();
         let lost = (0..segments[1].built).flat_map(|page| place.live_on(&segments[1], page));
@@ -203,7 +203,8 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
         let table = place.entry(FileKind::Placement, None).name;
         let added = placement.added.len() as u64;
         let nodes = placement.page_of.len() as u32;
-        // As a crash leaves them: pages of existing nodes, and of nodes that the checkpoint lacks.
+        // Pages as a crash leaves them: with existing nodes, and with nodes that the checkpoint
+        // lacks.
         let crashed = |volume: &SimVolume| {
             change(volume, name, &|bytes| {
                 let one = shape.file_offset(*built) as usize;
@@ -265,7 +266,7 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
             assert!(told.what.contains("are damaged"), "{what}: {report:#?}");
             assert!(!found.contains_key(&77_777), "{what}");
         }
-        // The header says nothing either.
+        // Neither the header nor the table can be read.
         let volume = place.damaged(name, &|bytes| bytes[20] ^= 1);
         volume.remove(&table).unwrap();
         assert_eq!(place.repair(&volume).unwrap().vectors_lost, 0);

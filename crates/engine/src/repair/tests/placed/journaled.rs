@@ -7,7 +7,7 @@ use stratann_layout::{InlineBuilder, InlineShape, InlineView, JournalFile, strea
 use super::*;
 
 impl Place {
-    /// An index whose journal has these pages, as they are in the file; and the deleted ids.
+    /// An index whose journal has these pages, as they are in the file, and the deleted ids.
     fn inline(numbers: &[u32]) -> (Self, BTreeSet<u64>) {
         let (layout, update) = INLINE;
         let (place, gone) = Self::grown(layout, update);
@@ -50,7 +50,7 @@ impl Place {
         self.entry(FileKind::Journal, None).name
     }
 
-    /// Ids of a page that count, in the order of their nodes.
+    /// The live ids of a page, in the order of their nodes.
     fn ids_on(&self, page: u32) -> Vec<u64> {
         let (placement, shape) = (self.tables().0, self.shape());
         let bytes = self.volume.read(&self.pages()).unwrap();
@@ -70,7 +70,7 @@ impl Place {
         pages.flat_map(|page| self.ids_on(page)).collect()
     }
 
-    /// Pages that nodes are on.
+    /// The number of pages with nodes.
     fn count(&self) -> u32 {
         self.tables().0.pages
     }
@@ -92,7 +92,7 @@ fn damage_of_a_page_costs_its_vectors_unless_the_journal_has_it() {
     let (place, _) = Place::inline(&journal);
     assert!(count > 100 && u64::from(count) > place.shape().pages(ROWS as u64));
     let name = place.pages();
-    // A page of the build, a later one, and several at once.
+    // A page of the build, a later page, and several pages at once.
     for pages in [vec![0], vec![count - 3], vec![2, 49, 51, count - 4]] {
         let what = format!("{pages:?}");
         let lost = place.ids_of(pages.iter().copied());
@@ -108,19 +108,19 @@ fn damage_of_a_page_costs_its_vectors_unless_the_journal_has_it() {
         assert!(report.lost[0].what.starts_with(&text), "{report:#?}");
         assert_eq!(report.lost[0].vectors, lost.len() as u64, "{report:#?}");
     }
-    // Pages that only the journal has, and nothing else is wrong.
+    // Only the journal has these pages. There is no other damage.
     let volume = place.damaged(&name, &|bytes| {
         journal.iter().for_each(|&page| hit(bytes, page));
         bytes.truncate(at(count - 2) + 700);
     });
     assert!(!place.repair(&volume).unwrap().repaired);
-    // Together with another file that can be recomputed.
+    // Another file that can be recomputed is damaged too.
     volume
         .remove(&place.entry(FileKind::Entries, None).name)
         .unwrap();
     place.loses(&volume, &BTreeSet::new(), "torn pages");
-    // A file that ends before pages that the journal lacks, one without its header, and none at
-    // all.
+    // First a file that ends before pages that the journal lacks. Then a file without its header,
+    // and no file.
     let volume = place.damaged(&name, &|bytes| bytes.truncate(at(count - 5)));
     place.loses(&volume, &place.ids_of(count - 5..count - 2), "cut");
     let volume = place.damaged(&name, &|bytes| bytes[20] ^= 1);
@@ -162,7 +162,7 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let volume = place.volume.fork();
         damage(&volume);
         told(&place.loses(&volume, &BTreeSet::new(), how));
-        // Pages that are torn are lost now.
+        // Torn pages are now lost.
         let volume = place.damaged(&pages, &|bytes| hit(bytes, 50));
         damage(&volume);
         let report = place.loses(&volume, &place.ids_of([50]), how);
@@ -189,8 +189,8 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let fewer = |lost: &Lost| lost.what.contains(text) && lost.file.ends_with(&pages);
         assert!(report.lost.iter().any(fewer), "{report:#?}");
     }
-    // A page of the journal is damaged under a correct checksum of the journal: the page in the
-    // file counts, and the journal's other pages.
+    // A page of the journal is damaged although the checksum of the journal is correct. The repair
+    // uses the page in the file, and the other pages of the journal.
     let mut payload = JournalFile::head(BLOCK, &[1, 50]);
     let bytes = place.volume.read(&pages).unwrap();
     for page in [1, 50] {
@@ -214,7 +214,7 @@ fn without_the_placement_pages_count_up_to_the_last_node() {
     let (shape, pages) = (place.shape(), place.pages());
     let table = place.entry(FileKind::Placement, None).name;
     let nodes = u64::from(place.tables().0.nodes);
-    // As a crash leaves the file: with pages that no checkpoint has, whole and torn.
+    // The file as a crash leaves it: with whole and torn pages that no checkpoint has.
     let crashed = |bytes: &mut Vec<u8>| {
         assert_eq!(bytes.len(), at(count));
         let mut builder = InlineBuilder::new(shape);

@@ -1,5 +1,5 @@
-//! Vectors stored apart from lists that were inserted after the build: their pages, their file, and
-//! their ids.
+//! Indexes with vectors apart from lists, inserted after the build: the pages, the file and the ids
+//! of these vectors.
 
 use stratann_layout::SlottedShape;
 
@@ -12,7 +12,7 @@ type Coded = (u64, Vec<u8>);
 struct Last {
     name: String,
     shape: SlottedShape,
-    /// Pages of the build.
+    /// The number of pages of the build.
     built: u64,
 }
 
@@ -74,17 +74,17 @@ fn a_flipped_byte_of_a_page_of_vectors_is_found_if_it_counts() {
                 grown.says(&volume, 1, &name, &text);
             }
         }
-        // A page that is another one, whole.
+        // A valid page of another position.
         let at = |page: u64| shape.file_offset(page) as usize;
         let size = shape.page_bytes();
         let volume = grown.changed(&name, |bytes| {
             bytes.copy_within(at(built)..at(built) + size, at(built + 1));
         });
         grown.says(&volume, 1, &name, &format!(", {}: ", at(built + 1)));
-        // Bytes behind the last page do not count.
+        // Bytes after the last page do not matter.
         let volume = grown.changed(&name, |bytes| bytes.extend_from_slice(&[77; 5_000]));
         assert_eq!(lines(&volume), Vec::<String>::new());
-        // A file that ends before them, and in the middle of one.
+        // A file that ends before the added pages, and a file that ends in the middle of one.
         for (length, end) in [(at(pages - 1), pages - 1), (at(built + 1) - 1, built)] {
             let volume = grown.changed(&name, |bytes| bytes.truncate(length));
             let node = added[(end - built) as usize];
@@ -99,7 +99,7 @@ fn a_flipped_byte_of_any_other_file_is_found() {
     let grown = Grown::apart(Update::Accumulate);
     let lists = grown.pages().0;
     for FileEntry { name, length, .. } in grown.manifest().files {
-        // Not all of its pages count.
+        // Not all pages of this file are used.
         let least = if name == lists { 0 } else { length };
         for at in (0..least.max(BLOCK as u64)).step_by(701) {
             let volume = grown.changed(&name, |bytes| bytes[at as usize] ^= 1);
@@ -120,7 +120,7 @@ fn only_the_last_file_of_vectors_grows() {
     grown.says(&grown.changed(&name, longer), 1, &name, "the MANIFEST says");
     let built = Grown::built(Layout::Decoupled);
     assert!(report(&built.volume).clean());
-    // A crash before the first checkpoint leaves pages there.
+    // A crash before the first checkpoint leaves pages in this file.
     let name = built.last().name;
     assert!(report(&built.changed(&name, longer)).clean());
 }
@@ -132,7 +132,7 @@ fn added_pages_begin_and_end_where_the_table_says() {
     let added = grown.tables().0.added;
     let nodes = grown.manifest().placement.unwrap().nodes;
     let later = nodes - u64::from(added[0]);
-    // The table.
+    // Faults of the table.
     let volume = grown.with(|placement, _, _| placement.added[1] += 1);
     let found = lines(&volume);
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -167,11 +167,11 @@ fn added_pages_begin_and_end_where_the_table_says() {
     let volume = grown.with(|placement, _, _| placement.added.clear());
     let text = format!("names no pages of inserted vectors, but {later} nodes");
     grown.says(&volume, 1, "/placement-", &text);
-    // A page that continues by the table, but does not.
+    // The table marks a page as a continuation, but the page is none.
     let volume = grown.with(|placement, _, _| placement.runs.set(0));
     let text = "does not run on to the next; it should by the table of pages";
     grown.says(&volume, 1, &name, text);
-    // The pages.
+    // Faults of the pages.
     let volume = grown.rewritten(1, |first, _| *first += 1);
     grown.says(&volume, 1, &name, "begins with node");
     let volume = grown.rewritten(0, |_, records| drop(records.pop()));
@@ -196,7 +196,7 @@ fn vectors_decode_and_ids_are_unique_over_all_segments() {
     });
     let text = format!("node {} has a vector that does not decode", first + 3);
     grown.says(&volume, 1, &name, &text);
-    // The id of a vector of the first segment, and of one of the last.
+    // The id of a vector of the first segment, and the id of a vector of the last segment.
     for id in [20, 290] {
         let volume = grown.rewritten(0, |_, records| records[3].0 = id);
         let found = lines(&volume);
@@ -214,7 +214,8 @@ fn vectors_decode_and_ids_are_unique_over_all_segments() {
     let volume = grown.with(|_, pending, _| pending.records[0].id ^= 1);
     let text = format!("node {node} has the external id {}", pending.records[0].id);
     grown.says(&volume, 1, &name, &text);
-    // Without the placement it is unknown which ids are live, and pages of the build are read.
+    // Without the placement `verify` does not know which ids are live, and reads only pages of the
+    // build.
     let volume = grown.volume.fork();
     let entry = grown.manifest();
     let table = &entry.file(FileKind::Placement.name()).unwrap().name;

@@ -1,10 +1,11 @@
-//! Inline indexes: pages are in place, and a journal has those that are about to be written.
+//! Inline indexes. Pages are in place, and a journal has the pages that are about to be written.
 
 use stratann_layout::{InlineShape, JournalFile};
 
 use super::*;
 
-/// Where the first record of a page has its degree, and its first link.
+/// The offset of the degree in the first record of a page. The next constant is the offset of its
+/// first link.
 const DEGREE_AT: usize = 8 + 8 + WIDE;
 const LINK_AT: usize = DEGREE_AT + 4;
 
@@ -22,13 +23,13 @@ impl Grown {
         self.manifest().file(kind.name()).unwrap().name.clone()
     }
 
-    /// Another index, whose journal has these pages as they are in the file, with a change to each.
+    /// Another index, whose journal has these pages as they are in the file, each with a change.
     fn journal(&self, numbers: &[u32], change: impl Fn(u32, &mut [u8])) -> Self {
         let (file, size) = self.pages();
         let bytes = self.volume.read(&file).unwrap();
         let mut payload = JournalFile::head(size, numbers);
         for &number in numbers {
-            // The file may have none with this number.
+            // The file may have no page with this number.
             let page = bytes[BLOCK..].chunks_exact(size).nth(number as usize);
             let mut page = page.map_or_else(|| vec![0; size], <[u8]>::to_vec);
             change(number, &mut page);
@@ -71,7 +72,8 @@ fn what_the_journal_has_may_be_anything_in_the_file() {
         let places = || numbers.iter().map(|&page| (page as usize + 1) * size);
         harmless(&|bytes| places().for_each(|at| bytes[at + 512..at + 1_024].fill(7)));
         harmless(&|bytes| places().for_each(|at| bytes[at..at + size].fill(0)));
-        // Pages that are not there yet, and the beginning of one.
+        // The journal has pages that are not in the file yet, and the file has the beginning of
+        // one.
         if numbers.ends_with(&[pages - 2, pages - 1]) {
             let end = (pages as usize - 1) * size;
             harmless(&|bytes| bytes.truncate(end + 100));
@@ -128,13 +130,13 @@ fn pages_that_neither_file_has_are_named() {
         );
         grown.says(&volume, 1, &name, &text);
     }
-    // A manifest with far too many nodes does not delay the answer.
+    // A manifest with far too many nodes does not delay the result.
     let volume =
         grown.with(|_, _, m| m.placement.as_mut().unwrap().nodes = u64::from(u32::MAX) - 1);
     let found = lines(&volume);
     let text = format!("its {pages} pages end before page {pages}");
     assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
-    // The last page has fewer nodes than the manifest says.
+    // The last page has fewer nodes than the manifest records.
     let volume = grown.with(|_, _, m| m.placement.as_mut().unwrap().nodes += 1);
     let found = lines(&volume);
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -166,7 +168,7 @@ fn a_damaged_journal_is_named_and_so_are_the_pages_that_are_lost_with_it() {
     let at = format!("/{pages}, {}: ", 5 * size);
     assert!(found.iter().any(|line| line.contains(&name)), "{found:#?}");
     assert!(found.iter().any(|line| line.contains(&at)), "{found:#?}");
-    // The placement is not needed to find pages.
+    // `verify` finds pages without the placement.
     let whole = report(&grown.volume);
     let volume = grown.volume.fork();
     let table = grown.name(FileKind::Placement);
@@ -202,7 +204,7 @@ fn pages_of_the_journal_are_those_of_the_index() {
             seal(bytes, 3);
         }
     };
-    // A page of another place.
+    // The page of another position.
     says(
         &[2, 3],
         &|bytes| seal(bytes, 4),
@@ -223,7 +225,7 @@ fn pages_of_the_journal_are_those_of_the_index() {
         seal(bytes, 3);
     });
     grown.says(&grown.volume, 1, "/journal-", text);
-    // Nothing is: that is the journal of a checkpoint before which nothing was inserted.
+    // An empty journal belongs to a checkpoint before which no vector was inserted.
     let none = grown.journal(&[], as_it_is);
     assert_eq!(lines(&none.volume), Vec::<String>::new());
 }
@@ -235,7 +237,7 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
         let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
         grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
     }
-    // Files that the manifest does not mention, and pages behind the pages of the build.
+    // The manifest does not mention these files, nor the pages after the pages of the build.
     let volume = grown.with(|_, _, manifest| manifest.placement = None);
     let found = lines(&volume);
     for role in ["placement", "journal"] {
@@ -270,7 +272,7 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
         found[0].contains("names no rewritten records"),
         "{found:#?}"
     );
-    // The number of pages follows from the nodes; and there is no table.
+    // The number of pages follows from the number of nodes, and there is no table.
     let volume = grown.with(|_, _, m| m.placement.as_mut().unwrap().pages += 1);
     let found = lines(&volume);
     assert_eq!(found.len(), 2, "{found:#?}");
