@@ -309,11 +309,11 @@ pub struct PlanArguments {
     /// The file of vectors to index
     pub base: PathBuf,
 
-    /// The id of each row; with --vectors the column of the ids
+    /// A file with the id of each row; with --vectors, the Parquet column of the ids
     #[arg(long, value_name = "FILE|COLUMN")]
     pub ids: Option<PathBuf>,
 
-    /// The column of the vectors, if BASE is a Parquet file
+    /// If BASE is a Parquet file: the column of the vectors
     #[arg(long = "vectors", value_name = "COLUMN")]
     pub column: Option<String>,
 
@@ -380,11 +380,11 @@ pub struct SearchArguments {
     #[arg(required = true, value_name = "INDEX.. QUERIES")]
     pub files: Vec<PathBuf>,
 
-    /// The column of the vectors, if QUERIES is a Parquet file
+    /// If QUERIES is a Parquet file: the column of the vectors
     #[arg(long = "vectors", value_name = "COLUMN", conflicts_with = "like")]
     pub column: Option<String>,
 
-    /// Neighbours to find for each query
+    /// The number of neighbours to find for each query
     #[arg(short = 'k', long = "k", default_value_t = 10, value_name = "K", value_parser = at_least_one,
           visible_aliases = ["recall-at", "k-neighbors"])]
     pub k: usize,
@@ -883,7 +883,7 @@ pub struct CalibrateArguments {
     /// use made queries: a vector plus 0.2, 0.35 or 0.5 times the difference of two other vectors]
     pub queries: Option<PathBuf>,
 
-    /// The column of the vectors, if QUERIES is a Parquet file
+    /// If QUERIES is a Parquet file: the column of the vectors
     #[arg(long = "vectors", value_name = "COLUMN", requires = "queries")]
     pub column: Option<String>,
 
@@ -1006,11 +1006,11 @@ pub struct TruthArguments {
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub first_id: u64,
 
-    /// The column of the vectors, in BASE and QUERIES, if one of them or both are Parquet files
+    /// If BASE or QUERIES is a Parquet file: the column of the vectors, in both files
     #[arg(long = "vectors", value_name = "COLUMN")]
     pub column: Option<String>,
 
-    /// The ids of the rows, as for `build`
+    /// A file with the id of each row, as for `build --ids`
     #[arg(long, value_name = "FILE", conflicts_with = "first_id")]
     pub ids: Option<PathBuf>,
 

@@ -1,4 +1,4 @@
-//! The vectors of a build or an insert, with their ids and attributes, from the files of a call.
+//! Reads the vectors of a build or an insert, with their ids and attributes, from files.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::parquet::{self, Target, Wanted};
 /// Vectors, with their ids and attributes.
 pub struct Input {
     pub vectors: Box<dyn VectorSource>,
-    /// The ids that were given.
+    /// The ids, if the call has any.
     pub ids: Option<Vec<u64>>,
     pub rows: Option<JsonRows>,
     /// Bytes of temporary files, which hold the contents of Parquet files.
@@ -23,14 +23,14 @@ pub struct Input {
 pub struct Files<'a> {
     /// The file of vectors.
     pub vectors: &'a Path,
-    /// The column of vectors, of a Parquet file.
+    /// The column of vectors, if the file is a Parquet file.
     pub column: Option<&'a str>,
-    /// The file of ids, or the column of them if there is a column of vectors.
+    /// The file of ids, or the name of the column of ids if vectors come from a column.
     pub ids: Option<&'a Path>,
     pub rows: &'a RowArguments,
     /// Whether the file of vectors may have no rows.
     pub even_empty: bool,
-    /// The index, and the cap of the process.
+    /// The index directory, and the cap on the memory of the process.
     pub index: &'a Path,
     pub memory: Option<u64>,
 }
@@ -40,7 +40,7 @@ impl Files<'_> {
     /// file is copied, which may take long, `check` refuses vectors of this shape.
     ///
     /// # Errors
-    /// One of them cannot be read, or they do not fit together; the error of `check`.
+    /// A file cannot be read, or the files do not fit together; the error of `check`.
     pub fn open(
         &self,
         progress: &dyn Progress,
@@ -92,7 +92,7 @@ impl Files<'_> {
         })
     }
 
-    /// Opens a file of vectors, and one for each other thing.
+    /// Opens a file of vectors that is no Parquet file, and separate files of ids and attributes.
     fn separate(
         &self,
         target: Target,
@@ -196,7 +196,7 @@ fn without_column(file: &Path) -> Failure {
         false => format!(": {}", columns.join(" or ")),
     };
     Failure::Wrong(format!(
-        "{} is a Parquet file, and no option says which of its columns has the vectors. Name it with \
+        "{} is a Parquet file, and no option names its column of vectors. Name the column with \
          --vectors{there}",
         file.display()
     ))
@@ -267,7 +267,7 @@ fn rows_of(
     Ok((Some(of_file(file, contents.rows)?), contents.copied))
 }
 
-/// The rows of a Parquet file, which were wanted.
+/// The rows of a Parquet file, which must have attributes.
 fn of_file(file: &Path, rows: Option<JsonRows>) -> Result<JsonRows, Failure> {
     let none = || Failure::Failed(format!("{}: it has no rows of attributes", file.display()));
     rows.ok_or_else(none)

@@ -89,10 +89,10 @@ named! {
     pub enum Compression, "compression" {
         /// Uncompressed vectors. Lists are uncompressed in the coupled and inline layouts and
         /// nearly so in csr. In other layouts they are Elias–Fano codes.
-        Raw = "raw", "Uncompressed vectors; lists too if coupled, else Elias-Fano",
+        Raw = "raw", "Vectors uncompressed; lists uncompressed in the layouts coupled, inline and csr, else Elias-Fano codes",
         /// As in DecoupleVS §3.2. Lists are Elias–Fano codes. Vectors are XORed with their chunk's
         /// base vector where that helps, and Huffman-coded with one table a segment.
-        Paper = "paper", "Elias-Fano lists, Huffman-coded vectors, XORed with a base where that helps (DecoupleVS)",
+        Paper = "paper", "Lists as Elias-Fano codes; vectors Huffman-coded, after XOR with a base vector where that helps (DecoupleVS)",
         /// For each list, the codec that makes it shortest. For each segment of vectors, the codec
         /// that makes a sample of it shortest.
         Best = "best", "For each list and each segment of vectors, the codec that makes it shortest",

@@ -59,7 +59,7 @@ named! {
     /// The strategy of a search with a filter.
     pub enum Way, "way" {
         /// The walk or the probes, which also pass vectors that do not match.
-        Within = "within", "Walks the graph or probes clusters, also through vectors that do not match",
+        Within = "within", "Walks the graph, or probes clusters, and also passes vectors that do not match",
         /// The matches, one after the other.
         Before = "before", "Compares the codes of all matches, and reads the vectors of the best",
     }

@@ -21,7 +21,7 @@ named! {
     /// The order in which nodes are read and scored.
     pub enum Strategy, "strategy" {
         /// DiskANN's beam search: reads the best W unread candidates, and waits for all of them.
-        BestFirst = "best-first", "Waits for the whole beam (DiskANN)",
+        BestFirst = "best-first", "Reads a beam of nodes, and waits for all of them (DiskANN)",
         /// PipeANN's search: handles each completion at once, and widens its pipeline as it
         /// converges.
         Pipelined = "pipelined", "Continues after each single read; the beam widens as the search converges (PipeANN)",
