@@ -155,8 +155,8 @@ impl Promise {
         }
     }
 
-    /// Takes the distance by code of an expanded node that does not match the filter. Each node must
-    /// be given once.
+    /// Records the distance by code of an expanded node that does not match the filter. Each node
+    /// must be reported once.
     ///
     /// The depth for a recall target was measured among all vectors. So the distance of the k-th
     /// nearest vector decides it, whether that vector matches or not.

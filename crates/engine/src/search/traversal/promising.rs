@@ -14,8 +14,8 @@ use crate::frontier::KeyIs;
 impl<'a, N: NodePages> Traversal<'a, N> {
     /// Takes the nearest candidate that has not been requested, with `on_their_way` reads in
     /// flight. If the search may stop early, the candidate must have promise. With a recall target,
-    /// it must be within the depth. If it does not match the filter, it must be among those that the
-    /// walk goes through.
+    /// it must be within the depth. If it does not match the filter, it must be one of the nearest
+    /// such candidates ([`Frontier::take_unread_among`]).
     #[inline]
     pub(crate) fn take(&mut self, on_their_way: usize) -> Option<u64> {
         if let Some(bounds) = self.ranking.promise.bounds(on_their_way) {
