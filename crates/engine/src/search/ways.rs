@@ -78,7 +78,8 @@ pub struct Explained {
     /// vectors that searches look at all of them. For several indexes it is the choice of the
     /// majority.
     pub way: Way,
-    /// The adapted list size, or the number of clusters to probe. It has no meaning in
+    /// The adapted list size, or the number of clusters to probe. With a recall target, it is the
+    /// most that any query takes. It has no meaning in
     /// [`Way::Before`]. For several indexes it is the largest.
     pub list: usize,
     /// The number of indexes searched by each strategy.
