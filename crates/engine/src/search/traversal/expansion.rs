@@ -332,7 +332,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
             return Ok(None);
         }
-        if self.ranks_nothing() {
+        // The vector of a node that may not be a result is not decoded.
+        if self.ranks_nothing() || self.ranking.admission().rules_out(node) {
             return Ok(None);
         }
         let Setting { pages, timer, .. } = self.setting;
