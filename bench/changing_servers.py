@@ -10,8 +10,8 @@ uint8 (for example photo-sift-100k, and the rows of photo-sift-1m). The script c
 INDEX. It starts a memory server that follows merges, a storage server that accepts changes, and a
 compute server with one thread. They are processes on this machine that communicate over TCP. For S
 seconds (120), one client repeats all queries, with N in flight (8). Another client inserts the next
-rows and deletes the oldest rows, by default 400 and 200 a second. It runs one command per second
-for these changes. The first window has no changes.
+rows and deletes the oldest rows, by default 400 and 200 a second. Each second, it runs one command
+for all inserts, and one for all deletes. The first window has no changes.
 
 A line for each window (10 s) has
 
@@ -21,12 +21,12 @@ A line for each window (10 s) has
 - rows that wait for a merge, and merges.
 
 Recall counts only rows whose state is certain. It takes the ten nearest of all rows that existed at
-any time during a pass, and counts those ten that existed during the whole pass. A result is wrong
-if its row was deleted before the pass began, was never inserted, or has another distance. After
-each change, the script searches for the inserted and the deleted rows. "not found" counts inserted
-rows that do not find themselves while they wait for a merge. "came back" counts deleted rows that
-are found. At the end, the script searches again for every tenth inserted row, and for every tenth
-deleted row. By then, a merge has included most of the inserted rows.
+any time during a pass, and counts each of the ten that existed during the whole pass. A result is
+wrong if its row was deleted before the pass began, was never inserted, or has another distance.
+After each change, the script searches for the inserted and the deleted rows. "not found" counts
+inserted rows that do not find themselves while they wait for a merge. "came back" counts deleted
+rows that are found. At the end, the script searches again for every tenth inserted row, and for
+every tenth deleted row. By then, a merge has included most of the inserted rows.
 
 For each merge, the script prints the seconds from the commit (the time of the file MANIFEST) until
 each of three events. The memory server has the new checkpoint, the compute server has the new low
@@ -205,7 +205,7 @@ def run(known, first, servers, copy, folder, truth, ask, queries, seconds, windo
     for those in (range(first, at["put"], 10), range(0, at["gone_done"], 10)):
         known.write(those, tenths)
         again.append(missed(tenths, those))
-    print(f"\n{len(asks)} asks of all queries, {said['failed']} commands failed, {said['wrong']} wrong answers")
+    print(f"\n{len(asks)} passes over all queries, {said['failed']} commands failed, {said['wrong']} wrong answers")
     print(f"of {said['put in']} put in {said['not found']} were not found, at the end {again[0][0]} of {again[0][1]}; of {said['deleted']} deleted {said['came back']} came back")
     print("\n| merge | memory server, s | low codes, s | no other state, s |\n|---|---|---|---|")
     for number, one in enumerate(merges.found, 1):

@@ -14,8 +14,8 @@ reuses files and indexes that exist already.
   its cluster, by k-means with 20 and with 100 clusters. A filter on a cluster is used only with
   queries from other clusters, so matching rows are far from these queries.
 - photo-sift with `--typed` (another index) has three columns: a text, an integer and a time. The
-  text is one of several labels, each with a given share of the rows, or no value. The integer is
-  the cluster of the row, out of a hundred.
+  text is one of several labels, each with a given share of the rows, or "rest". The integer is the
+  cluster of the row, out of a hundred.
 - package-text: the tags of a row are the words of its sentence with three letters or more. The
   filter of a query is one or two words of its own sentence. Queries are grouped by the number of
   matching rows. A number from 0 to a million, as for photo-sift, gives broader filters.

@@ -11,16 +11,17 @@ machines, compare the printed SHA-256 of their files.
 
 A made row starts at a random real row. It moves towards two of the nearest neighbours of this row,
 and gets noise with the spectrum of the differences between these neighbours. The difference between
-two near rows of another region is added too. Queries start at a quarter of the real rows, and move
-only towards rows of this quarter. Made base rows use only the other rows. The nearest neighbours
-within the quarter are farther away, so the moves of queries are scaled down accordingly.
+two near rows of another region is added too. A quarter of the real rows is for queries: each query
+starts at another row of this quarter, and moves only towards rows of it. Made base rows use only
+the other rows. The nearest neighbours within the quarter are farther away, so the moves of queries
+are scaled down accordingly.
 
 Two statistics compare made rows with real rows, at the same number of rows. One is the local
 intrinsic dimension (maximum likelihood, 100 nearest rows). The other is the distance of the 10th
 nearest row divided by the median distance. Each is the median over 2,000 rows. Both are also
 printed for all made rows. If made rows formed clouds around the real rows, both statistics would be
-lower there. --compare builds an index of made rows and an index of real rows with the preset
-`diskann`, and prints recall and reads by list size. Needs numpy.
+lower there. --compare builds indexes of made rows and of real rows with the preset `diskann`, and
+prints recall and reads by list size. Needs numpy.
 """
 
 import argparse
@@ -49,7 +50,7 @@ def main():
     parser.add_argument("--rows", type=int, default=250_000)
     parser.add_argument("--queries", type=int, default=4_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--compare", metavar="STRATANN", help="the `stratann` command, to build and search both indexes")
+    parser.add_argument("--compare", metavar="STRATANN", help="the `stratann` command, to build and search the indexes")
     arguments = parser.parse_args()
     os.makedirs(arguments.folder, exist_ok=True)
     real = unit(read(os.path.join(arguments.data, "package-text.base.fbin")))

@@ -93,7 +93,7 @@ def main():
             for process in [*servers, memory]:
                 process.kill()
                 process.wait()
-    print(f"\nasks of all queries: {ended['asks']} answered, {ended['failed']} with a query that failed; {ended['wrong']} wrong")
+    print(f"\npasses over all queries: {ended['asks']} answered, {ended['failed']} with a query that failed; {ended['wrong']} wrong")
     for why in sorted(ended["why"]):
         print("  " + why)
     if ended["wrong"]:

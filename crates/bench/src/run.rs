@@ -389,7 +389,7 @@ fn child(arguments: &[&std::ffi::OsStr], setting: &Setting) -> Result<String, Fa
     child_told(arguments, None, setting)
 }
 
-/// As `run`, with an environment variable.
+/// As `child`, with an environment variable.
 pub(super) fn child_told(
     arguments: &[&std::ffi::OsStr],
     told: Option<(&str, String)>,

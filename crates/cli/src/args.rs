@@ -242,8 +242,8 @@ pub struct ShapeArguments {
           visible_alias = "chunk-size")]
     pub chunk: u64,
 
-    /// Chooses the smallest chunk size whose chunk table takes at most this share of the size of
-    /// the uncompressed vectors in memory, for example 0.001
+    /// Chooses the smallest chunk size with which the chunk table in memory takes at most this
+    /// share of the size of all uncompressed vectors, for example 0.001
     #[arg(long, value_name = "BETA", conflicts_with = "chunk")]
     pub chunk_overhead: Option<f64>,
 

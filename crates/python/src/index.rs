@@ -145,8 +145,8 @@ impl Index {
     ///     The number of nearest vectors to return for each query.
     /// list_size : int, optional
     ///     L, the number of candidates that a search keeps. A longer list raises recall, and causes
-    ///     more reads. None is 100, or `k` if that is more. For a cluster index without `probes`,
-    ///     this is the number of clusters that are probed.
+    ///     more reads. None is 100, or `k` if that is more. For a cluster index without `probes`, a
+    ///     given `list_size` is the number of clusters that are probed.
     /// probes : int, optional
     ///     The number of clusters that a search probes in a cluster index (presets "spann" and
     ///     "tiered-cluster"). It may be less than `k`. None is 32, or `k` if that is more. A
@@ -1115,11 +1115,12 @@ impl Index {
     /// Ends the changes of this object and makes them durable. A later change opens the index for
     /// changes again. Searches continue during and after `close`, and see all changes.
     ///
-    /// If no other object of the process is changing the folder, `close` waits for changes of other
-    /// threads, and merges if a merge is due. Then it releases the folder's lock. Ctrl-C interrupts
-    /// this merge, and the next merge starts from the beginning. The lock is released once searches
-    /// of other threads have ended. `close` waits for them at most two seconds; after that, the
-    /// last search releases the lock.
+    /// If another object of the process has changed the folder too, the index stays open for
+    /// changes until the last of these objects is closed. The last `close` waits for changes of
+    /// other threads, and merges if a merge is due. Then it releases the folder's lock. Ctrl-C
+    /// interrupts this merge, and the next merge starts from the beginning. The lock is released
+    /// once searches of other threads have ended. `close` waits for them at most two seconds; after
+    /// that, the last search releases the lock.
     ///
     /// The end of a `with` block closes the index, without a merge if an exception ends the block.
     /// If the index cannot be opened for reading, `close` raises the error, and the index stays

@@ -192,7 +192,7 @@ fn one_command_starts_all_and_another_searches() {
     let many = ["cluster", "search", &servers[0], "asked.u8bin", "-k", "60"];
     let table = place.run(&many).done().stdout;
     assert!(
-        table.contains("the list size is 60, for 60 answers"),
+        table.contains("the list size is 60: the default list size of the compute server"),
         "{table}"
     );
     // A server that cannot be reached, and the next one.
@@ -678,7 +678,7 @@ fn servers_take_changes_that_survive_them() {
     // Ids that are already deleted are not counted, and that is reported.
     let told = place.run(&delete).done();
     assert!(
-        told.stdout.contains("10 were not in the index"),
+        told.stdout.contains("10 ids were not in the index"),
         "{}",
         told.stdout
     );

@@ -62,7 +62,7 @@ pub(crate) const ADDRESSED: Composition = composition(
 
 /// The composition of [`Layout::Grouped`](crate::Layout::Grouped).
 pub(crate) const GROUPED: Composition = composition(
-    "Clusters: each vector is stored once, in the group of one of its clusters; one read has a whole group",
+    "Clusters: each vector is stored once, in the group of one of its clusters; one read returns a whole group",
     FileKind::Grouped,
     FileKind::Grouped,
 );

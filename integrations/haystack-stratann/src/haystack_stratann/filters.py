@@ -3,7 +3,7 @@
     {"field": "meta.year", "operator": ">=", "value": 2020}    a comparison
     {"operator": "AND", "conditions": [.., ..]}                AND, OR, or NOT
 
-NOT matches the documents that do not match all of its conditions.
+NOT matches the documents that fail at least one of its conditions.
 
 Texts in ISO 8601 are times for > >= < <=. Such a text equals another text with the same time.
 Without a zone they are UTC.

@@ -161,7 +161,7 @@ pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
         output.text(table.render())?;
         if raised {
             output.line(format!(
-                "the list size is {0}, since it must be at least -k; the default list size of the compute server is not above {0}",
+                "the list size is {0}: the default list size of the compute server, or -k if the default is smaller",
                 arguments.k
             ))?;
         }

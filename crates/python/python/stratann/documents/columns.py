@@ -129,10 +129,11 @@ class Columns:
         count: Optional[Callable[[Filter], int]] = None,
         deleting: bool = False,
     ) -> None:
-        """The columns of a schema. A filter on a key that is not in `filterable` is refused. A
-        filter is also refused if `count` finds documents whose value of the key is in no column.
-        With `deleting`, a filter that negates a key which no document has is refused, since a
-        misspelt key would delete every document.
+        """The columns of a schema. A filter on a key that is not in `filterable` is refused. If
+        a key has no column, a filter on it is also refused if `count` finds documents with the key
+        that were put when it was not filterable. With `deleting`, such documents count for keys
+        with a column too. A filter that negates a key which no document has is then also refused,
+        since a misspelt key would delete every document.
         """
         self.schema: Dict[str, str] = dict(schema)
         self._filterable = None if filterable is None else frozenset(filterable)
