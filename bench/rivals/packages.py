@@ -5,9 +5,9 @@
         [--memory 48MB,256MB] [--repeat N] [--queries N] [--folder rivals-out] [--json FILE] [--python PYTHON]
 
 Engines: stratann-less, stratann-more (with the least and the most `memory` that the job gives its runs of
-`stratann`, or that --memory says) and stratann (without a cap); hnswlib, faiss-hnsw, faiss-ivf (IVF-PQ, ranked
-again by the vectors), usearch, qdrant (`qdrant-edge-py`), lancedb (IVF_HNSW_SQ). diskann is DiskANN's program
-without a cache, where `run.py` has left it in the folder. diskann-less and diskann-more cache as many nodes as
+`stratann`, or that --memory says), stratann (without a cap) and stratann-whole (with memory for the whole
+index); hnswlib, faiss-hnsw, faiss-ivf (IVF-PQ, ranked again by the vectors), usearch, qdrant
+(`qdrant-edge-py`), lancedb (IVF_HNSW_SQ). diskann is DiskANN's program without a cache, where `run.py` has left it in the folder. diskann-less and diskann-more cache as many nodes as
 the same two caps hold, the whole process included. bench/rivals/engines has the settings of each, and
 bench/rivals/versions.py the versions.
 
