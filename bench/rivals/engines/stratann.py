@@ -54,10 +54,10 @@ class More(Stratann):
 
 
 class Whole(Stratann):
-    """Memory for the whole index."""
+    """Memory for the whole index and for the program."""
 
     title = "StratANN, whole index in memory"
 
     @property
     def cap(self):
-        return 2 * process.size(self.path)
+        return 2 * process.size(self.path) + 64_000_000
