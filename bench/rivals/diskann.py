@@ -10,6 +10,7 @@ import versions
 
 # By extension: what DiskANN calls the elements.
 ELEMENTS = {".u8bin": "uint8", ".i8bin": "int8", ".fbin": "float32", ".hbin": "float16"}
+READ = 4096  # bytes of one read of a node
 DISTANCES = {"l2": "squared_l2", "ip": "inner_product", "cosine": "cosine"}
 
 
@@ -26,6 +27,7 @@ def run(command, **options):
         "seconds": time.monotonic() - started,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "peak_bytes": usage.ru_maxrss * 1024,
+        "read_bytes": usage.ru_inblock * 512,
     }
 
 
@@ -53,7 +55,7 @@ class DiskAnn:
         return [file for file in self.folder.glob(f"{self.prefix.name}*") if file.is_file()]
 
     def build(self):
-        """What the build costs, with one search, without which the program builds nothing."""
+        """What the build costs. The program builds nothing without a search, so it searches for one query."""
         job = self.job
         source = {
             "disk-index-source": "Build", "data_type": ELEMENTS[job.base.suffix], "data": str(job.base),
@@ -61,22 +63,34 @@ class DiskAnn:
             "num_threads": job.build_threads, "build_ram_limit_gb": 16.0, "num_pq_chunks": job.code_bytes,
             "quantization_type": "FP", "save_path": str(self.prefix),
         }
-        return self.step("build", source, job.queries, job.truth, job.lists, job.threads)[1]
+        one = job.part(self.folder, "one", range(1))
+        return self.step("build", source, one["queries"], one["truth"], [job.k], 1, None)[1]
 
-    def search(self, queries, truth, lists, threads):
-        """The points, and what the process took."""
+    def search(self, queries, truth, lists, threads, cached=None):
+        """The points, and what the process took. So many nodes around the entry are in a cache."""
         source = {
             "disk-index-source": "Load", "data_type": ELEMENTS[self.job.base.suffix], "load_path": str(self.prefix),
         }
-        output, cost = self.step("search", source, queries, truth, lists, threads)
+        output, cost = self.step("search", source, queries, truth, lists, threads, cached)
         return points(output, threads, cost["peak_bytes"]), cost
 
-    def step(self, what, source, queries, truth, lists, threads):
+    def nodes_within(self, cap, queries, truth):
+        """How many nodes the program can cache while its process takes at most so many bytes, and the bytes
+        without a cache. None, if they are more."""
+        taken = lambda cached: self.search(queries, truth, [self.job.k], 2, cached)[1]["peak_bytes"]
+        bare = taken(None)
+        each = self.job.element_bytes * self.job.dim + 4 * self.job.degree
+        nodes = min(self.job.rows, max(0, cap - bare) // each)
+        while nodes and (peak := taken(nodes)) > cap:
+            nodes = min(nodes * 99 // 100, nodes * (cap - bare) // (peak - bare))
+        return nodes or None, bare
+
+    def step(self, what, source, queries, truth, lists, threads, cached):
         job = self.job
         search = {
             "queries": str(queries), "groundtruth": str(truth), "search_list": lists, "beam_width": job.beam,
             "recall_at": job.k, "num_threads": threads, "is_flat_search": False, "distance": DISTANCES[job.metric],
-            "vector_filters_file": None, "num_nodes_to_cache": None, "search_io_limit": None,
+            "vector_filters_file": None, "num_nodes_to_cache": cached, "search_io_limit": None,
         }
         config, output = self.folder / f"diskann-{what}.in.json", self.folder / f"diskann-{what}.out.json"
         output.unlink(missing_ok=True)

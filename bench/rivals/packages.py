@@ -2,12 +2,14 @@
 """Packages that pip installs, StratANN from Python and DiskANN's program, side by side on the vectors of jobs.
 
     python3 bench/rivals/packages.py JOB.toml.. [--only NAME[,NAME..]] [--steps build,tune,time] [--cap MB]
-        [--memory SIZE,SIZE] [--repeat N] [--queries N] [--folder rivals-out] [--json FILE] [--python PYTHON]
+        [--memory 48MB,256MB] [--repeat N] [--queries N] [--folder rivals-out] [--json FILE] [--python PYTHON]
 
-Engines: stratann-less and stratann-more (with `memory=` of each SIZE: 12% and 21% of the bytes of the base, or
-two others such as 48MB,256MB), stratann (without a cap), hnswlib, faiss-hnsw, faiss-ivf (IVF-PQ, ranked again by the vectors), usearch, qdrant (`qdrant-edge-py`),
-lancedb (IVF_HNSW_SQ), and diskann where `run.py` has left the program in the folder. bench/rivals/engines has
-the settings of each, and bench/rivals/versions.py the versions.
+Engines: stratann-less, stratann-more (with the least and the most `memory` that the job gives its runs of
+`stratann`, or that --memory says), stratann (without a cap) and stratann-whole (with memory for the whole
+index); hnswlib, faiss-hnsw, faiss-ivf (IVF-PQ, ranked again by the vectors), usearch, qdrant
+(`qdrant-edge-py`), lancedb (IVF_HNSW_SQ). diskann is DiskANN's program without a cache, where `run.py` has left it in the folder. diskann-less and diskann-more cache as many nodes as
+the same two caps hold, the whole process included. bench/rivals/engines has the settings of each, and
+bench/rivals/versions.py the versions.
 
 Each step of an engine is a process of its own:
   build   with two threads. The files stay in the folder, and are not made again.
@@ -17,9 +19,10 @@ Each step of an engine is a process of its own:
 An engine that has all in memory goes over the queries for a second at least; the others go over them once.
 
 Memory is VmRSS after opening, and the peak (VmHWM) of the searches, less what Python takes with the package
-imported and the queries there. DiskANN's is the peak of its process. With --cap the steps of `time` run in a
-control group of so many megabytes beyond that, so that the page cache counts too; where this user may make no
-group, it says so and goes on. Results stay in FOLDER/packages, and the tables have all that are there.
+imported and the queries there. DiskANN's is the peak of its process. Its reads are those of the kernel, since
+it counts cached nodes as reads: a second turn over the queries in one process says how many a turn takes. With
+--cap the steps of `time` run in a control group of so many megabytes beyond that, so that the page cache counts
+too; where this user may make no group, it says so and goes on. Results stay in FOLDER/packages, and the tables have all that are there.
 
 Installs into FOLDER/venv, StratANN from this tree, or runs with a PYTHON that has everything. Python 3.11.
 """
@@ -38,12 +41,14 @@ import diskann
 import process
 import versions
 from engines import ENGINES, LISTS
-from job import Job
+from job import Job, size
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGETS = [0.95, 0.97]
 STEPS = ["build", "tune", "time"]
+DISKANN = {"diskann": None, "diskann-less": 0, "diskann-more": 1}  # the cap of each, by its place among the two
+NAMES = [*ENGINES, *DISKANN]
 SECONDS = 1800  # a step that takes longer is ended
 CAPPED_SECONDS = 60  # the same under a cap, where a search may read forever
 
@@ -51,10 +56,10 @@ CAPPED_SECONDS = 60  # the same under a cap, where a search may read forever
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", nargs="+", type=pathlib.Path)
-    parser.add_argument("--only", default=",".join([*ENGINES, "diskann"]))
+    parser.add_argument("--only", default=",".join(NAMES))
     parser.add_argument("--steps", default=",".join(STEPS))
     parser.add_argument("--cap", type=int, metavar="MB")
-    parser.add_argument("--memory", default="12%,21%", type=caps, metavar="SIZE,SIZE")
+    parser.add_argument("--memory", type=lambda value: [size(word) for word in value.split(",")], metavar="SIZE,SIZE")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--queries", type=int, default=5_000)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("rivals-out"))
@@ -67,7 +72,7 @@ def main():
             parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(known)}")
         return [name for name in known if name in value.split(",")]
 
-    only, steps = named(arguments.only, [*ENGINES, "diskann"]), named(arguments.steps, STEPS)
+    only, steps = named(arguments.only, NAMES), named(arguments.steps, STEPS)
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     python = arguments.python or installed(folder)
@@ -75,29 +80,16 @@ def main():
     for path in arguments.jobs:
         run = Run(Job(path), folder, python, arguments)
         for name in only:
-            if name != "diskann":
+            if name in ENGINES:
                 run.package(name, steps)
             elif diskann.path_of(folder).is_file():
-                run.diskann(steps)
+                run.diskann(name, steps)
             else:
-                print(f"diskann: left out, {diskann.path_of(folder)} is not there (run.py makes it)", file=sys.stderr)
+                print(f"{name}: left out, {diskann.path_of(folder)} is not there (run.py makes it)", file=sys.stderr)
         everything[run.job.name] = run.results()
         show(run.job, everything[run.job.name], arguments.cap)
     if arguments.json:
         arguments.json.write_text(json.dumps({**machine(), "cap_mb": arguments.cap, "jobs": everything}, indent=2) + "\n")
-
-
-def caps(value):
-    """Two caps, each as a factor and whether it counts in bytes of the base."""
-    said = []
-    for word in value.split(","):
-        unit = {"%": 0.01, "MB": 1e6}.get(word.lstrip("0123456789."))
-        if unit is None:
-            raise ValueError(value)
-        said.append((float(word.rstrip("%MB")) * unit, word.endswith("%")))
-    if len(said) != 2:
-        raise ValueError(value)
-    return said
 
 
 def installed(folder):
@@ -119,20 +111,25 @@ class Run:
         self.shared = folder
         self.folder = folder / "packages" / job.name
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.tune, self.time = halves(job, self.folder, arguments.queries)
+        self.memory = arguments.memory or job.caps
+        if self.memory is None or len(self.memory) != 2:
+            sys.exit(f"error: {job.name} has no two runs of `stratann` with `memory`, and two caps are needed. Give --memory.")
+        self.tune, self.time = job.halves(self.folder, arguments.queries)
         self.timed = f"time-{arguments.cap}MB" if arguments.cap else "time"
 
     def package(self, name, steps):
         """An engine driven from Python."""
         if "build" in steps:
             self.write(name, "build", self.step(name, "build", {}))
+        if "failed" in (self.read(name, "build") or {}):
+            return
         if "tune" in steps:
             self.write(name, "tune", self.step(name, "tune", {**self.tune, "targets": TARGETS}))
         if "time" not in steps:
             return
         tuned = self.read(name, "tune") or {}
-        measured = {str(target): {"failed": tuned["failed"]} for target in TARGETS if "failed" in tuned}
-        for target, knob in self.knobs(name).items():
+        measured = {str(target): tuned for target in TARGETS if "failed" in tuned}
+        for target, knob in tuned.get("knobs", {}).items():
             turns = [self.turn(name, knob) for _ in range(self.arguments.repeat)]
             failed = [turn for turn in turns if "failed" in turn]
             measured[target] = failed[0] if failed else medians(turns)
@@ -154,60 +151,98 @@ class Run:
     def step(self, name, step, more):
         """What a process says of itself, or why it says nothing."""
         job = self.job
-        size = job.base.stat().st_size - 8
-        memory = [round(factor * (size if of_base else 1)) for factor, of_base in self.arguments.memory]
         asked = {
             "engine": name, "step": step, "folder": str(self.folder), "base": str(job.base), "metric": job.metric,
-            "dim": job.dim, "memory": memory, **more,
+            "dim": job.dim, "memory": self.memory, **more,
         }
         limit = {"build": None, "tune": SECONDS}.get(step, CAPPED_SECONDS if more.get("group") else SECONDS)
         print(f"+ {job.name} {name} {step} {more.get('knob', '')}", file=sys.stderr, flush=True)
-        try:
-            done = subprocess.run(
-                [self.python, HERE / "step.py", json.dumps(asked)], capture_output=True, text=True, timeout=limit
-            )
-        except subprocess.TimeoutExpired:
-            return {"failed": f"not done within {limit} s"}
-        sys.stderr.write(done.stderr)
-        if done.returncode:
-            last = (done.stderr.splitlines() or [f"status {done.returncode}"])[-1]
-            return {"failed": "killed" if done.returncode == -9 else last}
-        return json.loads(done.stdout.splitlines()[-1])
+        command, failed = [self.python, HERE / "step.py", json.dumps(asked)], None
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as done:
+            try:
+                said, told = done.communicate(timeout=limit)
+            except subprocess.TimeoutExpired:
+                done.kill()
+                said, told = done.communicate()
+                failed = f"not done within {limit} s"
+        sys.stderr.write(told)
+        if done.returncode and not failed:
+            last = (told.splitlines() or [f"status {done.returncode}"])[-1]
+            failed = "killed" if done.returncode == -9 else last
+        # The first line has the engine's name, also if the step failed.
+        lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        named = {"title": name, **(lines[0] if lines else {})}
+        return {**named, "failed": failed} if failed else {**named, **lines[-1]}
 
-    def diskann(self, steps):
-        """DiskANN's program: it measures itself, and counts its reads."""
+    def diskann(self, name, steps):
+        """DiskANN's program, which measures itself."""
         index = diskann.DiskAnn(self.job, self.shared)
-        if "build" in steps and not self.read("diskann", "build"):
-            built = index.build()
-            storage = sum(file.stat().st_size for file in index.files())
-            title = {"title": f"DiskANN {versions.DISKANN}", "version": versions.DISKANN}
-            self.write("diskann", "build", {**built, **title, "storage_bytes": storage})
-        if "tune" in steps:
-            tried = [
-                (point["list"], point["recall"])
-                for point in index.search(self.tune["queries"], self.tune["truth"], LISTS, 2)[0]
-            ]
-            found = {str(goal): [size for size, recall in tried if recall >= goal][:1] for goal in TARGETS}
-            knobs = {goal: sizes[0] for goal, sizes in found.items() if sizes}
-            self.write("diskann", "tune", {"knobs": knobs, "tried": tried})
-        if "time" in steps and not self.arguments.cap:
-            asked = lambda knob, threads: index.search(self.time["queries"], self.time["truth"], [knob], threads)[0][0]
-            measured = {}
-            for target, knob in self.knobs("diskann").items():
-                turns = []
-                for _ in range(self.arguments.repeat):
-                    for file in index.files():
-                        process.drop_cache(file)
-                    one, two = asked(knob, 1), asked(knob, 2)
-                    turns.append({
-                        "knob": f"L={knob}", "recall": one["recall"], "mean_us": one["mean_us"], "p99_us": None, "cpu_us": None,
-                        "peak_bytes": one["memory"], "loaded_bytes": None, "qps": two["qps"], "reads": one["reads"],
-                    })
-                measured[target] = medians(turns)
-            self.write("diskann", "time", measured)
+        for step in steps:
+            if step == "time" and self.arguments.cap:
+                continue
+            try:
+                said = getattr(self, f"diskann_{step}")(index, name)
+            except SystemExit as ended:
+                failed = {"title": self.diskann_title(name), "failed": str(ended)}
+                said = failed if step != "time" else {str(target): failed for target in TARGETS}
+            self.write(name, step, said)
 
-    def knobs(self, name):
-        return (self.read(name, "tune") or {}).get("knobs", {})
+    def diskann_build(self, index, name):
+        """All caps have one index."""
+        built = self.read("diskann", "build")
+        if not built or "failed" in built:
+            cost = index.build()
+            storage = sum(file.stat().st_size for file in index.files())
+            built = {"version": versions.DISKANN, "storage_bytes": storage, **cost}
+            self.write("diskann", "build", {**built, "title": self.diskann_title("diskann")})
+        return {**built, "title": self.diskann_title(name)}
+
+    def diskann_title(self, name):
+        cap = DISKANN[name]
+        return "DiskANN, no cache" if cap is None else f"DiskANN, nodes cached within {self.memory[cap] / 1e6:.0f} MB"
+
+    def diskann_tune(self, index, name):
+        """The nodes that its cap holds, and the first list that reaches each recall."""
+        queries, truth = self.tune["queries"], self.tune["truth"]
+        cached, cap = None, DISKANN[name]
+        if cap is not None:
+            cached, bare = index.nodes_within(self.memory[cap], self.time["queries"], self.time["truth"])
+            if cached is None:
+                why = f"takes {bare / 1e6:,.0f} MB without a cache"
+                return {"title": self.diskann_title(name), "failed": why}
+        knobs, tried = {}, []
+        for knob in LISTS:
+            recall = index.search(queries, truth, [knob], 2, cached)[0][0]["recall"]
+            tried.append([knob, recall])
+            for target in TARGETS:
+                if recall >= target:
+                    knobs.setdefault(str(target), knob)
+            if len(knobs) == len(TARGETS):
+                break
+        return {"knobs": knobs, "tried": tried, "cached": cached}
+
+    def diskann_time(self, index, name):
+        tuned = self.read(name, "tune") or {}
+        measured = {str(target): tuned for target in TARGETS if "failed" in tuned}
+        for target, knob in tuned.get("knobs", {}).items():
+            measured[target] = medians([self.diskann_turn(index, knob, tuned["cached"]) for _ in range(self.arguments.repeat)])
+        return measured
+
+    def diskann_turn(self, index, knob, cached):
+        """One query at a time on one thread, and all on two threads. The second process goes over the queries
+        twice: by how much it reads more is what one turn over them reads."""
+        runs = []
+        for lists, threads in (([knob], 1), ([knob, knob], 2)):
+            for file in index.files():
+                process.drop_cache(file)
+            runs.append(index.search(self.time["queries"], self.time["truth"], lists, threads, cached))
+        (one, once), (two, twice) = ((points[0], cost) for points, cost in runs)
+        reads = (twice["read_bytes"] - once["read_bytes"]) / diskann.READ / self.time["count"]
+        return {
+            "knob": f"L={knob}", "recall": one["recall"], "mean_us": one["mean_us"], "p99_us": None, "cpu_us": None,
+            "peak_bytes": one["memory"], "loaded_bytes": None, "qps": two["qps"], "reads": reads,
+            "visited": one["reads"], "cached": cached,
+        }
 
     def write(self, name, step, said):
         (self.folder / f"{name}.{step}.json").write_text(json.dumps(said, indent=2) + "\n")
@@ -219,48 +254,11 @@ class Run:
     def results(self):
         """All that was measured, also in earlier calls."""
         found = {}
-        for name in [*ENGINES, "diskann"]:
+        for name in NAMES:
             built, timed = self.read(name, "build"), self.read(name, self.timed)
-            if built and timed:
-                found[name] = {"build": built, "tune": self.read(name, "tune"), "time": timed}
+            if built and (timed or "failed" in built):
+                found[name] = {"build": built, "tune": self.read(name, "tune"), "time": timed or {}}
         return found
-
-
-def halves(job, folder, most):
-    """Queries and answers of even and odd number, in files of their own, as two sets of arguments of a step."""
-    sets = []
-    for first, name in enumerate(["tune", "time"]):
-        queries, truth = folder / f"{name}.query{job.queries.suffix}", folder / f"{name}.truth.bin"
-        rows, count, _ = rows_of(job.queries)
-        numbers = range(first, min(most, count), 2)
-        write_rows(queries, [rows], numbers)
-        ids, answered, k = rows_of(job.truth)
-        if answered < count:
-            sys.exit(f"error: {job.truth} has answers to {answered} of {count} queries. Make it with `stratann truth`.")
-        # Behind all ids may be all distances.
-        with open(job.truth, "rb") as file:
-            file.seek(8 + answered * k * 4)
-            distances = file.read(answered * k * 4)
-        write_rows(truth, [ids, (distances, k * 4)] if distances else [ids], numbers)
-        sets.append({"queries": str(queries), "truth": str(truth)})
-    return sets
-
-
-def rows_of(path):
-    """The bytes of the rows of a file and the bytes of one, how many there are, and their length."""
-    content = path.read_bytes()
-    count, length = (int.from_bytes(content[at : at + 4], "little") for at in (0, 4))
-    element = {".u8bin": 1, ".i8bin": 1, ".hbin": 2}.get(path.suffix, 4)
-    return (content[8 : 8 + count * length * element], length * element), count, length
-
-
-def write_rows(path, blocks, numbers):
-    """A file of these rows of each block; its second number is the elements of a row, as in the first block."""
-    element = {".u8bin": 1, ".i8bin": 1, ".hbin": 2}.get(path.suffix, 4)
-    with open(path, "wb") as file:
-        file.write(len(numbers).to_bytes(4, "little") + (blocks[0][1] // element).to_bytes(4, "little"))
-        for content, size in blocks:
-            file.writelines(content[number * size : (number + 1) * size] for number in numbers)
 
 
 def medians(turns):
@@ -304,13 +302,13 @@ def show(job, results, cap):
             f"{built['storage_bytes'] / 1e6:,.0f} | {largest(points, 'loaded_bytes')}, {largest(points, 'peak_bytes')} | "
             f"{each('recall', 3)} | {each('mean_us')} | {each('p99_us')} | {each('cpu_us')} | {each('qps')} | {each('reads', 1)} |"
         )
-    print("\n| | on storage | memory | mean, one thread | queries a second, two threads |\n|---|---|---|---|---|")
+    print("\n| | recall | on storage | memory | reads | mean, one thread | queries a second, two threads |" + "\n" + "|---" * 7 + "|")
     for result in results.values():
         built, point = result["build"], result["time"].get(str(TARGETS[0]), {})
         if "mean_us" in point and "failed" not in built:
             print(
-                f"| {built['title']} | {built['storage_bytes'] / 1e6:,.0f} MB | {point['peak_bytes'] / 1e6:,.0f} MB | "
-                f"{point['mean_us']:,.0f} µs | {point['qps']:,.0f} |"
+                f"| {built['title']} | {figure(point, 'recall', 3)} | {built['storage_bytes'] / 1e6:,.0f} MB | "
+                f"{point['peak_bytes'] / 1e6:,.0f} MB | {figure(point, 'reads', 1)} | {point['mean_us']:,.0f} µs | {point['qps']:,.0f} |"
             )
     sys.stdout.flush()
 

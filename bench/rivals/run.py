@@ -51,7 +51,7 @@ def by_diskann(job, folder):
     return {
         "name": f"DiskANN {versions.DISKANN}",
         "points": medians(turns),
-        "build": built | {"note": "with one search"},
+        "build": built,
         "index_bytes": sum(file.stat().st_size for file in index.files()),
         "parameters": {"R": job.degree, "L": job.build_list, "W": job.beam, "code_bytes": job.code_bytes,
                        "threads": job.threads},

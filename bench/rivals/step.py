@@ -1,5 +1,5 @@
-"""One step of one engine, in a process of its own: packages.py calls step.py CONFIG, and reads a line
-of JSON.
+"""One step of one engine, in a process of its own: packages.py calls step.py CONFIG, and reads two
+lines of JSON: the name of the engine, and what the step found.
 
 `build` makes the files. `tune` finds the first setting of the knob that reaches each recall, with
 half of the queries. `latency` and `throughput` search for the other half at such a setting, from a
@@ -25,8 +25,9 @@ def main():
     kind = engines.engine(job["engine"])
     path = os.path.join(job["folder"], kind.files)
     engine = kind({**job, "path": path})
-    said = {"title": engine.title, "version": kind.version()}
-    print(json.dumps({**said, **STEPS[job["step"]](engine, job)}))
+    # A line before the step: one that fails has a name as well.
+    print(json.dumps({"title": engine.title, "version": kind.version()}), flush=True)
+    print(json.dumps(STEPS[job["step"]](engine, job)))
 
 
 def build(engine, job):

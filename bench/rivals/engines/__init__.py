@@ -13,6 +13,7 @@ ENGINES = {
     "stratann-less": ("stratann", "Less"),
     "stratann-more": ("stratann", "More"),
     "stratann": ("stratann", "Stratann"),
+    "stratann-whole": ("stratann", "Whole"),
     "hnswlib": ("hnswlib", "Hnswlib"),
     "faiss-hnsw": ("faiss", "Hnsw"),
     "faiss-ivf": ("faiss", "Refined"),

@@ -1,4 +1,7 @@
-"""StratANN from Python, by its defaults, with caps on the memory of searches."""
+"""StratANN from Python, by its defaults, with caps on the memory of searches. Without a cap it holds the
+codes alone, and reads the rest."""
+
+import process
 
 from . import K, Engine
 
@@ -48,3 +51,13 @@ class More(Stratann):
     @property
     def cap(self):
         return self.job["memory"][1]
+
+
+class Whole(Stratann):
+    """Memory for the whole index and for the program."""
+
+    title = "StratANN, whole index in memory"
+
+    @property
+    def cap(self):
+        return 2 * process.size(self.path) + 64_000_000
