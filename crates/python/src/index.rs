@@ -242,8 +242,8 @@ impl Index {
     ///     certain distance. `queries`, `seconds` and `cpu_seconds` describe the call, and
     ///     `latencies_us` has one number for each query. With a `filter`, the key `filter` has the
     ///     number of matching vectors (`matching`), the filter strategy that was chosen (`way`),
-    ///     the list size that was used (`list`), and the expected reads of a query by each strategy
-    ///     (`estimates`). Its `dry` counts the queries that the strategy "within" could not
+    ///     the list size in matches (`list`; with a recall, the most that a query used), and the
+    ///     expected reads of a query by each strategy (`estimates`). Its `dry` counts the queries that the strategy "within" could not
     ///     complete, since it met too few matching vectors. They continued with the strategy
     ///     "before".
     #[pyo3(signature = (queries, k=10, **options),

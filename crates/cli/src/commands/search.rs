@@ -381,12 +381,22 @@ fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Pres
 /// The error of a search. If a recall does not go with an argument that came from --preset, the
 /// error names that option.
 fn refused(error: Error, arguments: &SearchArguments) -> Failure {
-    let (Error::Argument { what, reason, .. }, Some(preset), Some(_)) =
-        (&error, arguments.preset, arguments.recall)
+    let (
+        Error::Argument {
+            what,
+            reason,
+            remedy,
+            ..
+        },
+        Some(preset),
+        Some(_),
+    ) = (&error, arguments.preset, arguments.recall)
     else {
         return error.into();
     };
     let typed = match what.split(' ').next() {
+        // Without the recall, the search would be refused, too.
+        _ if !remedy.contains("recall") => true,
         Some("strategy") => arguments.strategy.is_some(),
         Some("rerank") => Target::types_rerank(arguments),
         _ => true,
@@ -443,9 +453,11 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
     ] {
         let list = match way {
             Way::Within if several && within > 0 => {
-                format!(", with lists of up to {}", filter.list)
+                format!(", with lists of up to {} matches", filter.list)
             }
-            Way::Within if filter.way == way => format!(", with a list of {}", filter.list),
+            Way::Within if filter.way == way => {
+                format!(", with a list of up to {} matches", filter.list)
+            }
             _ => String::new(),
         };
         let all = if several { " in all indexes" } else { "" };
@@ -460,7 +472,7 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
             ""
         };
         text += &format!(
-            "  {dry} of {asked} queries{all} found too few results by the strategy \"within\", and continued by \"before\"\n"
+            "  {dry} of {asked} queries{all} met too few matches by the strategy \"within\", and continued by \"before\"\n"
         );
     }
     text

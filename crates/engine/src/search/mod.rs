@@ -545,6 +545,15 @@ impl Index {
             ));
         }
         let vectors = self.check_numbers(options, overlay)?;
+        let strategy = options.strategy.unwrap_or(preset.strategy);
+        let two = self
+            .codebook()
+            .is_some_and(|book| book.low_codes().is_some());
+        if strategy == Strategy::Press && !two && !self.has_clusters() {
+            let reason = "it needs codes of two precisions, and this index has one";
+            let remedy = "Use best-first or pipelined, or build the index with the preset distvs";
+            return Err(Error::call("strategy", strategy, reason, remedy));
+        }
         // In a cluster index, the candidate list contains the clusters to probe.
         let depth = self.depth(options, vectors)?;
         let list = match (options.probes, self.has_clusters()) {
@@ -566,15 +575,6 @@ impl Index {
             // Loaded here, so that no query waits for it, and an error is reported before the batch
             // begins.
             self.navigation()?;
-        }
-        let strategy = options.strategy.unwrap_or(preset.strategy);
-        let two = self
-            .codebook()
-            .is_some_and(|book| book.low_codes().is_some());
-        if strategy == Strategy::Press && !two && !self.has_clusters() {
-            let reason = "it needs codes of two precisions, and this index has one";
-            let remedy = "Use best-first or pipelined, or build the index with the preset distvs";
-            return Err(Error::call("strategy", strategy, reason, remedy));
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {
             let reason =

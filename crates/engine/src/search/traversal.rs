@@ -101,10 +101,10 @@ pub(crate) struct Setting<'a, N> {
     /// The most candidates of a list if some are deleted. It applies only if it exceeds twice the
     /// list size.
     pub(crate) candidates: usize,
-    /// The number of nodes that a walk is expected to visit. It applies only if it exceeds the list
-    /// size.
+    /// About the most nodes that are nearer than the last match of the list. It applies only if it
+    /// exceeds the list size.
     pub(crate) walked: usize,
-    /// The share of the candidates that do not count which a walk expands, the nearest first.
+    /// Of the refused candidates in its list, a walk expands this share, the nearest first.
     pub(crate) through: f64,
     pub(crate) timer: &'a Timer,
 }

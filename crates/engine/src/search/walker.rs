@@ -68,11 +68,11 @@ pub(crate) struct Plan {
     pub(crate) parts: bool,
     /// The strategy for a filter, if there is one.
     pub(crate) way: Way,
-    /// The number of nodes that a walk is expected to visit: its list, and passed nodes that do not
-    /// match the filter.
+    /// About the most nodes that are nearer than the last match of the longest list: memory is
+    /// reserved for them. Without a filter it is the list size.
     pub(crate) walked: usize,
-    /// The share of the nodes without a match that a walk expands, of all that are nearer than the
-    /// last match of its list. It is 1 without a filter.
+    /// Of the nodes that do not match and are nearer than the last match of its list, a walk expands
+    /// this share, the nearest first. It is 1 without a filter.
     pub(crate) through: f64,
     /// The longest list for a walk that begins again because it found too few results.
     pub(crate) longest: usize,
