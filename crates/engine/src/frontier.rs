@@ -345,14 +345,15 @@ impl Frontier {
     }
 
     /// As [`take_unread`](Self::take_unread), among the nearest `depth` candidates that count.
-    /// Farther candidates stay unread. Of the refused candidates before them, only the nearest are
-    /// taken: a share of `through`, and all among the nearest `depth` candidates.
+    /// Farther candidates stay unread. Of these and the refused candidates before the last one, a
+    /// refused candidate is taken only at one of the first places. Their number is `depth` plus a
+    /// share, `through`, of the number of refused candidates there.
     pub(crate) fn take_unread_among(&mut self, depth: usize, through: f64) -> Option<u64> {
         // Refused candidates do not count towards the depth.
         let until = self.behind(0, depth);
         let live = depth.min(self.live);
-        let others = until.saturating_sub(live);
-        let through = (live + (others as f64 * through).ceil() as usize).max(depth);
+        let refused = until.saturating_sub(live);
+        let through = (live + (refused as f64 * through).ceil() as usize).max(depth);
         while self.cursor < until {
             let (place, entry) = (self.cursor, &mut self.entries[self.cursor]);
             self.cursor += 1;
@@ -599,7 +600,7 @@ mod tests {
         assert_eq!(taken(filled(64), 5, 0.5), half);
         // At least as many as without a filter.
         assert_eq!(taken(filled(64), 5, 0.0), [0, 1, 2, 3, 4, 8, 12, 16]);
-        // Too few count: all candidates are before the end, and half of the others are taken.
+        // Too few count: of all 19 candidates, the first 5 + 7 places are taken, and at least 8.
         let few = (0..=12).chain([16]).collect::<Vec<_>>();
         assert_eq!(taken(filled(19), 8, 0.5), few);
         // A nearer candidate is taken when it comes.

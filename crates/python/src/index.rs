@@ -241,11 +241,11 @@ impl Index {
     ///     distances are exact, else (in the layered layout) four standard deviations of the least
     ///     certain distance. `queries`, `seconds` and `cpu_seconds` describe the call, and
     ///     `latencies_us` has one number for each query. With a `filter`, the key `filter` has the
-    ///     number of matching vectors (`matching`), the filter strategy that was chosen (`way`),
-    ///     the list size in matches (`list`; with a recall, the most that a query used), and the
-    ///     expected reads of a query by each strategy (`estimates`). Its `dry` counts the queries that the strategy "within" could not
-    ///     complete, since it met too few matching vectors. They continued with the strategy
-    ///     "before".
+    ///     number of matching vectors (`matching`), and the filter strategy that was chosen
+    ///     (`way`). Its `list` is the list size in matches; with a recall, the most that a query
+    ///     used. `estimates` has the expected reads of a query by each strategy. `dry` counts the
+    ///     queries that the strategy "within" could not complete, since it met too few matching
+    ///     vectors. They continued with the strategy "before".
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(

@@ -14,6 +14,8 @@ pub(crate) struct Depth {
     /// Distances, ascending, each with the depth there, which never falls.
     points: [(f32, f32); POINTS],
     count: usize,
+    /// The number of points that queries were measured for. Another one may follow them.
+    measured: usize,
 }
 
 impl Depth {
@@ -21,7 +23,23 @@ impl Depth {
     pub(crate) fn all(count: usize) -> Self {
         let mut points = [(0.0, 0.0); POINTS];
         points[0] = (0.0, count.max(1) as f32);
-        Self { points, count: 1 }
+        Self {
+            points,
+            count: 1,
+            measured: 1,
+        }
+    }
+
+    /// A curve through points, for tests.
+    #[cfg(test)]
+    pub(crate) fn line(of: &[(f32, f32)]) -> Self {
+        let mut points = [(0.0, 0.0); POINTS];
+        points[..of.len()].copy_from_slice(of);
+        Self {
+            points,
+            count: of.len(),
+            measured: of.len(),
+        }
     }
 
     /// The depth for a recall target, from a measurement with rows of the index. `lists` are its
@@ -68,6 +86,7 @@ impl Depth {
         let mut depth = Self {
             points: [(0.0, 0.0); POINTS],
             count: 0,
+            measured: 0,
         };
         // If there are more buckets than points, every `step`-th is taken, and always the last. One
         // point stays free for farther queries.
@@ -81,6 +100,7 @@ impl Depth {
             depth.points[depth.count] = (band.distance, deepest);
             depth.count += 1;
         }
+        depth.measured = depth.count;
         depth
     }
 
@@ -104,13 +124,13 @@ impl Depth {
         last.map_or(1, |&(_, depth)| depth.ceil() as usize)
     }
 
-    /// About the mean depth of all queries: the mean of the curve's points, which stand for about
-    /// equally many queries each.
+    /// About the mean depth of the measured queries. Each measured point stands for about as many of
+    /// them.
     pub(crate) fn typical(&self) -> f64 {
-        let depths = self.points[..self.count]
+        let depths = self.points[..self.measured]
             .iter()
             .map(|&(_, depth)| f64::from(depth));
-        depths.sum::<f64>() / self.count.max(1) as f64
+        depths.sum::<f64>() / self.measured.max(1) as f64
     }
 
     /// The depth of a query whose k-th answer, or nearest head, has this distance.
@@ -205,8 +225,11 @@ mod tests {
         let most = |least| Depth::new(&[4, 8], &table(&[(1.0, &[1.0, 1.0])]), 0.5, least).most();
         assert_eq!([most(10), most(1)], [10, 4]);
         assert_eq!((Depth::all(7).of(3.0), Depth::all(0).most()), (7, 1));
-        // The points are at 10, 20 and 20, and at 20 for farther queries.
-        assert_eq!((depth.typical(), Depth::all(7).typical()), (17.5, 7.0));
+        // The measured points are at 10, 20 and 20. Farther queries have another point.
+        assert_eq!(
+            (depth.typical(), Depth::all(7).typical()),
+            (50.0 / 3.0, 7.0)
+        );
         let half = depth.times(0.5);
         let of = [1.0, 1.5, 2.0].map(|distance| half.of(distance));
         assert_eq!((of, half.most()), ([5, 8, 10], 10));

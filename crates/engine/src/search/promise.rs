@@ -269,6 +269,30 @@ mod tests {
     }
 
     #[test]
+    fn nodes_that_do_not_match_show_how_far_the_walk_has_come() {
+        let depth = Depth::line(&[(10.0, 20.0), (30.0, 40.0)]);
+        let mut promise = Promise::new(Ends::AtDepth(depth));
+        promise.begin(2, 40, 100);
+        for _ in 0..2 {
+            promise.expanded();
+        }
+        promise.met(30.0);
+        // Only one distance is known.
+        assert_eq!(promise.depth(), Some(40));
+        promise.learn(4.0);
+        promise.passed(16.0);
+        assert_eq!(promise.depth(), Some(40));
+        // The second nearest is at 16, and codes say 4 too little.
+        promise.passed_exactly(5.0);
+        assert_eq!(promise.depth(), Some(30));
+        // A search that ends without promise asks for the distances of results alone.
+        let mut promise = learned();
+        promise.passed_exactly(5.0);
+        promise.passed(5.0);
+        assert_eq!(promise.kth(), f32::INFINITY);
+    }
+
+    #[test]
     fn the_list_says_how_many_deviations() {
         assert_eq!(slack(10, 10), 0.0);
         assert_eq!(slack(10, 20), 1.0);

@@ -104,7 +104,8 @@ pub(crate) struct Setting<'a, N> {
     /// About the most nodes that are nearer than the last match of the list. It applies only if it
     /// exceeds the list size.
     pub(crate) walked: usize,
-    /// Of the refused candidates in its list, a walk expands this share, the nearest first.
+    /// The share of refused candidates as in
+    /// [`take_unread_among`](crate::frontier::Frontier::take_unread_among).
     pub(crate) through: f64,
     pub(crate) timer: &'a Timer,
 }

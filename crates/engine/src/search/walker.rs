@@ -71,8 +71,8 @@ pub(crate) struct Plan {
     /// About the most nodes that are nearer than the last match of the longest list: memory is
     /// reserved for them. Without a filter it is the list size.
     pub(crate) walked: usize,
-    /// Of the nodes that do not match and are nearer than the last match of its list, a walk expands
-    /// this share, the nearest first. It is 1 without a filter.
+    /// A walk expands a node that does not match only at one of the first places of its list
+    /// ([`THROUGH`](super::ways)). 1 is every place, as without a filter.
     pub(crate) through: f64,
     /// The longest list for a walk that begins again because it found too few results.
     pub(crate) longest: usize,
