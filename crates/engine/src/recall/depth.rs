@@ -124,8 +124,7 @@ impl Depth {
         last.map_or(1, |&(_, depth)| depth.ceil() as usize)
     }
 
-    /// About the mean depth of the measured queries. Each measured point stands for about as many of
-    /// them.
+    /// About the mean depth of the measured queries. Each measured point is of about as many of them.
     pub(crate) fn typical(&self) -> f64 {
         let depths = self.points[..self.measured]
             .iter()
