@@ -239,7 +239,7 @@ mod tests {
         for (text, said) in [
             (
                 "tls = true\nlisten = [1]",
-                ", line 2: listen: a text, a number",
+                ", line 2: listen: an option has one value. Write a text",
             ),
             ("config = \"x\"", ", line 1: config: "),
             // It would take the next word for its value.

@@ -140,7 +140,7 @@ fn a_file_of_no_rows_is_built_of() {
     place.write("none.fvecs", &[]);
     place
         .run(&["build", "none.fvecs", "other"])
-        .refused(1, &["none.fvecs", "zero"]);
+        .refused(1, &["none.fvecs", "the number of rows is 0"]);
     // A search or an insert needs at least one vector.
     place
         .run(&["search", "index", "none.u8bin"])

@@ -229,7 +229,7 @@ fn an_insert_that_was_cut_off_is_forgotten_also_without_its_file() {
     assert!(!refused.stderr.contains("--forget"), "{refused:?}");
     std::fs::remove_file(place.path("more.u8bin")).unwrap();
     let forget = |file: &str| place.run(&["insert", "index", file, "--forget", "--json"]);
-    forget("less.u8bin").refused(2, &["less.u8bin", "more.u8bin was"]);
+    forget("less.u8bin").refused(2, &["less.u8bin", "Give one of these", "more.u8bin"]);
     let forgotten = forget("more.u8bin").done().json();
     let whole = place.path("more.u8bin").display().to_string();
     assert_eq!(forgotten["forgotten"], serde_json::json!([whole]));

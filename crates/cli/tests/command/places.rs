@@ -347,7 +347,7 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
         ("codes=dram", &["codes", "no place of their own"]),
         ("log=dram", &["MANIFEST"]),
         ("topology=tape", &["tape", "rdma-model"]),
-        ("vectors=dram", &["place topology"]),
+        ("vectors=dram", &["Place topology"]),
         (
             "topology=mapped:/dev/shm",
             &["/dev/shm", "a folder of your own"],

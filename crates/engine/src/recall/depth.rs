@@ -124,8 +124,8 @@ impl Depth {
         last.map_or(1, |&(_, depth)| depth.ceil() as usize)
     }
 
-    /// About the mean depth of the measured queries. Each measured point stands for a group of them,
-    /// and all groups have about the same size.
+    /// About the mean depth of the measured queries. Each measured point stands for a group of
+    /// them, and all groups have about the same size.
     pub(crate) fn typical(&self) -> f64 {
         let depths = self.points[..self.measured]
             .iter()

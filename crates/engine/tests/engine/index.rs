@@ -433,7 +433,7 @@ fn outside_ids_are_what_the_user_gave() {
     };
     let error = build(&base, folder.path().join("twice"), &twice, &Silent).unwrap_err();
     assert!(
-        error.to_string().contains("id 5 twice") && error.is_call_wrong(),
+        error.to_string().contains("the id 5 is given twice") && error.is_call_wrong(),
         "{error}"
     );
     assert!(!folder.path().join("twice").exists());
