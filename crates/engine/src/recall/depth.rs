@@ -14,8 +14,6 @@ pub(crate) struct Depth {
     /// Distances, ascending, each with the depth there, which never falls.
     points: [(f32, f32); POINTS],
     count: usize,
-    /// The number of points that queries were measured for. Another one may follow them.
-    measured: usize,
 }
 
 impl Depth {
@@ -23,11 +21,7 @@ impl Depth {
     pub(crate) fn all(count: usize) -> Self {
         let mut points = [(0.0, 0.0); POINTS];
         points[0] = (0.0, count.max(1) as f32);
-        Self {
-            points,
-            count: 1,
-            measured: 1,
-        }
+        Self { points, count: 1 }
     }
 
     /// A curve through points, for tests.
@@ -38,7 +32,6 @@ impl Depth {
         Self {
             points,
             count: of.len(),
-            measured: of.len(),
         }
     }
 
@@ -86,7 +79,6 @@ impl Depth {
         let mut depth = Self {
             points: [(0.0, 0.0); POINTS],
             count: 0,
-            measured: 0,
         };
         // If there are more buckets than points, every `step`-th is taken, and always the last. One
         // point stays free for farther queries.
@@ -100,7 +92,6 @@ impl Depth {
             depth.points[depth.count] = (band.distance, deepest);
             depth.count += 1;
         }
-        depth.measured = depth.count;
         depth
     }
 
@@ -122,15 +113,6 @@ impl Depth {
     pub(crate) fn most(&self) -> usize {
         let last = self.points[..self.count].last();
         last.map_or(1, |&(_, depth)| depth.ceil() as usize)
-    }
-
-    /// About the mean depth of the measured queries. Each measured point stands for a group of
-    /// them, and all groups have about the same size.
-    pub(crate) fn typical(&self) -> f64 {
-        let depths = self.points[..self.measured]
-            .iter()
-            .map(|&(_, depth)| f64::from(depth));
-        depths.sum::<f64>() / self.measured.max(1) as f64
     }
 
     /// The depth of a query whose k-th answer, or nearest head, has this distance.
@@ -225,11 +207,6 @@ mod tests {
         let most = |least| Depth::new(&[4, 8], &table(&[(1.0, &[1.0, 1.0])]), 0.5, least).most();
         assert_eq!([most(10), most(1)], [10, 4]);
         assert_eq!((Depth::all(7).of(3.0), Depth::all(0).most()), (7, 1));
-        // The measured points are at 10, 20 and 20. Farther queries have another point.
-        assert_eq!(
-            (depth.typical(), Depth::all(7).typical()),
-            (50.0 / 3.0, 7.0)
-        );
         let half = depth.times(0.5);
         let of = [1.0, 1.5, 2.0].map(|distance| half.of(distance));
         assert_eq!((of, half.most()), ([5, 8, 10], 10));

@@ -205,16 +205,14 @@ pub(super) fn choose(
                 let least = (k + (list - k) / 2.0).clamp(1.0, LEAST * k);
                 (grown(list) * share).clamp(least.min(list), list)
             };
-            // The expected list of a query, and the longest.
-            let (usual, list) = match &mut plan.ends {
+            // With a recall target, this is the longest list of a query. Estimates are for it, since
+            // queries from another source than the rows need nearly as much.
+            let list = match &mut plan.ends {
                 Ends::AtDepth(depth) => {
                     *depth = depth.map(adapted);
-                    (depth.typical(), depth.most() as f64)
+                    depth.most() as f64
                 }
-                Ends::WithItsList | Ends::WithoutPromise => {
-                    let list = adapted(list).ceil();
-                    (list, list)
-                }
+                Ends::WithItsList | Ends::WithoutPromise => adapted(list).ceil(),
             };
             let walked = (list / share).min(all);
             if plan.ends != Ends::WithoutPromise {
@@ -284,7 +282,7 @@ pub(super) fn choose(
             };
             let further = blind / nodes.max(1.0) * further;
             Estimates {
-                within: costs(usual) + further,
+                within: costs(list) + further,
                 before,
             }
         }
@@ -294,17 +292,13 @@ pub(super) fn choose(
             plan.probe_depth = plan.probe_depth.map(|depth| depth.map(adapted));
             plan.list = adapted(list) as usize;
             plan.walked = plan.list;
-            let probes = match plan.probe_depth {
-                Some(depth) => depth.typical(),
-                None => adapted(list),
-            };
             let before = match clusters.vectors {
                 // A vector is read with its cluster.
                 Vectors::Replicated => most,
                 Vectors::Addressed | Vectors::Grouped(_) => nodes,
             };
             Estimates {
-                within: probes,
+                within: plan.list as f64,
                 before,
             }
         }
