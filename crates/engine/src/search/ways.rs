@@ -205,8 +205,8 @@ pub(super) fn choose(
                 let least = (k + (list - k) / 2.0).clamp(1.0, LEAST * k);
                 (grown(list) * share).clamp(least.min(list), list)
             };
-            // With a recall target, this is the longest list of a query. Estimates are for it, since
-            // queries from another source than the rows need nearly as much.
+            // With a recall target, this is the longest list of a query. Estimates are for it,
+            // since queries from another source than the rows need nearly as much.
             let list = match &mut plan.ends {
                 Ends::AtDepth(depth) => {
                     *depth = depth.map(adapted);
