@@ -105,7 +105,7 @@ def test_metadata_comes_back_as_it_was(documents):
         ({"dimention": 3}, TypeError, 'Documents() has no argument "dimention" (did you mean "dimension"?)'),
         ({"M": 16}, TypeError, 'Documents() has no argument "M" (did you mean "degree"?)'),
         ({"ids": [1]}, TypeError, 'Documents() has no argument "ids"'),
-        ({"preset": "x"}, ValueError, 'preset="x": '),
+        ({"preset": "x"}, ValueError, 'preset="x"; there is no such preset. Use one of: '),
         ({"metric": "cosin"}, ValueError, '(did you mean "cosine"?)'),
         ({"layout": "packet"}, ValueError, '(did you mean "packed"?)'),
         ({"memory": "lots"}, ValueError, 'memory="lots"'),
@@ -412,7 +412,7 @@ def test_errors_leave_all_as_it_was(documents):
     for given, error, said in [
         (Document("a", "x" * 70_000, {}, vector(2)), ValueError, "'a' takes .* bytes .*at most 65536"),
         (Document("a", "text", {"_stratann_id": 1}, vector(2)), ValueError, "_stratann_id"),
-        (Document("a", "text", {}, numpy.ones(D + 1)), ValueError, "has 9 dimensions; the store has 8. Pass vectors"),
+        (Document("a", "text", {}, numpy.ones(D + 1)), ValueError, "has 9 dimensions; the vectors in .* have 8. Pass vectors"),
         (Document("a", "text", {}, numpy.zeros(D)), ValueError, "length 0"),
         (Document("", "text", {}, vector(2)), TypeError, "Pass a str that is not empty"),
         (Document(7, "text", {}, vector(2)), TypeError, "Pass a str that is not empty"),
