@@ -312,9 +312,6 @@ impl Frontier {
         if self.refused == 0 || count == 0 {
             return place.saturating_add(count).min(self.end);
         }
-        if count >= self.live {
-            return self.end;
-        }
         let entries = self.entries.get(place..self.end).unwrap_or_default();
         let live = entries
             .iter()
@@ -347,10 +344,14 @@ impl Frontier {
     /// As [`take_unread`](Self::take_unread), among the nearest `depth` candidates that count.
     /// Farther candidates stay unread. Of these and the refused candidates before the last one, a
     /// refused candidate is taken only at one of the first places. Their number is `depth` plus a
-    /// share, `through`, of the number of refused candidates there.
+    /// share, `through`, of the number of refused candidates there. A refused candidate that was
+    /// not taken is passed for good, unless a nearer candidate comes.
     pub(crate) fn take_unread_among(&mut self, depth: usize, through: f64) -> Option<u64> {
         // Refused candidates do not count towards the depth.
-        let until = self.behind(0, depth);
+        let until = match depth < self.size {
+            true => self.behind(0, depth),
+            false => self.end,
+        };
         let live = depth.min(self.live);
         let refused = until.saturating_sub(live);
         let through = (live + (refused as f64 * through).ceil() as usize).max(depth);

@@ -13,7 +13,8 @@
 //! `list` matches would look at `list / s` nodes, and a list of k at `k / s`. The planner takes a
 //! number in between, by the power [`GROWTH`] of s: 1.4 times as many nodes at s = 1/2, and 2.8
 //! times at 1/10. The list keeps at least [`LEAST`] times k matches, or k and half of the
-//! rest of the list if that is fewer.
+//! rest of the list if that is fewer. With a recall target, a list of up to [`LEAST`] times k is
+//! not shortened.
 //!
 //! **Through.** About `list / s` nodes are nearer than the last match of the list. Most matches
 //! among them are neighbours of several nearer nodes. So a walk finds their codes without expanding
@@ -201,18 +202,19 @@ pub(super) fn choose(
     let estimates = match index.kind() {
         Kind::Graph(graph) => {
             let k = plan.k as f64;
-            let adapted = |list: f64| {
-                let least = (k + (list - k) / 2.0).clamp(1.0, LEAST * k);
-                (grown(list) * share).clamp(least.min(list), list)
+            let adapted = |list: f64, least: f64| {
+                (grown(list) * share).clamp(least.clamp(1.0, LEAST * k).min(list), list)
             };
             // With a recall target, this is the longest list of a query. Estimates are for it,
             // since queries from another source than the rows need nearly as much.
             let list = match &mut plan.ends {
                 Ends::AtDepth(depth) => {
-                    *depth = depth.map(adapted);
+                    *depth = depth.map(|list| adapted(list, list));
                     depth.most() as f64
                 }
-                Ends::WithItsList | Ends::WithoutPromise => adapted(list).ceil(),
+                Ends::WithItsList | Ends::WithoutPromise => {
+                    adapted(list, k + (list - k) / 2.0).ceil()
+                }
             };
             let walked = (list / share).min(all);
             if plan.ends != Ends::WithoutPromise {
@@ -288,9 +290,9 @@ pub(super) fn choose(
         }
         Kind::Clusters(clusters) => {
             let most = f64::from(clusters.clusters());
-            let adapted = |probes: f64| grown(probes).ceil().min(most);
-            plan.probe_depth = plan.probe_depth.map(|depth| depth.map(adapted));
-            plan.list = adapted(list) as usize;
+            // The distance of the nearest head says nothing about the distance of the matches.
+            plan.probe_depth = None;
+            plan.list = grown(list).ceil().min(most) as usize;
             plan.walked = plan.list;
             let before = match clusters.vectors {
                 // A vector is read with its cluster.

@@ -93,8 +93,9 @@ pub(super) fn measure(
         }
         match round.ask(standing, served, progress) {
             Ok(()) => {}
-            // The query fitted the index when it was served, so the index has changed since.
-            Err(error) if error.kind() == ErrorKind::Call => continue,
+            // The index has changed since the query was served, or it was offered before its
+            // numbers were checked.
+            Err(error) if matches!(error.kind(), ErrorKind::Call | ErrorKind::Data) => continue,
             Err(error) => return Err(error),
         }
         if round.bytes >= most {
