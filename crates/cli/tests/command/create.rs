@@ -144,7 +144,7 @@ fn a_file_of_no_rows_is_built_of() {
     // A search or an insert needs at least one vector.
     place
         .run(&["search", "index", "none.u8bin"])
-        .refused(1, &["none.u8bin", "zero"]);
+        .refused(1, &["none.u8bin", "the number of rows is 0"]);
 }
 
 #[test]
