@@ -463,16 +463,22 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
         let all = if several { " in all indexes" } else { "" };
         text += &format!("  {way}: expected to cost as much as {expected:.1} reads{all}{list}\n");
     }
-    if filter.dry > 0 {
-        let asked = queries as u64 * u64::from((within + before).max(1));
-        let (dry, asked) = (size::count(filter.dry), size::count(asked));
-        let all = if several {
-            ", counted once for each index,"
-        } else {
-            ""
-        };
+    let asked = size::count(queries as u64 * u64::from((within + before).max(1)));
+    let all = if several {
+        ", counted once for each index,"
+    } else {
+        ""
+    };
+    if filter.wider > 0 {
         text += &format!(
-            "  {dry} of {asked} queries{all} met too few matches by the strategy \"within\", and continued by \"before\"\n"
+            "  {} of {asked} queries{all} probed further clusters, since matches are not spread evenly\n",
+            size::count(filter.wider),
+        );
+    }
+    if filter.dry > 0 {
+        text += &format!(
+            "  {} of {asked} queries{all} met too few matches by the strategy \"within\", and continued by \"before\"\n",
+            size::count(filter.dry),
         );
     }
     text

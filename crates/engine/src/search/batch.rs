@@ -213,6 +213,13 @@ impl Answers {
         }
     }
 
+    /// Counts a query that probed further clusters than its list, because of its filter.
+    fn went_wider(&self) {
+        if let Some(explained) = &mut self.done.lock().results.explained {
+            explained.wider += 1;
+        }
+    }
+
     /// Records that a task failed, and leaves no queries for the other tasks.
     fn fail(&self, error: Error, queries: usize) {
         self.done.lock().error.get_or_insert(error);
@@ -493,6 +500,9 @@ impl<'a> Batch<'a> {
                     (enough, is_further) = (false, true);
                 }
                 list = list.filter(|_| !all);
+            }
+            if !all && source.is_wider() {
+                self.answers.went_wider();
             }
             if !enough && live > 0 {
                 if !all {

@@ -596,6 +596,8 @@ impl Index {
                 _ => options.list.max(options.k),
             },
             probe_depth: depth.filter(|_| self.has_clusters()),
+            grown: 1.0,
+            widest: list,
             candidates: self.candidates(list, self.len() / SCAN_FROM),
             beam: options.beam.unwrap_or(preset.beam),
             strategy,

@@ -72,6 +72,11 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
     /// so, nearer matches may be missing.
     fn is_dry(&self) -> bool;
 
+    /// Whether the source looked beyond its list, because matches of the filter are elsewhere.
+    fn is_wider(&self) -> bool {
+        false
+    }
+
     /// Begins a query whose results a scan alone will find.
     fn begin_at_none(&mut self);
 

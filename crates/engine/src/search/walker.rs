@@ -37,8 +37,12 @@ pub(crate) struct Plan {
     /// and is no list size.
     pub(crate) fresh_list: usize,
     /// For a recall target: the number of clusters to probe, given the distance of the nearest
-    /// head. It is at most `list`.
+    /// head, without a filter. It is at most `list`.
     pub(crate) probe_depth: Option<Depth>,
+    /// The factor by which a filter multiplies the number of probes, and the most clusters that a
+    /// query with a filter may probe.
+    pub(crate) grown: f64,
+    pub(crate) widest: usize,
     /// The most candidates that a query may keep if some are deleted. It applies only if it exceeds
     /// twice the list size.
     pub(crate) candidates: usize,

@@ -26,6 +26,11 @@
 //! distance of the k-th nearest vector, matching or not, gives the list without the filter
 //! ([`promise`](super::promise)). This list is then adapted as above.
 //!
+//! **Clusters.** A query first probes more clusters than without a filter, also by the power
+//! [`GROWTH`]. If the matches are not spread evenly, it continues with further clusters
+//! ([`probe`](super::probe)), up to the reads of *before*, or twice the first clusters if these are
+//! more.
+//!
 //! **Dry.** If the matches are elsewhere, a walk meets too few of them. It keeps at most as many
 //! candidates as *before* takes reads, or twice the number expected if that is more, and expands
 //! about half of them. If these have too few matches, *before* follows. So a search costs at most
@@ -97,6 +102,10 @@ pub struct Explained {
     pub column_bytes: u64,
     /// Queries that continued with [`Way::Before`], because [`Way::Within`] met too few matches.
     pub dry: u64,
+    /// Queries of a cluster index that probed more clusters than `list`, because the matches are
+    /// not spread evenly.
+    #[serde(default)]
+    pub wider: u64,
 }
 
 /// The number of indexes searched by each strategy.
@@ -134,6 +143,7 @@ impl AddAssign for Explained {
         self.column_reads += other.column_reads;
         self.column_bytes += other.column_bytes;
         self.dry += other.dry;
+        self.wider += other.wider;
     }
 }
 
@@ -290,8 +300,7 @@ pub(super) fn choose(
         }
         Kind::Clusters(clusters) => {
             let most = f64::from(clusters.clusters());
-            // The distance of the nearest head says nothing about the distance of the matches.
-            plan.probe_depth = None;
+            plan.grown = share.powf(GROWTH);
             plan.list = grown(list).ceil().min(most) as usize;
             plan.walked = plan.list;
             let before = match clusters.vectors {
@@ -321,7 +330,17 @@ pub(super) fn choose(
     }
     let most = (estimates.before as usize).max(2 * plan.walked);
     plan.candidates = index.candidates(plan.walked, most);
-    plan.longest = estimates.before as usize;
+    plan.longest = match index.kind() {
+        Kind::Graph(_) => estimates.before as usize,
+        // A query of a cluster index does not begin again, since it probes further clusters itself.
+        Kind::Clusters(clusters) => {
+            plan.widest = most.min(clusters.clusters() as usize);
+            while plan.widest > plan.list && index.most_at_once(plan.widest, 1) == 0 {
+                plan.widest = (plan.widest / 2).max(plan.list);
+            }
+            plan.list
+        }
+    };
     tracing::debug!(
         index = %index.path().display(),
         matching = matching.nodes.len(),
@@ -339,5 +358,6 @@ pub(super) fn choose(
         column_reads: matching.looked.reads,
         column_bytes: matching.looked.bytes,
         dry: 0,
+        wider: 0,
     }
 }

@@ -430,6 +430,8 @@ impl Direct {
                 list,
                 fresh_list: list,
                 probe_depth: None,
+                grown: 1.0,
+                widest: 0,
                 candidates: 0,
                 beam: preset.beam,
                 strategy: preset.strategy,
