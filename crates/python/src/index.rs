@@ -245,7 +245,9 @@ impl Index {
     ///     (`way`). Its `list` is the list size in matches; with a recall, the most that a query
     ///     used. `estimates` has the expected reads of a query by each strategy. `dry` counts the
     ///     queries that the strategy "within" could not complete, since it met too few matching
-    ///     vectors. They continued with the strategy "before".
+    ///     vectors. They continued with the strategy "before". `wider` counts the queries of a
+    ///     cluster index that probed more clusters than `list`, since matches were not spread
+    ///     evenly.
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(

@@ -395,6 +395,104 @@ fn clusters_and_press_are_asked_for_a_recall() {
     );
 }
 
+/// The nearest of some pivots, which are rows, for each vector.
+fn regions(vectors: &Matrix, pivots: &Matrix) -> Vec<u64> {
+    let nearest = brute_force(pivots, vectors, 1, Metric::L2, 2, &Silent).unwrap();
+    nearest.ids
+}
+
+#[test]
+fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
+    let root = tempfile::tempdir().unwrap();
+    let base = head(SIFT_BASE, ROWS);
+    let queries = head(SIFT_QUERIES, 200);
+    let pivots: Vec<u8> = (0..8).flat_map(|at| base.row(at * 700).to_vec()).collect();
+    let pivots = Matrix::new(pivots, 8, 128, Element::U8).unwrap();
+    let (regions_of_rows, regions_of_queries) =
+        (regions(&base, &pivots), regions(&queries, &pivots));
+    let rows = (0..ROWS).map(|at| Row {
+        attributes: [
+            (
+                "region".to_owned(),
+                Value::Integer(regions_of_rows[at] as i64),
+            ),
+            ("number".to_owned(), Value::Integer((at % 10) as i64)),
+        ]
+        .into(),
+        payload: None,
+    });
+    let rows = RowTable::new(rows.collect());
+    let way = SearchOptions {
+        recall: Some(0.95),
+        way: Some(Way::Within),
+        ..SearchOptions::default()
+    };
+    for layout in [Layout::Replicated, Layout::Addressed, Layout::Grouped] {
+        let path = root.path().join(layout.to_string());
+        let preset = match layout {
+            Layout::Grouped => Preset::TIERED_CLUSTER,
+            _ => Preset::SPANN,
+        };
+        let options = BuildOptions {
+            layout: Some(layout),
+            ..of(preset)
+        };
+        build_with_rows(&base, &rows, &path, &options, &Silent).unwrap();
+        let index = open(&path);
+        let clusters = index.stats().clusters.unwrap().clusters;
+        let (mut found, mut asked, mut wider, mut hops) = (0.0, 0, 0, 0);
+        for region in 0..8u64 {
+            let matching: Vec<usize> = (0..ROWS)
+                .filter(|&at| regions_of_rows[at] == region)
+                .collect();
+            let others: Vec<usize> = (0..200)
+                .filter(|&at| regions_of_queries[at] != region)
+                .collect();
+            let some = |of: &Matrix, at: &[usize]| {
+                let bytes = at.iter().flat_map(|&at| of.row(at).to_vec());
+                Matrix::new(bytes.collect(), at.len(), 128, Element::U8).unwrap()
+            };
+            let others = some(&queries, &others);
+            let mut truth =
+                brute_force(&some(&base, &matching), &others, 10, Metric::L2, 2, &Silent).unwrap();
+            for id in &mut truth.ids {
+                *id = matching[*id as usize] as u64;
+            }
+            let filter = Filter::parse(&format!("region == {region}")).unwrap();
+            let answers = index.search_filtered(&others, &way, &filter).unwrap();
+            let explained = answers.explained.unwrap();
+            assert_eq!(explained.dry, 0, "{layout}, region {region}");
+            let recall = truth.recall(&answers.ids, &answers.distances, 10).unwrap();
+            println!(
+                "{layout}, region {region}: {recall}, {explained:?}, {:?}",
+                answers.counters
+            );
+            found += recall * others.rows() as f64;
+            asked += others.rows() as u64;
+            wider += explained.wider;
+            hops += answers.counters.hops;
+        }
+        let recall = found / asked as f64;
+        let mean = hops as f64 / asked as f64;
+        println!("{layout}: {recall}, {mean} of {clusters} clusters, {wider} of {asked} wider");
+        assert!(recall > 0.94, "{layout}: {recall}");
+        assert!(
+            mean < 0.7 * clusters as f64,
+            "{layout}: {mean} of {clusters}"
+        );
+        assert!(wider > asked / 2, "{layout}: {wider} of {asked}");
+        // If the matches are spread evenly, the first probes are enough for most queries.
+        let filter = Filter::parse("number < 2").unwrap();
+        let even = index.search_filtered(&queries, &way, &filter).unwrap();
+        let wider = even.explained.unwrap().wider;
+        println!(
+            "{layout}, evenly: {wider} of 200 wider, {:?}",
+            even.counters
+        );
+        assert!(wider < 20, "{layout}: {wider}");
+    }
+}
+
 #[test]
 fn clusters_that_were_split_are_probed_as_far() {
     let root = tempfile::tempdir().unwrap();
