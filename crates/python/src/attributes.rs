@@ -9,6 +9,8 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use stratann::{Cleared, ColumnType, DataError, Row, RowSource, Schema, Value};
 
 use crate::errors::to_python;
+use crate::index::Index;
+use crate::progress::warn;
 
 /// Bytes that an allocator adds to an allocation.
 const ALLOCATION: usize = 16;
@@ -64,6 +66,13 @@ impl Table {
 }
 
 impl Table {
+    /// The columns that have a value.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        let has_value = |column: &&Given| column.values.iter().any(Option::is_some);
+        let columns = self.columns.iter().filter(has_value);
+        columns.map(|column| column.name.as_str())
+    }
+
     /// Approximate bytes in memory.
     pub fn memory_bytes(&self) -> u64 {
         let values = self.columns.iter().flat_map(|column| &column.values);
@@ -200,6 +209,15 @@ pub fn payloads(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, Py
         }
     }
     Ok(found)
+}
+
+/// Warns of each of these columns that an index does not have and that is probably misspelt.
+#[pyfunction]
+pub fn warn_of_new(index: &Bound<'_, Index>, names: Vec<String>) -> PyResult<()> {
+    let py = index.py();
+    let schema = index.get().schema(py)?;
+    let warnings = schema.misspelt(names.iter().map(String::as_str));
+    warnings.iter().try_for_each(|warning| warn(py, warning))
 }
 
 /// Columns and their types, as a dict.

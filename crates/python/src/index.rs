@@ -1,7 +1,7 @@
 //! `stratann.Index`: an open index, and its searches.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use stratann::data::RowSource;
 use stratann::{
-    CutOff, LiveIndex, Matrix, MergeWhen, OpenOptions, Progress, SearchOptions, Silent,
+    CutOff, LiveIndex, Matrix, MergeWhen, OpenOptions, Progress, Schema, SearchOptions, Silent,
     VectorSource,
 };
 
@@ -23,8 +23,9 @@ use crate::lookups;
 use crate::near;
 use crate::opening::Opening;
 use crate::process::Opened;
-use crate::progress::{Listener, run, run_rows};
+use crate::progress::{Listener, note, run, run_rows, warn};
 use crate::searching::{Asked, OF_INDEX, WATCHED, answers, nothing};
+use crate::shape;
 use crate::writer::Changes;
 
 /// An index on disk, open for search. Any number of Python threads may search and change it at
@@ -46,6 +47,9 @@ const VECTORS: &str = "vectors";
 /// The minimum number of rows of an insert without ids that the index records, so that it can be
 /// resumed after a kill. With fewer rows, a user soon finds which rows are missing.
 const NOTED: usize = 1_000;
+
+/// The number of ids that a message shows.
+const SHOWN: usize = 5;
 
 impl Index {
     /// Opens the index in the folder `path`.
@@ -93,7 +97,18 @@ impl Index {
         self.handle.now(py)
     }
 
-    /// Attributes and payloads for vectors, by the columns of this index.
+    /// The columns of the index now.
+    pub fn schema(&self, py: Python<'_>) -> PyResult<Schema> {
+        let (inner, live) = self.now(py)?;
+        Ok(match &*live {
+            Some(live) => live.schema(),
+            None => inner.schema(),
+        })
+    }
+
+    /// Attributes and payloads for vectors, by the columns of this index. Warns of new columns that
+    /// may be misspelt, and returns the warnings. If the user has turned warnings into exceptions,
+    /// nothing is written.
     fn table(
         &self,
         py: Python<'_>,
@@ -101,23 +116,33 @@ impl Index {
         payload: Option<&Bound<'_, PyAny>>,
         rows: usize,
         single: bool,
-    ) -> PyResult<Option<Table>> {
-        let columns = attributes.map(|_| self.columns(py)).transpose()?;
-        Table::of(py, attributes, payload, rows, single, columns)
+    ) -> PyResult<(Option<Table>, Vec<String>)> {
+        let schema = attributes.map(|_| self.schema(py)).transpose()?;
+        let columns = schema
+            .as_ref()
+            .map(|schema| attributes::columns(py, schema));
+        let table = Table::of(py, attributes, payload, rows, single, columns.transpose()?)?;
+        let told = match (&table, schema) {
+            (Some(table), Some(schema)) => schema.misspelt(table.columns()),
+            _ => Vec::new(),
+        };
+        told.iter().try_for_each(|warning| warn(py, warning))?;
+        Ok((table, told))
     }
 
-    /// Ids, and the attributes and payloads to set for them; `None` if none were given.
+    /// Ids, the attributes and payloads to set for them, and the warnings that the user got; `None`
+    /// if none were given.
     fn rows_to_set(
         &self,
         py: Python<'_>,
         ids: &Bound<'_, PyAny>,
         attributes: Option<&Bound<'_, PyAny>>,
         payload: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<(Vec<u64>, Table)>> {
+    ) -> PyResult<Option<(Vec<u64>, Table, Vec<String>)>> {
         let single = lookups::id(ids).is_ok();
         let ids = arrays::ids_asked(ids, "the attributes")?;
-        let rows = self.table(py, attributes, payload, ids.len(), single)?;
-        Ok(rows.map(|rows| (ids, rows)))
+        let (rows, told) = self.table(py, attributes, payload, ids.len(), single)?;
+        Ok(rows.map(|rows| (ids, rows, told)))
     }
 
     /// Number of vectors that a search can find.
@@ -618,12 +643,12 @@ impl Index {
         payload: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let Some((ids, rows)) = self.rows_to_set(py, ids, attributes, payload)? else {
+        let Some((ids, rows, told)) = self.rows_to_set(py, ids, attributes, payload)? else {
             return Err(PyTypeError::new_err(
                 "set_attributes takes attributes, a payload, or both. To remove all of them, pass [{}] * len(ids)",
             ));
         };
-        self.set_rows(py, ids.len(), progress, |live, progress| {
+        self.set_rows(py, ids.len(), (progress, told), |live, progress| {
             live.set_attributes(&ids, &rows, progress)
         })
     }
@@ -648,12 +673,12 @@ impl Index {
         payload: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let Some((ids, rows)) = self.rows_to_set(py, ids, attributes, payload)? else {
+        let Some((ids, rows, told)) = self.rows_to_set(py, ids, attributes, payload)? else {
             return Err(PyTypeError::new_err(
                 "update_attributes takes attributes, a payload, or both. Pass one of them",
             ));
         };
-        self.set_rows(py, ids.len(), progress, |live, progress| {
+        self.set_rows(py, ids.len(), (progress, told), |live, progress| {
             live.update_attributes(&ids, &rows, progress)
         })
     }
@@ -841,10 +866,10 @@ impl Index {
         let ids = ids
             .map(|ids| arrays::ids(ids, Some(rows.rows())))
             .transpose()?;
-        let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
+        let (beside, told) = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
         // All checks come first, since a change takes the lock of the folder and keeps it until a
         // close.
-        let (listener, source) = (Listener::new(progress)?, rows.source()?);
+        let (listener, source) = (Listener::new(progress)?.after(told), rows.source()?);
         let live = self.handle.change(py)?;
         let (beside, total) = (
             beside.as_ref().map(|rows| rows as &dyn RowSource),
@@ -866,7 +891,8 @@ impl Index {
             (false, Some(_)) => Some(CutOff::Refuse),
             (false, None) => None,
         };
-        let inserted = run_rows(py, &listener, Some(total), |progress| {
+        let written = OnceLock::new();
+        let insert = |progress: &dyn Progress| {
             if let Some(cut_off) = cut_off {
                 let ids = ids.as_deref();
                 let put = live.insert_resumable(&source, beside, ids, cut_off, progress)?;
@@ -878,8 +904,23 @@ impl Index {
                 Some(beside) => live.insert_rows(&source, beside, ids.as_deref(), progress),
                 None => live.insert(&source, ids.as_deref(), progress),
             }
+        };
+        let inserted = run_rows(py, &listener, Some(total), |progress| {
+            insert(progress).inspect(|ids| {
+                written.get_or_init(|| shown_ids(ids));
+            })
         });
-        let inserted = inserted.map_err(|error| changing(py, error))?;
+        let inserted = inserted.map_err(|error| {
+            // Python passes a warning or a signal on after the last row is written, too.
+            if let Some(ids) = written.get() {
+                note(
+                    py,
+                    &error,
+                    &format!("The rows are written. Their ids: {ids}"),
+                );
+            }
+            changing(py, error)
+        })?;
         Ok(PyArray1::from_vec(py, inserted))
     }
 
@@ -931,8 +972,8 @@ impl Index {
     ) -> PyResult<()> {
         let rows = self.rows(vectors, VECTORS)?;
         let ids = arrays::ids(ids, Some(rows.rows()))?;
-        let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
-        let (listener, source) = (Listener::new(progress)?, rows.source()?);
+        let (beside, told) = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
+        let (listener, source) = (Listener::new(progress)?.after(told), rows.source()?);
         let live = self.handle.change(py)?;
         run_rows(py, &listener, Some(rows.rows()), |progress| match &beside {
             Some(beside) => live.upsert_rows(&source, beside, &ids, progress),
@@ -1217,12 +1258,14 @@ impl Index {
     /// "string", "timestamp", "list of strings", "list of integers").
     #[getter]
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (inner, live) = self.now(py)?;
-        let schema = match &*live {
-            Some(live) => live.schema(),
-            None => inner.schema(),
-        };
-        attributes::columns(py, &schema)
+        attributes::columns(py, &self.schema(py)?)
+    }
+
+    /// The arguments of `stratann.build` with which the index was built, as far as it records them.
+    #[getter]
+    fn _built_with<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let options = self.inner()?.build_options().map_err(to_python)?;
+        shape::arguments(py, &options)
     }
 
     /// The name of the preset with which the index was built.
@@ -1268,10 +1311,13 @@ impl Index {
         &self,
         py: Python<'_>,
         ids: usize,
-        progress: Option<&Bound<'_, PyAny>>,
+        (progress, told): (Option<&Bound<'_, PyAny>>, Vec<String>),
         set: impl FnOnce(&LiveIndex, &dyn Progress) -> Result<(), stratann::Error> + Send,
     ) -> PyResult<()> {
-        let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
+        let (listener, live) = (
+            Listener::new(progress)?.after(told),
+            self.handle.change(py)?,
+        );
         run_rows(py, &listener, Some(ids), |progress| set(&live, progress))
             .map_err(|error| changing(py, error))
     }
@@ -1317,6 +1363,15 @@ impl Index {
         let rows = Rows::matrix_or_row(value, name, inner.element())?;
         rows.fit(inner.dim())?;
         Ok(rows)
+    }
+}
+
+/// The first ids, and the number of all.
+fn shown_ids(ids: &[u64]) -> String {
+    let first: Vec<String> = ids.iter().take(SHOWN).map(u64::to_string).collect();
+    match ids.len() > SHOWN {
+        true => format!("{}, .. ({} in all)", first.join(", "), ids.len()),
+        false => first.join(", "),
     }
 }
 

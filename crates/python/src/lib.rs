@@ -68,7 +68,7 @@ mod _stratann {
     #[pymodule_export]
     use crate::asynchronous::{Bell, Search};
     #[pymodule_export]
-    use crate::attributes::{Column, Filter, column};
+    use crate::attributes::{Column, Filter, column, warn_of_new};
     #[pymodule_export]
     use crate::build::{build, calibrate, is_vacant, plan, train};
     #[pymodule_export]

@@ -527,6 +527,44 @@ def test_an_insert_or_upsert_warns_once_of_such_a_column(small, tmp_path):
         assert warned(index.insert, small[100:1100], attributes=many) == [("colours", "colour")]
 
 
+def test_nothing_is_written_if_the_warning_of_a_column_is_an_error(small, tmp_path):
+    rows = [{"colour": "red"}] * 50
+    with stratann.build(small[:50], tmp_path / "a.idx", attributes=rows) as index:
+        before = [row.tolist() for row in index.get(range(50)).vectors]
+        new = [{"color": "blue"}] * 3
+        for change in (
+            lambda: index.insert(small[50:53], attributes=new),
+            lambda: index.insert(small[50:53], [90, 91, 92], attributes=new),
+            lambda: index.insert(small[50:53], [90, 91, 92], attributes=new, resume=True),
+            lambda: index.insert(small[100:1200], attributes={"color": ["blue"] * 1100}),
+            lambda: index.upsert(small[50:53], [0, 1, 2], attributes=new),
+            lambda: index.set_attributes([0, 1, 2], new),
+            lambda: index.update_attributes([0, 1, 2], new),
+        ):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                with pytest.raises(RuntimeWarning, match='column "color" is new'):
+                    change()
+            assert len(index) == 50 and list(index.columns) == ["colour"]
+        assert [row.tolist() for row in index.get(range(50)).vectors] == before
+        assert index.attributes(range(50)) == rows
+
+
+def test_an_error_after_the_last_row_names_the_ids(small, tmp_path):
+    def fail(stage, done, total):
+        # This stage ends with the last row, so nothing is left to interrupt.
+        if (stage, done) == ("inserting", total):
+            raise RuntimeError("no")
+
+    with stratann.build(small[:50], tmp_path / "a.idx") as index:
+        with pytest.raises(RuntimeError, match="no") as raised:
+            index.insert(small[50:60], progress=fail)
+        assert len(index) == 60
+        # Python before 3.11 has no notes.
+        notes = getattr(raised.value, "__notes__", ["The rows are written. Their ids: 50, 51, 52, 53, 54, .. (10 in all)"])
+        assert notes[-1] == "The rows are written. Their ids: 50, 51, 52, 53, 54, .. (10 in all)"
+
+
 def test_an_update_keeps_what_it_is_not_given(small, tmp_path):
     rows = [{"colour": "red", "stock": n} for n in range(50)]
     with stratann.build(small[:50], tmp_path / "a.idx", attributes=rows, payload=[{"n": n} for n in range(50)]) as index:

@@ -80,6 +80,7 @@ __all__ = [
     "train",
     "truth",
     "verify",
+    "warn_of_new",
 ]
 
 __version__: Final[str]
@@ -151,6 +152,8 @@ class Index:
     def metric(self) -> str: ...
     @property
     def dtype(self) -> "numpy.dtype[Any]": ...
+    @property
+    def _built_with(self) -> Dict[str, Any]: ...
     @property
     def preset(self) -> str: ...
     @property
@@ -652,7 +655,8 @@ def check_build(
     place: _Place = None,
     watch_recall: Optional[int] = None,
     progress: _Progress = None,
-) -> None: ...
+) -> Dict[str, Any]: ...
+def warn_of_new(index: Index, names: List[str]) -> None: ...
 def is_vacant(path: _Path) -> bool: ...
 def create(
     path: _Path,
