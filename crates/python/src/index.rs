@@ -13,10 +13,10 @@ use stratann::{
     VectorSource,
 };
 
-use crate::arguments::{existing, places, shown};
+use crate::arguments::{existing, no_attribute, places, shown};
 use crate::arrays::{self, ANSWERS, Rows, dtype_name};
 use crate::asynchronous;
-use crate::attributes::{self, Table};
+use crate::attributes::{self, Beside, Table};
 use crate::errors::{InUseError, changing, to_python};
 use crate::handle::{Handle, Now};
 use crate::lookups;
@@ -24,7 +24,7 @@ use crate::near;
 use crate::opening::Opening;
 use crate::process::Opened;
 use crate::progress::{Listener, note, run, run_rows, warn};
-use crate::searching::{Asked, OF_INDEX, WATCHED, answers, nothing};
+use crate::searching::{Asked, OF_INDEX, WATCHED, answers_with, nothing};
 use crate::shape;
 use crate::writer::Changes;
 
@@ -95,6 +95,16 @@ impl Index {
     /// The index and changes for a search now.
     pub fn now(&self, py: Python<'_>) -> PyResult<Now> {
         self.handle.now(py)
+    }
+
+    /// The parts of rows that a search was asked to return.
+    pub fn wanted(
+        &self,
+        py: Python<'_>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        payload: bool,
+    ) -> PyResult<Option<Beside>> {
+        Beside::of(attributes, payload, || self.schema(py))
     }
 
     /// The columns of the index now.
@@ -233,11 +243,16 @@ impl Index {
     ///     as the preset's strategy: "best-first" and "pipelined" find the same vectors, and
     ///     "press" finds others. If vectors are stored apart from adjacency lists, as with "distvs"
     ///     and "decouplevs", `recall` cannot be combined with options of re-ranking.
-    /// filter : str or stratann.Filter, optional
+    /// filter : str, dict or stratann.Filter, optional
     ///     A condition that the attributes of results must match: "year >= 2020 and tags contains
-    ///     'sea' and not sold == true". If at least `k` vectors match, a search returns `k`
-    ///     results. It adapts its list size to the number of matching vectors. docs/attributes.md
-    ///     has the grammar, and `Index.columns` has the names of the columns.
+    ///     'sea' and not sold == true", or {"year": {"$gte": 2020}}. If at least `k` vectors match,
+    ///     a search returns `k` results. It adapts its list size to the number of matching vectors.
+    ///     docs/attributes.md has the grammar, and `Index.columns` has the names of the columns.
+    /// attributes : bool or list of str, optional
+    ///     Whether to return the attributes of each result: True for all columns, or the names of
+    ///     columns.
+    /// payload : bool
+    ///     Whether to return the payload of each result.
     /// threads : int, optional
     ///     The number of threads that search, at most one for each query. None is one for each
     ///     core.
@@ -259,6 +274,12 @@ impl Index {
     /// distances : numpy.ndarray
     ///     float32, of the same shape. Squared Euclidean, minus the inner product, or 1 - cos:
     ///     smaller is nearer. Infinite where a result is missing.
+    /// attributes : list
+    ///     Only with `attributes`: for each query a list of `k` dicts, or the only list for one
+    ///     query, in the order of the ids. None where a result is missing, or was deleted during
+    ///     the call.
+    /// payload : list
+    ///     Only with `payload`: the payloads in the same form. None for a result without one.
     /// stats : dict
     ///     Only with `return_stats`: the keys of `stratann search --json`. `per_query` has means,
     ///     `in_flight` is the number that was chosen, and `cpu_us` is the CPU time of the process
@@ -272,7 +293,7 @@ impl Index {
     ///     queries that the strategy "within" could not complete, since it met too few matching
     ///     vectors. They continued with the strategy "before".
     #[pyo3(signature = (queries, k=10, **options),
-        text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
+        text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, attributes=None, payload=False, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
         &self,
         py: Python<'py>,
@@ -280,12 +301,14 @@ impl Index {
         #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let asked = Asked::read("Index.search", &[OF_INDEX, &["filter"]], options)?;
+        let more = [OF_INDEX, &["filter", "attributes", "payload"]];
+        let asked = Asked::read("Index.search", &more, options)?;
         let rows = self.rows(queries, "queries")?;
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         let options = asked.options(k, Some(index))?;
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
+        let beside = self.wanted(py, asked.attributes.as_ref(), asked.payload)?;
         let search = |source: &dyn VectorSource, progress: &dyn Progress| match (&*live, &filter) {
             (Some(live), None) => live.search_observed(source, &options, progress),
             (None, None) => index.search_observed(source, &options, progress),
@@ -328,7 +351,15 @@ impl Index {
             list: index.longest_list(&options).map_err(to_python)?,
             ..options
         };
-        answers(py, results, &options, rows.is_single(), asked.return_stats)
+        let parts = match beside {
+            Some(beside) => {
+                let found = self.beside(py, &results.ids)?;
+                beside.parts(py, found, k, rows.is_single())?
+            }
+            None => Vec::new(),
+        };
+        let single = rows.is_single();
+        answers_with(py, results, &options, single, asked.return_stats, parts)
     }
 
     /// Begins a search like `search`, and returns an awaitable: `ids, distances = await
@@ -468,14 +499,16 @@ impl Index {
     /// ----------
     /// ids : int or array-like of int
     ///     One id or many. All of them must be in the index.
-    /// k, list_size, probes, recall, filter, threads, return_stats : optional
+    /// k, list_size, probes, recall, filter, attributes, payload, threads, return_stats : optional
     ///     As in `search`.
     ///
     /// Returns
     /// -------
     /// ids, distances : numpy.ndarray
-    ///     As in `search`: (n, k), or (k,) for one id.
-    #[pyo3(signature = (ids, k=10, *, list_size=None, probes=None, recall=None, filter=None, threads=None, return_stats=false))]
+    ///     As in `search`: (n, k), or (k,) for one id. Attributes, payloads and stats follow, as in
+    ///     `search`.
+    #[pyo3(signature = (ids, k=10, *, list_size=None, probes=None, recall=None, filter=None, attributes=None, payload=false, threads=None,
+        return_stats=false))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword arguments of the Python method"
@@ -489,16 +522,19 @@ impl Index {
         #[pyo3(from_py_with = crate::arguments::count_or_none::probes)] probes: Option<usize>,
         recall: Option<f64>,
         filter: Option<&Bound<'py, PyAny>>,
+        attributes: Option<&Bound<'py, PyAny>>,
+        payload: bool,
         #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
         return_stats: bool,
     ) -> PyResult<Bound<'py, PyTuple>> {
+        let beside = self.wanted(py, attributes, payload)?;
         let told = near::Told {
             list_size,
             probes,
             filter,
             threads,
         };
-        near::like(py, self, ids, (k, recall, return_stats), &told)
+        near::like(py, self, ids, (k, recall, return_stats), beside, &told)
     }
 
     /// Returns the vectors with these ids, equal to the bit to the inserted vectors, and names the
@@ -535,7 +571,7 @@ impl Index {
     ///     Return only ids above this one. None begins with the first id.
     /// count : int, optional
     ///     The maximum number of ids to return. None returns all ids.
-    /// filter : str or stratann.Filter, optional
+    /// filter : str, dict or stratann.Filter, optional
     ///     Return only ids of vectors whose attributes match this filter.
     ///
     /// Returns
@@ -570,7 +606,7 @@ impl Index {
     ///
     /// Parameters
     /// ----------
-    /// filter : str or stratann.Filter, optional
+    /// filter : str, dict or stratann.Filter, optional
     ///     As in `search`. None counts all vectors.
     #[pyo3(signature = (filter=None))]
     fn count(&self, py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
@@ -604,7 +640,7 @@ impl Index {
         py: Python<'py>,
         ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let rows = self.beside(py, ids)?;
+        let rows = self.beside(py, &arrays::ids_asked(ids, ANSWERS)?)?;
         attributes::attributes(py, rows)
     }
 
@@ -615,7 +651,7 @@ impl Index {
         py: Python<'py>,
         ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let rows = self.beside(py, ids)?;
+        let rows = self.beside(py, &arrays::ids_asked(ids, ANSWERS)?)?;
         attributes::payloads(py, rows)
     }
 
@@ -1292,6 +1328,13 @@ impl Index {
         self.vectors(py)
     }
 
+    /// Called for a name that the class does not have.
+    fn __getattr__(slf: &Bound<'_, Self>, name: &str) -> PyResult<Py<PyAny>> {
+        Err(PyErr::from_value(
+            no_attribute(slf.as_any(), name)?.into_any(),
+        ))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let path = PyString::new(py, &shown(&self.path)).repr()?;
         Ok(format!(
@@ -1342,17 +1385,12 @@ impl Index {
     }
 
     /// Attributes and payloads of ids.
-    fn beside(
-        &self,
-        py: Python<'_>,
-        ids: &Bound<'_, PyAny>,
-    ) -> PyResult<Vec<Option<stratann::Row>>> {
-        let ids = arrays::ids_asked(ids, ANSWERS)?;
+    pub fn beside(&self, py: Python<'_>, ids: &[u64]) -> PyResult<Vec<Option<stratann::Row>>> {
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         py.detach(|| match &*live {
-            Some(live) => live.attributes(&ids),
-            None => index.attributes(&ids),
+            Some(live) => live.attributes(ids),
+            None => index.attributes(ids),
         })
         .map_err(to_python)
     }

@@ -64,7 +64,7 @@ mod _stratann {
     use super::*;
 
     #[pymodule_export]
-    use crate::arguments::meant;
+    use crate::arguments::{meant, no_attribute};
     #[pymodule_export]
     use crate::asynchronous::{Bell, Search};
     #[pymodule_export]

@@ -244,6 +244,42 @@ def test_vectors_that_documents_did_not_write_are_told(tmp_path):
     assert [found.id for found, _ in Documents(tmp_path / "b.idx").search(vector(5))] == ["id 1"]
 
 
+def test_a_dict_is_a_filter_over_values_of_all_kinds(documents):
+    documents.put([document(1, lang="en", year=2024), document(2, lang="de", year="unknown"), document(3, lang="en", year=2**60, tags=["a", "b"])])
+    for filter, ids in [
+        ({"lang": "en"}, [1, 3]),
+        ({"lang": "en", "year": {"$gte": 2020}}, [1, 3]),
+        ({"year": {"$gte": 2020, "$lt": 3000}}, [1]),
+        ({"year": "unknown"}, [2]),
+        ({"year": {"$in": [2024, "unknown"]}}, [1, 2]),
+        ({"lang": {"$ne": "en"}}, [2]),
+        ({"$or": [{"lang": "de"}, {"tags": {"$contains": "a"}}]}, [2, 3]),
+        ({"$not": {"lang": "en"}}, [2]),
+        ({"tags": {"$exists": False}}, [1, 2]),
+        ({"nothing": 1}, []),
+    ]:
+        names = [f"id {n}" for n in ids]
+        assert found(documents, filter) == names and documents.count(filter) == len(ids), filter
+        assert sorted(one.id for one, _ in documents.search(vector(1), filter=filter)) == names
+    documents.put([Document("bare", "without a vector", {"lang": "en"})])
+    assert sorted(one.id for one, _ in documents.search(vector(1), filter={"lang": "en"})) == ["id 1", "id 3"]
+    assert documents.update({"lang": "de"}, lambda one: one) == 1
+    with pytest.raises(ValueError, match="the key 'lung'"):
+        documents.delete_matching({"lung": {"$ne": "en"}})
+    with pytest.raises(ValueError, match="filter is empty"):
+        documents.delete_matching({})
+    assert documents.delete_matching({"lang": {"$nin": ["en"]}}) == 1 and len(documents) == 3
+
+
+def test_names_of_other_libraries_lead_to_methods_of_documents(documents):
+    for name, meant in [("add", "put"), ("upsert", "put"), ("query", "search"), ("remove", "delete"), ("serch", "search")]:
+        with pytest.raises(AttributeError, match=f'"Documents" has no attribute "{name}" .did you mean "{meant}"'):
+            getattr(documents, name)
+    with pytest.raises(AttributeError, match='no attribute "xyzzy"$'):
+        documents.xyzzy
+    assert not hasattr(documents, "__array__")
+
+
 def test_every_choice_of_a_build_is_one_of_documents(tmp_path):
     """What a store hands on to a build, it checks by a signature that has to have the same choices."""
     checks = {name: field.default for name, field in inspect.signature(stratann._stratann.check_build).parameters.items()}

@@ -21,12 +21,13 @@ import json
 import operator
 import os
 import uuid
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import numpy
 from numpy.typing import NDArray
 
-from .._stratann import MOST_COLUMNS, MOST_PADDED, MOST_PAYLOAD, Filter, Index, OutdatedError, StratannError, build, check_build, column, warn_of_new
+from .._stratann import MOST_COLUMNS, MOST_PADDED, MOST_PAYLOAD, Filter, Index, OutdatedError, StratannError, build, check_build, column, no_attribute, warn_of_new
+from ..conditions import filter_of
 from ..naming import refuse_others
 from . import values
 from .columns import BARE, EVERYTHING, ID, LATE, Columns
@@ -47,7 +48,7 @@ _ENOUGH = 5_000
 _OWN = ("metric", "dimension", "memory", "filterable", "moments", "watch_recall")
 _OF_BUILD = [name for name in inspect.signature(build).parameters if name not in (*_OWN, "base", "path", "ids", "attributes", "payload", "overwrite")]
 
-FilterLike = Union[Filter, str, None]
+FilterLike = Union[Filter, str, Mapping[str, Any], None]
 T = TypeVar("T")
 
 
@@ -207,6 +208,13 @@ class Documents:
             without.add("code_bytes")
         return {name: value for name, value in built.items() if name not in without}
 
+    # A type checker would accept any name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for a name that the class does not have."""
+            raise no_attribute(self, name)
+
     # Reads.
 
     def index(self) -> Optional[Index]:
@@ -222,7 +230,17 @@ class Documents:
         index = self.index()
         if index is None:
             return Columns({}, filterable=self._filterable)
+        return self._columns(index, deleting)
+
+    def _columns(self, index: Index, deleting: bool = False) -> Columns:
         return Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting)
+
+    def _filter(self, index: Index, filter: FilterLike, deleting: bool = False) -> Union[Filter, str, None]:
+        """A filter, in which a dict compares keys of metadata, whatever the kinds of their values."""
+        if not isinstance(filter, Mapping):
+            return filter
+        columns = self._columns(index, deleting)
+        return filter_of(filter, columns.compared(self._moments), columns.negated)
 
     def _reading(self, read: Callable[[Index], T], index: Optional[Index] = None) -> Optional[Tuple[Index, T]]:
         """The result of `read` on `index`, or else on the current index, together with the index
@@ -249,7 +267,7 @@ class Documents:
 
     def count(self, filter: FilterLike = None) -> int:
         """The number of all documents, or of the documents that match a filter."""
-        found = self._reading(lambda index: len(index) if filter is None else index.count(filter))
+        found = self._reading(lambda index: len(index) if filter is None else index.count(self._filter(index, filter)))
         return 0 if found is None else found[1]
 
     def get(self, ids: Iterable[str], *, vectors: bool = False) -> List[Optional[Document]]:
@@ -274,7 +292,7 @@ class Documents:
         after: Optional[int] = None
 
         def page(index: Index) -> Tuple[NDArray[numpy.uint64], List[Optional[Document]]]:
-            ids = index.ids(after, _BATCH, filter=filter)
+            ids = index.ids(after, _BATCH, filter=self._filter(index, filter))
             return ids, self._read(index, ids, vectors)
 
         while True:
@@ -305,7 +323,9 @@ class Documents:
         nearest first. Distances are 1 - cos for "cosine", minus the inner product for "ip", and
         squared for "l2".
 
-        If at least k documents match `filter`, the search returns k. `check` is a Python function
+        If at least k documents match `filter`, the search returns k. A filter is a text, a
+        `stratann.Filter`, or a dict of conditions on keys of metadata: {"year": {"$gte": 2020}}.
+        `check` is a Python function
         for conditions that a filter cannot express: it is called with a document, and returns
         whether the document may be a result. The search fetches more vectors until k documents
         pass. `options` are arguments of `Index.search`: recall, list_size, ...
@@ -341,8 +361,9 @@ class Documents:
                 return found[:k]
             asked = min(asked * 4, MOST_PADDED)
 
-    def _with_vectors(self, index: Index, filter: FilterLike) -> FilterLike:
+    def _with_vectors(self, index: Index, filter: FilterLike) -> Union[Filter, str, None]:
         """`filter`, with a condition that excludes documents without a vector."""
+        filter = self._filter(index, filter)
         if BARE not in index.columns:
             return filter
         wanted = column(BARE).missing()
@@ -491,7 +512,7 @@ class Documents:
                 return 0
             # All ids are read first, since a changed document may no longer match, or match a
             # second time.
-            every = index.ids(filter=filter) if filter is not None else index.ids()
+            every = index.ids(filter=self._filter(index, filter))
             for at in range(0, len(every), _BATCH):
                 ids = every[at : at + _BATCH]
                 pairs = [(row, one) for row, one in zip(index.attributes(ids), self._read(index, ids, False)) if one is not None]
@@ -522,13 +543,13 @@ class Documents:
 
     def delete_matching(self, filter: FilterLike) -> int:
         """Deletes the documents that match `filter`, and returns their number. None deletes all
-        documents. An empty text is refused, since it is no filter.
+        documents. An empty text or dict is refused, since it is no filter.
         """
         with self._handle.lock:
             if self.index() is None:
                 return 0
             index = self._handle.hold()
-            return 0 if index is None else index.delete(filter=EVERYTHING if filter is None else filter) or 0
+            return 0 if index is None else index.delete(filter=EVERYTHING if filter is None else self._filter(index, filter, deleting=True)) or 0
 
     def flush(self) -> None:
         """Makes every change durable. With the default durability, changes are durable already."""
