@@ -282,6 +282,7 @@ def test_a_slip_of_the_pen_gets_the_closest_match(arguments, meant, small, tmp_p
         (stratann.build, "M", "degree"),
         (stratann.build, "ef_construction", "build_list"),
         (stratann.build, "metadata", "attributes"),
+        (stratann.create, "schema", "columns"),
     ],
 )
 def test_a_slip_of_the_pen_in_a_name_gets_the_closest_one(call, given, meant, tmp_path):

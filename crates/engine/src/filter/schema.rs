@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stratann_layout::attributes::{ColumnType, MOST_COLUMNS, Row, Value, float_of};
+use stratann_layout::attributes::{ColumnType, MOST_COLUMNS, Row, Value, float_of, name_fault};
 
 use crate::Error;
 
@@ -34,6 +34,26 @@ impl Schema {
     /// Whether there are no columns.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
+    }
+
+    /// Columns of these names and types.
+    ///
+    /// # Errors
+    /// No column can have such a name, or there are too many columns.
+    pub fn of<'a>(columns: impl IntoIterator<Item = (&'a str, ColumnType)>) -> Result<Self, Error> {
+        let mut schema = Self::default();
+        for (name, kind) in columns {
+            if let Some(form) = name_fault(name) {
+                return Err(Error::call(
+                    "a column's name",
+                    format!("{name:?}"),
+                    format!("a name is {form}"),
+                    "Give the column another name",
+                ));
+            }
+            schema.declare(name, kind)?;
+        }
+        Ok(schema)
     }
 
     /// Adds a column, unless it exists.

@@ -719,6 +719,7 @@ def create(
     *,
     dimension: int,
     dtype: Any = "float32",
+    columns: Optional[Mapping[str, str]] = None,
     metric: _Metric = "l2",
     preset: str = "stratann",
     degree: Optional[int] = None,
