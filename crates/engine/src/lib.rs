@@ -68,8 +68,8 @@ mod visited;
 pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
 pub use build::{
     BuildOptions, BuildPlan, BuildReport, SpaceChoice, build, build_with_rows, check_build,
-    chunk_bytes_for_overhead, create, create_if_absent, is_there_for, is_vacant, plan_build,
-    plan_build_with_rows,
+    chunk_bytes_for_overhead, create, create_if_absent, create_with_columns, is_there_for,
+    is_vacant, plan_build, plan_build_with_rows,
 };
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyFileNotFoundError, PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::PyBaseException;
+use pyo3::exceptions::{
+    PyAttributeError, PyFileNotFoundError, PyOverflowError, PyTypeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use stratann::{CacheSize, Durability, Index, Places, Rerank};
@@ -136,8 +139,9 @@ fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
     )
 }
 
-/// Names of arguments in other libraries, and their names here.
-const ELSEWHERE: [(&str, &str); 21] = [
+/// Names of arguments and methods in other libraries, and their names here. A name that means
+/// several things has a line for each.
+const ELSEWHERE: &[(&str, &str)] = &[
     ("top_k", "k"),
     ("topk", "k"),
     ("n_neighbors", "k"),
@@ -159,16 +163,47 @@ const ELSEWHERE: [(&str, &str); 21] = [
     ("metadata", "attributes"),
     ("metadatas", "attributes"),
     ("embeddings", "vectors"),
+    ("int", "integer"),
+    ("int64", "integer"),
+    ("float64", "float"),
+    ("double", "float"),
+    ("str", "string"),
+    ("text", "string"),
+    ("keyword", "string"),
+    ("bool", "boolean"),
+    ("datetime", "timestamp"),
+    ("include", "attributes"),
+    ("include_metadata", "attributes"),
+    ("output_fields", "attributes"),
+    ("with_payload", "payload"),
+    ("schema", "columns"),
+    ("fields", "columns"),
+    ("add", "insert"),
+    ("add", "put"),
+    ("add_items", "insert"),
+    ("add_with_ids", "insert"),
+    ("add_documents", "put"),
+    ("insert", "put"),
+    ("upsert", "put"),
+    ("query", "search"),
+    ("knn_query", "search"),
+    ("similarity_search", "search"),
+    ("fetch", "get"),
+    ("retrieve", "get"),
+    ("remove", "delete"),
+    ("remove_ids", "delete"),
+    ("optimize", "compact"),
+    ("describe_index_stats", "stats"),
 ];
 
 /// The name that a user meant: the equivalent of another library's name, or else the most similar
 /// name, if any is similar.
 pub fn meant_of<'a>(typed: &str, names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
-    let elsewhere = ELSEWHERE.iter().find(|(other, _)| *other == typed);
-    if let Some((_, here)) = elsewhere
-        && let Some(name) = names.clone().find(|name| name == here)
-    {
-        return Some(name);
+    let elsewhere = ELSEWHERE.iter().filter(|(other, _)| *other == typed);
+    for (_, here) in elsewhere {
+        if let Some(name) = names.clone().find(|name| name == here) {
+            return Some(name);
+        }
     }
     let alike = names.map(|name| (strsim::jaro(typed, name), name));
     let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0));
@@ -180,6 +215,30 @@ pub fn meant_of<'a>(typed: &str, names: impl Iterator<Item = &'a str> + Clone) -
 #[pyfunction]
 pub fn meant(typed: &str, names: Vec<String>) -> Option<String> {
     meant_of(typed, names.iter().map(String::as_str)).map(str::to_owned)
+}
+
+/// The error for an attribute that an object does not have, with the name that was most likely
+/// meant.
+#[pyfunction]
+pub fn no_attribute<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &str,
+) -> PyResult<Bound<'py, PyBaseException>> {
+    let py = object.py();
+    let class = object.get_type();
+    let names: Vec<String> = class.dir()?.extract()?;
+    let public = names.iter().map(String::as_str);
+    let public = public.filter(|name| !name.starts_with('_'));
+    // Python itself looks for names with underscores, which no user misspelt.
+    let meant = Some(name).filter(|name| !name.starts_with('_'));
+    let meant = meant.and_then(|name| meant_of(name, public));
+    let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant:?}?)"));
+    let text = format!(
+        "{:?} has no attribute {name:?}{meant}",
+        class.name()?.to_string()
+    );
+    let error = PyAttributeError::new_err(text);
+    Ok(error.into_value(py).into_bound(py))
 }
 
 /// Places: a dict of roles and tiers, or a text as on the command line. `None` reads all roles from

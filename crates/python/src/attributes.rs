@@ -1,14 +1,17 @@
 //! Attributes, payloads and filters in Python. `python/stratann/attributes.py` converts a user's
 //! table to columns of Python values, and this module converts these to the engine's columns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyMapping, PyString, PyTuple};
 use stratann::{Cleared, ColumnType, DataError, Row, RowSource, Schema, Value};
 
+use crate::arguments::meant_of;
 use crate::errors::to_python;
+use crate::index::Index;
+use crate::progress::warn;
 
 /// Bytes that an allocator adds to an allocation.
 const ALLOCATION: usize = 16;
@@ -64,6 +67,13 @@ impl Table {
 }
 
 impl Table {
+    /// The columns that have a value.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        let has_value = |column: &&Given| column.values.iter().any(Option::is_some);
+        let columns = self.columns.iter().filter(has_value);
+        columns.map(|column| column.name.as_str())
+    }
+
     /// Approximate bytes in memory.
     pub fn memory_bytes(&self) -> u64 {
         let values = self.columns.iter().flat_map(|column| &column.values);
@@ -202,6 +212,110 @@ pub fn payloads(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, Py
     Ok(found)
 }
 
+/// Warns of each of these columns that an index does not have and that is probably misspelt.
+#[pyfunction]
+pub fn warn_of_new(index: &Bound<'_, Index>, names: Vec<String>) -> PyResult<()> {
+    let py = index.py();
+    let schema = index.get().schema(py)?;
+    let warnings = schema.misspelt(names.iter().map(String::as_str));
+    warnings.iter().try_for_each(|warning| warn(py, warning))
+}
+
+/// The parts of rows that a search returns beside their ids.
+pub struct Beside {
+    attributes: Option<Wanted>,
+    payload: bool,
+}
+
+/// The columns to return.
+enum Wanted {
+    All,
+    Named(BTreeSet<String>),
+}
+
+impl Beside {
+    /// Reads the arguments `attributes` and `payload` of a search. `None` if the user wants
+    /// neither.
+    ///
+    /// # Errors
+    /// `attributes` is neither a bool nor a list of columns, or the index lacks a column.
+    pub fn of(
+        attributes: Option<&Bound<'_, PyAny>>,
+        payload: bool,
+        schema: impl FnOnce() -> PyResult<Schema>,
+    ) -> PyResult<Option<Self>> {
+        let attributes = match attributes {
+            None => None,
+            Some(given) => match given.extract::<bool>() {
+                Ok(flag) => flag.then_some(Wanted::All),
+                Err(_) => Some(Wanted::Named(wanted(given, &schema()?)?)),
+            },
+        };
+        Ok((attributes.is_some() || payload).then_some(Self {
+            attributes,
+            payload,
+        }))
+    }
+
+    /// The wanted parts of the results of a search: a list of `k` for each query, or the only list
+    /// if there is a `single` query. `None` stands where a result is missing.
+    pub fn parts<'py>(
+        &self,
+        py: Python<'py>,
+        mut rows: Vec<Option<Row>>,
+        k: usize,
+        single: bool,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let mut parts = Vec::new();
+        if let Some(wanted) = &self.attributes {
+            if let Wanted::Named(names) = wanted {
+                for row in rows.iter_mut().flatten() {
+                    row.attributes.retain(|name, _| names.contains(name));
+                }
+            }
+            let attributes = rows.iter_mut().map(|row| {
+                row.as_mut().map(|row| Row {
+                    attributes: std::mem::take(&mut row.attributes),
+                    payload: None,
+                })
+            });
+            parts.push(self::attributes(py, attributes.collect())?);
+        }
+        if self.payload {
+            parts.push(payloads(py, rows)?);
+        }
+        let grouped = |part: Bound<'py, PyList>| {
+            if single {
+                return Ok(part.into_any());
+            }
+            let groups = (0..part.len()).step_by(k.max(1));
+            let groups = groups.map(|first| part.get_slice(first, first + k));
+            PyList::new(py, groups.collect::<Vec<_>>()).map(Bound::into_any)
+        };
+        parts.into_iter().map(grouped).collect()
+    }
+}
+
+/// The columns that a search was asked to return.
+fn wanted(given: &Bound<'_, PyAny>, schema: &Schema) -> PyResult<BTreeSet<String>> {
+    let module = given.py().import("stratann.attributes")?;
+    let names = module.call_method1("several", (given, "attributes"))?;
+    let mut wanted = BTreeSet::new();
+    for name in names.try_iter()? {
+        let name = text_of(&name?, "a name in attributes")?;
+        if schema.get(&name).is_none() {
+            let names: Vec<&str> = schema.iter().map(|(name, _)| name).collect();
+            let meant = meant_of(&name, names.iter().copied());
+            let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant:?}?)"));
+            return Err(PyValueError::new_err(format!(
+                "attributes has {name:?}; the index has no such column{meant}. Pass names of `Index.columns`, or True for all columns"
+            )));
+        }
+        wanted.insert(name);
+    }
+    Ok(wanted)
+}
+
 /// Columns and their types, as a dict.
 pub fn columns<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
@@ -218,21 +332,27 @@ fn text_of(given: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
     module.call_method1("text", (given, what))?.extract()
 }
 
-/// A filter from a user: text, or a `Filter`.
+/// A filter from a user: text, a dict of conditions, or a `Filter`.
 pub fn filter(value: &Bound<'_, PyAny>) -> PyResult<stratann::Filter> {
     if let Ok(filter) = value.cast::<Filter>() {
         return Ok(filter.get().0.clone());
     }
+    if value.cast::<PyMapping>().is_ok() {
+        let module = value.py().import("stratann.conditions")?;
+        let made = module.call_method1("filter_of", (value,))?;
+        return Ok(made.cast::<Filter>()?.get().0.clone());
+    }
     if !value.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err(format!(
-            "filter={}; it is of another type. Pass a text such as \"price < 10 and tag == 'x'\", or a stratann.Filter",
+            "filter={}; it is of another type. Pass a text such as \"price < 10 and tag == 'x'\", a dict such as {{\"price\": {{\"$lt\": 10}}}}, \
+             or a stratann.Filter",
             value.repr()?
         )));
     }
     stratann::Filter::parse(&text_of(value, "filter")?).map_err(to_python)
 }
 
-/// A condition on the attributes of vectors, made from a text or from columns.
+/// A condition on the attributes of vectors, made from a text, from a dict or from columns.
 ///
 ///     cheap = stratann.column("price") < 10
 ///     wanted = cheap & stratann.column("tags").contains("new") & ~stratann.column("sold").exists()
@@ -247,6 +367,9 @@ pub struct Filter(stratann::Filter);
 impl Filter {
     #[new]
     fn new(text: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if text.cast::<PyMapping>().is_ok() {
+            return filter(text).map(Self);
+        }
         let text = text_of(text, "the text of a filter")?;
         stratann::Filter::parse(&text).map(Self).map_err(to_python)
     }

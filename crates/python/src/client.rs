@@ -241,13 +241,9 @@ impl Client {
         let stats = return_stats
             .then(|| stats(py, &answered, &asking))
             .transpose()?;
-        results(
-            py,
-            (answered.ids, answered.distances),
-            k,
-            rows.is_single(),
-            stats,
-        )
+        let stats = stats.map(Bound::into_any).into_iter().collect();
+        let found = (answered.ids, answered.distances);
+        results(py, found, k, rows.is_single(), stats)
     }
 
     /// Inserts vectors into the index that the servers search. If an id is in the index already,

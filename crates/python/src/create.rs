@@ -1,13 +1,14 @@
 //! `stratann.create`: an index without vectors.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
-use stratann::{BuildOptions, Element, OpenOptions, Places, Silent};
+use stratann::{BuildOptions, ColumnType, Element, OpenOptions, Places, Schema, Silent};
 
-use crate::arguments::{memory as bytes, named_path};
+use crate::arguments::{meant_of, memory as bytes, named_path, shown};
 use crate::arrays::dtype_name;
 use crate::errors::to_python;
 use crate::index::{Index, to_dict};
@@ -19,14 +20,25 @@ use crate::shape::Shape;
 const MANIFEST: &str = "MANIFEST";
 /// The largest dimension.
 const MOST: usize = u16::MAX as usize;
+/// The types of columns.
+const TYPES: [ColumnType; 7] = [
+    ColumnType::Boolean,
+    ColumnType::Integer,
+    ColumnType::Float,
+    ColumnType::String,
+    ColumnType::Timestamp,
+    ColumnType::Strings,
+    ColumnType::Integers,
+];
 const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
 
 /// Creates an index without vectors in the new folder `path`, and opens it. `Index.insert` and
 /// `Index.upsert` add the vectors.
 ///
-/// Columns of attributes are added with the first vectors that have them. As the index grows,
-/// merges train its codebook again, until the index is as good as one that was built from all of
-/// its vectors. A merge is a call of `Index.compact`, or starts automatically with `merges=True`.
+/// Further columns of attributes are added with the first vectors that have them. As the index
+/// grows, merges train its codebook again, until the index is as good as one that was built from
+/// all of its vectors. A merge is a call of `Index.compact`, or starts automatically with
+/// `merges=True`.
 ///
 /// Parameters
 /// ----------
@@ -41,12 +53,17 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 ///     As in `build`.
 /// search_memory, cluster_size, replicas, seed, overwrite, place
 ///     As in `build`.
+/// columns : dict, optional
+///     The columns of attributes and their types, as in `Index.columns`: {"year": "integer"}. Types
+///     are "boolean", "integer", "float", "string", "timestamp", "list of strings" and "list of
+///     integers". The first value of any other column decides its type. Filters can use a column
+///     from the beginning, when no vector has a value in it.
 /// exist_ok : bool
 ///     If the index exists already: whether to open it unchanged instead of raising
-///     FileExistsError. It must have this dimension, dtype and metric; a ValueError names the
-///     difference. The other arguments of a build apply only to a new index. If several processes
-///     make this call at the same time, one process creates the index, and the other processes wait
-///     for it, for up to ten seconds.
+///     FileExistsError. It must have this dimension, dtype and metric, and these columns; a
+///     ValueError names the difference. The other arguments of a build apply only to a new index.
+///     If several processes make this call at the same time, one process creates the index, and the
+///     other processes wait for it, for up to ten seconds.
 /// memory, io, cache, cache_entries, durability, merges, watch_recall
 ///     As in `open`. They apply to a new index and to an index that existed already.
 ///
@@ -56,11 +73,11 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 ///     The open index. A new index has length 0 and a `build_report`. An index that existed already
 ///     has no report.
 #[pyfunction]
-#[pyo3(signature = (path, *, dimension, dtype=None, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
+#[pyo3(signature = (path, *, dimension, dtype=None, columns=None, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
     search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=false, exist_ok=false, place=None,
     memory=None, io="auto", cache=None, cache_entries=None, durability=None, merges=true, watch_recall=None),
-    text_signature = "(path, *, dimension, dtype='float32', metric='l2', preset='stratann', degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=False, exist_ok=False, place=None, memory=None, io='auto', cache=None, cache_entries=None, durability=None, merges=True, watch_recall=None)")]
+    text_signature = "(path, *, dimension, dtype='float32', columns=None, metric='l2', preset='stratann', degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, cluster_size=None, replicas=None, seed=42, overwrite=False, exist_ok=False, place=None, memory=None, io='auto', cache=None, cache_entries=None, durability=None, merges=True, watch_recall=None)")]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -70,6 +87,7 @@ pub fn create<'py>(
     path: PathBuf,
     dimension: &Bound<'py, PyAny>,
     dtype: Option<&Bound<'py, PyAny>>,
+    columns: Option<&Bound<'py, PyAny>>,
     metric: &str,
     preset: &str,
     #[pyo3(from_py_with = crate::arguments::count_or_none::degree)] degree: Option<usize>,
@@ -106,6 +124,7 @@ pub fn create<'py>(
     let path = named_path(path, "index")?;
     let dimension = dimension_of(dimension)?;
     let element = dtype.map_or(Ok(Element::F32), element_of)?;
+    let columns = columns.map_or(Ok(Schema::default()), schema_of)?;
     if exist_ok && overwrite {
         return Err(PyValueError::new_err(
             "exist_ok and overwrite are both given; the first keeps an existing index, the second replaces it. Pass one of them",
@@ -155,12 +174,62 @@ pub fn create<'py>(
         check_memory(py, folder.path(), element, dimension, &options, budget)?;
     }
     let report = run(py, &Listener::new(None)?, |progress| match exist_ok {
-        true => stratann::create_if_absent(&path, element, dimension, &options, progress),
-        false => stratann::create(&path, element, dimension, &options, progress).map(Some),
+        true => stratann::create_if_absent(&path, element, dimension, &columns, &options, progress),
+        false => {
+            stratann::create_with_columns(&path, element, dimension, &columns, &options, progress)
+                .map(Some)
+        }
     })?;
     let report = report.map(|report| to_dict(py, &report)).transpose()?;
     let report = report.map(Bound::unbind);
-    opening.open(py, path, report)
+    let index = opening.open(py, path, report)?;
+    let there = index.schema(py)?;
+    for (name, kind) in columns.iter() {
+        let found = match there.get(name) {
+            Some(found) if found == kind => continue,
+            Some(found) => format!("is of type {found}"),
+            None => "is missing".to_owned(),
+        };
+        return Err(PyValueError::new_err(format!(
+            "columns has {name:?} of type {kind}; in the existing index {} this column {found}. Pass its columns, or another path",
+            shown(&index.path)
+        )));
+    }
+    Ok(index)
+}
+
+/// The columns of a dict of names and types.
+fn schema_of(given: &Bound<'_, PyAny>) -> PyResult<Schema> {
+    let wrong = || {
+        PyTypeError::new_err(
+            "columns is of another type. Pass a dict of names and types, such as {\"year\": \"integer\"}",
+        )
+    };
+    let given: BTreeMap<String, Bound<'_, PyAny>> = given.extract().map_err(|_| wrong())?;
+    let mut columns = Vec::with_capacity(given.len());
+    for (name, kind) in &given {
+        // A type of Python is no type of a column, but has the name of one.
+        let asked = kind
+            .extract::<String>()
+            .or_else(|_| kind.getattr("__name__")?.extract());
+        let asked: Option<String> = asked.ok();
+        let found = (asked.as_ref())
+            .and_then(|asked| TYPES.into_iter().find(|kind| kind.to_string() == *asked));
+        let Some(found) = found else {
+            let names = TYPES.map(|kind| kind.to_string());
+            let meant = asked.and_then(|asked| {
+                meant_of(&asked, names.iter().map(String::as_str)).map(str::to_owned)
+            });
+            let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant:?}?)"));
+            return Err(PyValueError::new_err(format!(
+                "columns has {name:?} of type {}; there is no such type{meant}. Use one of: {}",
+                kind.repr()?,
+                names.join(", ")
+            )));
+        };
+        columns.push((name.as_str(), found));
+    }
+    Schema::of(columns).map_err(to_python)
 }
 
 /// Refuses a memory budget with which an empty index cannot be opened. The check comes before the

@@ -1,7 +1,7 @@
 //! `stratann.Index`: an open index, and its searches.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
@@ -9,22 +9,23 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use stratann::data::RowSource;
 use stratann::{
-    CutOff, LiveIndex, Matrix, MergeWhen, OpenOptions, Progress, SearchOptions, Silent,
+    CutOff, LiveIndex, Matrix, MergeWhen, OpenOptions, Progress, Schema, SearchOptions, Silent,
     VectorSource,
 };
 
-use crate::arguments::{existing, places, shown};
+use crate::arguments::{existing, no_attribute, places, shown};
 use crate::arrays::{self, ANSWERS, Rows, dtype_name};
 use crate::asynchronous;
-use crate::attributes::{self, Table};
+use crate::attributes::{self, Beside, Table};
 use crate::errors::{InUseError, changing, to_python};
 use crate::handle::{Handle, Now};
 use crate::lookups;
 use crate::near;
 use crate::opening::Opening;
 use crate::process::Opened;
-use crate::progress::{Listener, run, run_rows};
-use crate::searching::{Asked, OF_INDEX, WATCHED, answers, nothing};
+use crate::progress::{Listener, note, run, run_rows, warn};
+use crate::searching::{Asked, OF_INDEX, WATCHED, answers_with, nothing};
+use crate::shape;
 use crate::writer::Changes;
 
 /// An index on disk, open for search. Any number of Python threads may search and change it at
@@ -46,6 +47,9 @@ const VECTORS: &str = "vectors";
 /// The minimum number of rows of an insert without ids that the index records, so that it can be
 /// resumed after a kill. With fewer rows, a user soon finds which rows are missing.
 const NOTED: usize = 1_000;
+
+/// The number of ids that a message shows.
+const SHOWN: usize = 5;
 
 impl Index {
     /// Opens the index in the folder `path`.
@@ -93,7 +97,28 @@ impl Index {
         self.handle.now(py)
     }
 
-    /// Attributes and payloads for vectors, by the columns of this index.
+    /// The parts of rows that a search was asked to return.
+    pub fn wanted(
+        &self,
+        py: Python<'_>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        payload: bool,
+    ) -> PyResult<Option<Beside>> {
+        Beside::of(attributes, payload, || self.schema(py))
+    }
+
+    /// The columns of the index now.
+    pub fn schema(&self, py: Python<'_>) -> PyResult<Schema> {
+        let (inner, live) = self.now(py)?;
+        Ok(match &*live {
+            Some(live) => live.schema(),
+            None => inner.schema(),
+        })
+    }
+
+    /// Attributes and payloads for vectors, by the columns of this index. Warns of new columns that
+    /// may be misspelt, and returns the warnings. If the user has turned warnings into exceptions,
+    /// nothing is written.
     fn table(
         &self,
         py: Python<'_>,
@@ -101,23 +126,33 @@ impl Index {
         payload: Option<&Bound<'_, PyAny>>,
         rows: usize,
         single: bool,
-    ) -> PyResult<Option<Table>> {
-        let columns = attributes.map(|_| self.columns(py)).transpose()?;
-        Table::of(py, attributes, payload, rows, single, columns)
+    ) -> PyResult<(Option<Table>, Vec<String>)> {
+        let schema = attributes.map(|_| self.schema(py)).transpose()?;
+        let columns = schema
+            .as_ref()
+            .map(|schema| attributes::columns(py, schema));
+        let table = Table::of(py, attributes, payload, rows, single, columns.transpose()?)?;
+        let told = match (&table, schema) {
+            (Some(table), Some(schema)) => schema.misspelt(table.columns()),
+            _ => Vec::new(),
+        };
+        told.iter().try_for_each(|warning| warn(py, warning))?;
+        Ok((table, told))
     }
 
-    /// Ids, and the attributes and payloads to set for them; `None` if none were given.
+    /// Ids, the attributes and payloads to set for them, and the warnings that the user got; `None`
+    /// if none were given.
     fn rows_to_set(
         &self,
         py: Python<'_>,
         ids: &Bound<'_, PyAny>,
         attributes: Option<&Bound<'_, PyAny>>,
         payload: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<(Vec<u64>, Table)>> {
+    ) -> PyResult<Option<(Vec<u64>, Table, Vec<String>)>> {
         let single = lookups::id(ids).is_ok();
         let ids = arrays::ids_asked(ids, "the attributes")?;
-        let rows = self.table(py, attributes, payload, ids.len(), single)?;
-        Ok(rows.map(|rows| (ids, rows)))
+        let (rows, told) = self.table(py, attributes, payload, ids.len(), single)?;
+        Ok(rows.map(|rows| (ids, rows, told)))
     }
 
     /// Number of vectors that a search can find.
@@ -208,11 +243,16 @@ impl Index {
     ///     as the preset's strategy: "best-first" and "pipelined" find the same vectors, and
     ///     "press" finds others. If vectors are stored apart from adjacency lists, as with "distvs"
     ///     and "decouplevs", `recall` cannot be combined with options of re-ranking.
-    /// filter : str or stratann.Filter, optional
+    /// filter : str, dict or stratann.Filter, optional
     ///     A condition that the attributes of results must match: "year >= 2020 and tags contains
-    ///     'sea' and not sold == true". If at least `k` vectors match, a search returns `k`
-    ///     results. It adapts its list size to the number of matching vectors. docs/attributes.md
-    ///     has the grammar, and `Index.columns` has the names of the columns.
+    ///     'sea' and not sold == true", or {"year": {"$gte": 2020}}. If at least `k` vectors match,
+    ///     a search returns `k` results. It adapts its list size to the number of matching vectors.
+    ///     docs/attributes.md has the grammar, and `Index.columns` has the names of the columns.
+    /// attributes : bool or list of str, optional
+    ///     Whether to return the attributes of each result: True for all columns, or the names of
+    ///     columns.
+    /// payload : bool
+    ///     Whether to return the payload of each result.
     /// threads : int, optional
     ///     The number of threads that search, at most one for each query. None is one for each
     ///     core.
@@ -234,6 +274,12 @@ impl Index {
     /// distances : numpy.ndarray
     ///     float32, of the same shape. Squared Euclidean, minus the inner product, or 1 - cos:
     ///     smaller is nearer. Infinite where a result is missing.
+    /// attributes : list
+    ///     Only with `attributes`: for each query a list of `k` dicts, or the only list for one
+    ///     query, in the order of the ids. None where a result is missing, or was deleted during
+    ///     the call.
+    /// payload : list
+    ///     Only with `payload`: the payloads in the same form. None for a result without one.
     /// stats : dict
     ///     Only with `return_stats`: the keys of `stratann search --json`. `per_query` has means,
     ///     `in_flight` is the number that was chosen, and `cpu_us` is the CPU time of the process
@@ -249,7 +295,7 @@ impl Index {
     ///     cluster index that probed more clusters than `list`, since matches were not spread
     ///     evenly.
     #[pyo3(signature = (queries, k=10, **options),
-        text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
+        text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, attributes=None, payload=False, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
         &self,
         py: Python<'py>,
@@ -257,12 +303,14 @@ impl Index {
         #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let asked = Asked::read("Index.search", &[OF_INDEX, &["filter"]], options)?;
+        let more = [OF_INDEX, &["filter", "attributes", "payload"]];
+        let asked = Asked::read("Index.search", &more, options)?;
         let rows = self.rows(queries, "queries")?;
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         let options = asked.options(k, Some(index))?;
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
+        let beside = self.wanted(py, asked.attributes.as_ref(), asked.payload)?;
         let search = |source: &dyn VectorSource, progress: &dyn Progress| match (&*live, &filter) {
             (Some(live), None) => live.search_observed(source, &options, progress),
             (None, None) => index.search_observed(source, &options, progress),
@@ -305,7 +353,15 @@ impl Index {
             list: index.longest_list(&options).map_err(to_python)?,
             ..options
         };
-        answers(py, results, &options, rows.is_single(), asked.return_stats)
+        let parts = match beside {
+            Some(beside) => {
+                let found = self.beside(py, &results.ids)?;
+                beside.parts(py, found, k, rows.is_single())?
+            }
+            None => Vec::new(),
+        };
+        let single = rows.is_single();
+        answers_with(py, results, &options, single, asked.return_stats, parts)
     }
 
     /// Begins a search like `search`, and returns an awaitable: `ids, distances = await
@@ -445,14 +501,16 @@ impl Index {
     /// ----------
     /// ids : int or array-like of int
     ///     One id or many. All of them must be in the index.
-    /// k, list_size, probes, recall, filter, threads, return_stats : optional
+    /// k, list_size, probes, recall, filter, attributes, payload, threads, return_stats : optional
     ///     As in `search`.
     ///
     /// Returns
     /// -------
     /// ids, distances : numpy.ndarray
-    ///     As in `search`: (n, k), or (k,) for one id.
-    #[pyo3(signature = (ids, k=10, *, list_size=None, probes=None, recall=None, filter=None, threads=None, return_stats=false))]
+    ///     As in `search`: (n, k), or (k,) for one id. Attributes, payloads and stats follow, as in
+    ///     `search`.
+    #[pyo3(signature = (ids, k=10, *, list_size=None, probes=None, recall=None, filter=None, attributes=None, payload=false, threads=None,
+        return_stats=false))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword arguments of the Python method"
@@ -466,16 +524,19 @@ impl Index {
         #[pyo3(from_py_with = crate::arguments::count_or_none::probes)] probes: Option<usize>,
         recall: Option<f64>,
         filter: Option<&Bound<'py, PyAny>>,
+        attributes: Option<&Bound<'py, PyAny>>,
+        payload: bool,
         #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
         return_stats: bool,
     ) -> PyResult<Bound<'py, PyTuple>> {
+        let beside = self.wanted(py, attributes, payload)?;
         let told = near::Told {
             list_size,
             probes,
             filter,
             threads,
         };
-        near::like(py, self, ids, (k, recall, return_stats), &told)
+        near::like(py, self, ids, (k, recall, return_stats), beside, &told)
     }
 
     /// Returns the vectors with these ids, equal to the bit to the inserted vectors, and names the
@@ -512,7 +573,7 @@ impl Index {
     ///     Return only ids above this one. None begins with the first id.
     /// count : int, optional
     ///     The maximum number of ids to return. None returns all ids.
-    /// filter : str or stratann.Filter, optional
+    /// filter : str, dict or stratann.Filter, optional
     ///     Return only ids of vectors whose attributes match this filter.
     ///
     /// Returns
@@ -547,7 +608,7 @@ impl Index {
     ///
     /// Parameters
     /// ----------
-    /// filter : str or stratann.Filter, optional
+    /// filter : str, dict or stratann.Filter, optional
     ///     As in `search`. None counts all vectors.
     #[pyo3(signature = (filter=None))]
     fn count(&self, py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
@@ -581,7 +642,7 @@ impl Index {
         py: Python<'py>,
         ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let rows = self.beside(py, ids)?;
+        let rows = self.beside(py, &arrays::ids_asked(ids, ANSWERS)?)?;
         attributes::attributes(py, rows)
     }
 
@@ -592,7 +653,7 @@ impl Index {
         py: Python<'py>,
         ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let rows = self.beside(py, ids)?;
+        let rows = self.beside(py, &arrays::ids_asked(ids, ANSWERS)?)?;
         attributes::payloads(py, rows)
     }
 
@@ -620,12 +681,12 @@ impl Index {
         payload: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let Some((ids, rows)) = self.rows_to_set(py, ids, attributes, payload)? else {
+        let Some((ids, rows, told)) = self.rows_to_set(py, ids, attributes, payload)? else {
             return Err(PyTypeError::new_err(
                 "set_attributes takes attributes, a payload, or both. To remove all of them, pass [{}] * len(ids)",
             ));
         };
-        self.set_rows(py, ids.len(), progress, |live, progress| {
+        self.set_rows(py, ids.len(), (progress, told), |live, progress| {
             live.set_attributes(&ids, &rows, progress)
         })
     }
@@ -650,12 +711,12 @@ impl Index {
         payload: Option<&Bound<'py, PyAny>>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let Some((ids, rows)) = self.rows_to_set(py, ids, attributes, payload)? else {
+        let Some((ids, rows, told)) = self.rows_to_set(py, ids, attributes, payload)? else {
             return Err(PyTypeError::new_err(
                 "update_attributes takes attributes, a payload, or both. Pass one of them",
             ));
         };
-        self.set_rows(py, ids.len(), progress, |live, progress| {
+        self.set_rows(py, ids.len(), (progress, told), |live, progress| {
             live.update_attributes(&ids, &rows, progress)
         })
     }
@@ -843,10 +904,10 @@ impl Index {
         let ids = ids
             .map(|ids| arrays::ids(ids, Some(rows.rows())))
             .transpose()?;
-        let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
+        let (beside, told) = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
         // All checks come first, since a change takes the lock of the folder and keeps it until a
         // close.
-        let (listener, source) = (Listener::new(progress)?, rows.source()?);
+        let (listener, source) = (Listener::new(progress)?.after(told), rows.source()?);
         let live = self.handle.change(py)?;
         let (beside, total) = (
             beside.as_ref().map(|rows| rows as &dyn RowSource),
@@ -868,7 +929,8 @@ impl Index {
             (false, Some(_)) => Some(CutOff::Refuse),
             (false, None) => None,
         };
-        let inserted = run_rows(py, &listener, Some(total), |progress| {
+        let written = OnceLock::new();
+        let insert = |progress: &dyn Progress| {
             if let Some(cut_off) = cut_off {
                 let ids = ids.as_deref();
                 let put = live.insert_resumable(&source, beside, ids, cut_off, progress)?;
@@ -880,8 +942,23 @@ impl Index {
                 Some(beside) => live.insert_rows(&source, beside, ids.as_deref(), progress),
                 None => live.insert(&source, ids.as_deref(), progress),
             }
+        };
+        let inserted = run_rows(py, &listener, Some(total), |progress| {
+            insert(progress).inspect(|ids| {
+                written.get_or_init(|| shown_ids(ids));
+            })
         });
-        let inserted = inserted.map_err(|error| changing(py, error))?;
+        let inserted = inserted.map_err(|error| {
+            // Python passes a warning or a signal on after the last row is written, too.
+            if let Some(ids) = written.get() {
+                note(
+                    py,
+                    &error,
+                    &format!("The rows are written. Their ids: {ids}"),
+                );
+            }
+            changing(py, error)
+        })?;
         Ok(PyArray1::from_vec(py, inserted))
     }
 
@@ -933,8 +1010,8 @@ impl Index {
     ) -> PyResult<()> {
         let rows = self.rows(vectors, VECTORS)?;
         let ids = arrays::ids(ids, Some(rows.rows()))?;
-        let beside = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
-        let (listener, source) = (Listener::new(progress)?, rows.source()?);
+        let (beside, told) = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
+        let (listener, source) = (Listener::new(progress)?.after(told), rows.source()?);
         let live = self.handle.change(py)?;
         run_rows(py, &listener, Some(rows.rows()), |progress| match &beside {
             Some(beside) => live.upsert_rows(&source, beside, &ids, progress),
@@ -1219,12 +1296,14 @@ impl Index {
     /// "string", "timestamp", "list of strings", "list of integers").
     #[getter]
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (inner, live) = self.now(py)?;
-        let schema = match &*live {
-            Some(live) => live.schema(),
-            None => inner.schema(),
-        };
-        attributes::columns(py, &schema)
+        attributes::columns(py, &self.schema(py)?)
+    }
+
+    /// The arguments of `stratann.build` with which the index was built, as far as it records them.
+    #[getter]
+    fn _built_with<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let options = self.inner()?.build_options().map_err(to_python)?;
+        shape::arguments(py, &options)
     }
 
     /// The name of the preset with which the index was built.
@@ -1251,6 +1330,13 @@ impl Index {
         self.vectors(py)
     }
 
+    /// Called for a name that the class does not have.
+    fn __getattr__(slf: &Bound<'_, Self>, name: &str) -> PyResult<Py<PyAny>> {
+        Err(PyErr::from_value(
+            no_attribute(slf.as_any(), name)?.into_any(),
+        ))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let path = PyString::new(py, &shown(&self.path)).repr()?;
         Ok(format!(
@@ -1270,10 +1356,13 @@ impl Index {
         &self,
         py: Python<'_>,
         ids: usize,
-        progress: Option<&Bound<'_, PyAny>>,
+        (progress, told): (Option<&Bound<'_, PyAny>>, Vec<String>),
         set: impl FnOnce(&LiveIndex, &dyn Progress) -> Result<(), stratann::Error> + Send,
     ) -> PyResult<()> {
-        let (listener, live) = (Listener::new(progress)?, self.handle.change(py)?);
+        let (listener, live) = (
+            Listener::new(progress)?.after(told),
+            self.handle.change(py)?,
+        );
         run_rows(py, &listener, Some(ids), |progress| set(&live, progress))
             .map_err(|error| changing(py, error))
     }
@@ -1298,17 +1387,12 @@ impl Index {
     }
 
     /// Attributes and payloads of ids.
-    fn beside(
-        &self,
-        py: Python<'_>,
-        ids: &Bound<'_, PyAny>,
-    ) -> PyResult<Vec<Option<stratann::Row>>> {
-        let ids = arrays::ids_asked(ids, ANSWERS)?;
+    pub fn beside(&self, py: Python<'_>, ids: &[u64]) -> PyResult<Vec<Option<stratann::Row>>> {
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         py.detach(|| match &*live {
-            Some(live) => live.attributes(&ids),
-            None => index.attributes(&ids),
+            Some(live) => live.attributes(ids),
+            None => index.attributes(ids),
         })
         .map_err(to_python)
     }
@@ -1319,6 +1403,15 @@ impl Index {
         let rows = Rows::matrix_or_row(value, name, inner.element())?;
         rows.fit(inner.dim())?;
         Ok(rows)
+    }
+}
+
+/// The first ids, and the number of all.
+fn shown_ids(ids: &[u64]) -> String {
+    let first: Vec<String> = ids.iter().take(SHOWN).map(u64::to_string).collect();
+    match ids.len() > SHOWN {
+        true => format!("{}, .. ({} in all)", first.join(", "), ids.len()),
+        false => first.join(", "),
     }
 }
 

@@ -64,11 +64,11 @@ mod _stratann {
     use super::*;
 
     #[pymodule_export]
-    use crate::arguments::meant;
+    use crate::arguments::{meant, no_attribute};
     #[pymodule_export]
     use crate::asynchronous::{Bell, Search};
     #[pymodule_export]
-    use crate::attributes::{Column, Filter, column};
+    use crate::attributes::{Column, Filter, column, warn_of_new};
     #[pymodule_export]
     use crate::build::{build, calibrate, is_vacant, plan, train};
     #[pymodule_export]

@@ -7,12 +7,12 @@ use stratann::{Progress, Range, RangePlace, SearchOptions, Silent};
 
 use crate::arguments::{threads as thread_count, typed};
 use crate::arrays::{self, ANSWERS, table};
-use crate::attributes;
+use crate::attributes::{self, Beside};
 use crate::errors::to_python;
 use crate::index::Index;
 use crate::lookups;
 use crate::progress::{Listener, run};
-use crate::searching::{WATCHED, answers};
+use crate::searching::{WATCHED, answers_with};
 
 /// The arguments that both kinds of search share.
 pub struct Told<'a, 'py> {
@@ -86,6 +86,7 @@ pub fn like<'py>(
     index: &Index,
     ids: &Bound<'py, PyAny>,
     (k, recall, return_stats): (usize, Option<f64>, bool),
+    beside: Option<Beside>,
     told: &Told<'_, 'py>,
 ) -> PyResult<Bound<'py, PyTuple>> {
     crate::arguments::refuse_both(recall, told.list_size)?;
@@ -110,5 +111,12 @@ pub fn like<'py>(
         true => py.detach(|| search(&Silent)).map_err(to_python)?,
         false => run(py, &Listener::new(None)?, search)?,
     };
-    answers(py, found, &options, only.is_some(), return_stats)
+    let parts = match beside {
+        Some(beside) => {
+            let rows = index.beside(py, &found.ids)?;
+            beside.parts(py, rows, found.k, only.is_some())?
+        }
+        None => Vec::new(),
+    };
+    answers_with(py, found, &options, only.is_some(), return_stats, parts)
 }

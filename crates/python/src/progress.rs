@@ -11,7 +11,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyRuntimeWarning, PyTypeError};
+use pyo3::exceptions::{
+    PyKeyboardInterrupt, PyRuntimeError, PyRuntimeWarning, PyTypeError, PyWarning,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use stratann::{Error, Progress};
@@ -22,46 +24,88 @@ use crate::errors::{Interrupted, said, to_python};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The receiver of progress: a callable `(stage, done, total)`, or none. An unknown total is 0.
-pub struct Listener(Option<Py<PyAny>>);
+pub struct Listener {
+    callable: Option<Py<PyAny>>,
+    /// Warnings that the user got before the work began.
+    told: Vec<String>,
+}
 
 impl Listener {
     /// From the argument `progress`: `None` and `False` are no receiver, `True` draws a bar on
     /// standard error.
     pub fn new(value: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let of = |callable| Self {
+            callable,
+            told: Vec::new(),
+        };
         let Some(value) = value else {
-            return Ok(Self(None));
+            return Ok(of(None));
         };
         if let Ok(flag) = value.cast::<PyBool>() {
             if !flag.is_true() {
-                return Ok(Self(None));
+                return Ok(of(None));
             }
             let bar = value
                 .py()
                 .import("stratann.progress")?
                 .getattr("Bar")?
                 .call0()?;
-            return Ok(Self(Some(bar.unbind())));
+            return Ok(of(Some(bar.unbind())));
         }
         if value.is_callable() {
-            return Ok(Self(Some(value.clone().unbind())));
+            return Ok(of(Some(value.clone().unbind())));
         }
         Err(PyTypeError::new_err(
             "progress is of another type. Pass True, False, None or a callable that takes (stage, done, total)",
         ))
     }
 
+    /// The same receiver, for work that repeats these warnings.
+    pub fn after(self, told: Vec<String>) -> Self {
+        Self { told, ..self }
+    }
+
+    fn is_new(&self, warning: &String) -> bool {
+        !self.told.contains(warning)
+    }
+
     fn tell(&self, py: Python<'_>, news: News) -> PyResult<()> {
-        for warning in news.warnings {
-            let warn = py.import("warnings")?.getattr("warn")?;
-            let kind = py.get_type::<PyRuntimeWarning>();
-            warn.call1((warning, kind, frames_to_user(py)?))?;
+        for warning in news.warnings.iter().filter(|warning| self.is_new(warning)) {
+            warn(py, warning)?;
         }
-        if let Some(callable) = &self.0 {
+        if let Some(callable) = &self.callable {
             for (stage, done, total) in news.stages {
                 callable.call1(py, (stage, done, total))?;
             }
         }
         Ok(())
+    }
+}
+
+/// Shows a warning, for the line of the user's call. A user may have turned warnings into
+/// exceptions.
+pub fn warn(py: Python<'_>, message: &str) -> PyResult<()> {
+    let warn = py.import("warnings")?.getattr("warn")?;
+    let kind = py.get_type::<PyRuntimeWarning>();
+    warn.call1((message, kind, frames_to_user(py)?))?;
+    Ok(())
+}
+
+/// Adds a note to an exception. Python before 3.11 has no notes, so the text of a warning gets
+/// longer there. Other exceptions are the user's own and stay unchanged.
+pub fn note(py: Python<'_>, raised: &PyErr, note: &str) {
+    let value = raised.value(py);
+    if value.call_method1("add_note", (note,)).is_ok() {
+        return;
+    }
+    let text = value
+        .getattr("args")
+        .and_then(|args| args.extract::<(String,)>());
+    if raised.is_instance_of::<PyWarning>(py)
+        && let Ok((text,)) = text
+    {
+        // An exception that cannot be changed is raised as it is.
+        let _unchanged = value.setattr("args", (format!("{text}. {note}"),));
     }
 }
 
@@ -340,7 +384,8 @@ pub fn run_stoppable<T: Send, E: Stopped>(
             match raised {
                 Some(error) => {
                     // Warnings that were not passed on yet.
-                    let last = board.news().warnings;
+                    let mut last = board.news().warnings;
+                    last.retain(|warning| listener.is_new(warning));
                     Python::attach(|py| Err(stopped(py, error, rows, result.err(), &last)))
                 }
                 None => result.map_err(Stopped::raise),
@@ -370,11 +415,7 @@ fn stopped(
         said.push_str(warning);
     }
     if !raised.get_type(py).is(py.get_type::<PyKeyboardInterrupt>()) {
-        // Python 3.11 and later have notes. Without them the exception is raised unchanged.
-        let noted = raised
-            .value(py)
-            .call_method1("add_note", (format!("stratann: {said}"),));
-        drop(noted);
+        note(py, &raised, &format!("stratann: {said}"));
         return raised;
     }
     let interrupted = Interrupted::new_err(said);

@@ -72,6 +72,10 @@ pub struct Asked<'py> {
     pub timeout: Option<f64>,
     /// A condition on the attributes of answers.
     pub filter: Option<Bound<'py, PyAny>>,
+    /// Whether to return attributes, or the columns to return.
+    pub attributes: Option<Bound<'py, PyAny>>,
+    /// Whether to return payloads.
+    pub payload: bool,
     /// The indexes of a catalog to search.
     pub names: Option<Bound<'py, PyAny>>,
 }
@@ -126,6 +130,8 @@ impl<'py> Asked<'py> {
             "return_stats" => self.return_stats = typed(value, name, "a bool")?,
             "timeout" => self.timeout = if_any(value, name, "a number of seconds")?,
             "filter" => self.filter = given(),
+            "attributes" => self.attributes = given(),
+            "payload" => self.payload = typed(value, name, "a bool")?,
             "names" => self.names = given(),
             _ => return Err(PyTypeError::new_err(format!("no argument {name:?}"))),
         }
@@ -181,27 +187,37 @@ pub fn answers<'py>(
     single: bool,
     return_stats: bool,
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let stats = return_stats
-        .then(|| search_stats(py, &results, options))
-        .transpose()?;
-    let k = results.k;
-    self::results(py, (results.ids, results.distances), k, single, stats)
+    answers_with(py, results, options, single, return_stats, Vec::new())
 }
 
-/// Ids and distances as arrays, `k` for each query, and the costs if requested.
+/// Results for Python: ids, distances, these `parts` of their rows, and the costs if requested.
+pub fn answers_with<'py>(
+    py: Python<'py>,
+    results: SearchResults,
+    options: &SearchOptions,
+    single: bool,
+    return_stats: bool,
+    mut parts: Vec<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    if return_stats {
+        parts.push(search_stats(py, &results, options)?.into_any());
+    }
+    let k = results.k;
+    self::results(py, (results.ids, results.distances), k, single, parts)
+}
+
+/// Ids and distances as arrays, `k` for each query, and then the `others`.
 pub fn results<'py>(
     py: Python<'py>,
     (ids, distances): (Vec<u64>, Vec<f32>),
     k: usize,
     single: bool,
-    stats: Option<Bound<'py, PyDict>>,
+    others: Vec<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let ids = table(py, ids, k, single)?;
     let distances = table(py, distances, k, single)?;
-    match stats {
-        Some(stats) => PyTuple::new(py, [ids, distances, stats.into_any()]),
-        None => PyTuple::new(py, [ids, distances]),
-    }
+    let all: Vec<_> = [ids, distances].into_iter().chain(others).collect();
+    PyTuple::new(py, all)
 }
 
 /// The answer to no queries, made without the engine.

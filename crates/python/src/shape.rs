@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use stratann::{BuildOptions, Codebook, Element, NoRows};
+use pyo3::types::PyDict;
+use stratann::{BuildOptions, Codebook, Compression, Element, LowCodes, NoRows, Order};
 
 use crate::arguments::{existing, memory as bytes, named, places, size, threads as thread_count};
 use crate::create::check_memory;
@@ -87,10 +88,35 @@ impl Shape<'_, '_> {
     }
 }
 
+/// The options of a build as arguments of `build` in Python, as far as an index records them.
+pub fn arguments<'py>(py: Python<'py>, options: &BuildOptions) -> PyResult<Bound<'py, PyDict>> {
+    let named = PyDict::new(py);
+    named.set_item("metric", options.metric.name())?;
+    named.set_item("preset", options.preset.name)?;
+    named.set_item("degree", options.degree)?;
+    named.set_item("build_list", options.build_list)?;
+    // By way of decimals, since 1.2 of 32 bits is another number in Python.
+    named.set_item("alpha", options.alpha.to_string().parse::<f64>().ok())?;
+    named.set_item("code_bytes", options.code_bytes)?;
+    named.set_item("low_codes", options.low_codes.map(LowCodes::name))?;
+    named.set_item("order", options.order.map(Order::name))?;
+    named.set_item("layout", options.layout.map(|layout| layout.to_string()))?;
+    named.set_item("compression", options.compression.map(Compression::name))?;
+    named.set_item("chunk", options.chunk_bytes)?;
+    named.set_item("segment", options.segment_bytes)?;
+    named.set_item("navigation", options.navigation)?;
+    named.set_item("cluster_size", options.cluster_size)?;
+    named.set_item("replicas", options.replicas)?;
+    named.set_item("seed", options.seed)?;
+    Ok(named)
+}
+
 /// Checks the arguments of a later build, as `build` does, and `memory` and `watch_recall`, as
 /// `open` does. `dimension` is the dimension of float32 vectors, or None if it is not known yet.
 /// With None, the call does not check arguments that depend on the dimension. It does not check
 /// files either, since they need to exist only for the build.
+///
+/// Returns the arguments that an index records ([`arguments`]), in the form of `Index._built_with`.
 #[pyfunction]
 #[pyo3(signature = (dimension, memory, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2, code_bytes=None, low_codes=None,
     codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, search_memory=None, space=None, cluster_size=None,
@@ -139,7 +165,7 @@ pub fn check_build<'py>(
         usize,
     >,
     progress: Option<&Bound<'py, PyAny>>,
-) -> PyResult<()> {
+) -> PyResult<Bound<'py, PyDict>> {
     let opening = Opening {
         watch_recall,
         ..Opening::at(None)
@@ -187,8 +213,9 @@ pub fn check_build<'py>(
     match tempfile::tempdir() {
         Ok(folder) if memory.is_some() => {
             let dimension = dimension.unwrap_or(1);
-            check_memory(py, folder.path(), Element::F32, dimension, &options, memory)
+            check_memory(py, folder.path(), Element::F32, dimension, &options, memory)?;
         }
-        _ => Ok(()),
+        _ => {}
     }
+    arguments(py, &options)
 }

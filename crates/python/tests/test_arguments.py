@@ -282,6 +282,7 @@ def test_a_slip_of_the_pen_gets_the_closest_match(arguments, meant, small, tmp_p
         (stratann.build, "M", "degree"),
         (stratann.build, "ef_construction", "build_list"),
         (stratann.build, "metadata", "attributes"),
+        (stratann.create, "schema", "columns"),
     ],
 )
 def test_a_slip_of_the_pen_in_a_name_gets_the_closest_one(call, given, meant, tmp_path):
@@ -312,6 +313,26 @@ def test_a_slip_of_the_pen_in_a_name_of_a_method(method, given, meant, changing)
         getattr(changing, method)(**{given: 1})
     suggestion = "" if meant is None else f' (did you mean "{meant}"?)'
     assert str(caught.value) == f'Index.{method}() has no argument "{given}"{suggestion}'
+
+
+def test_a_search_knows_names_of_other_libraries(searched, queries):
+    for given, meant in [("include", "attributes"), ("with_payload", "payload"), ("top_k", "k"), ("n_results", "k"), ("limit", "k"), ("where", "filter")]:
+        with pytest.raises(TypeError, match=rf'Index.search\(\) has no argument "{given}" \(did you mean "{meant}"\?\)'):
+            searched.search(queries[0], **{given: 1})
+
+
+def test_methods_of_other_libraries_are_told_by_their_names_here(searched):
+    for name, meant in [("add", "insert"), ("query", "search"), ("remove", "delete"), ("fetch", "get"), ("serch", "search")]:
+        with pytest.raises(AttributeError, match=rf'"Index" has no attribute "{name}" \(did you mean "{meant}"\?\)'):
+            getattr(searched, name)
+    with pytest.raises(AttributeError, match='"Index" has no attribute "xyzzy"$'):
+        searched.xyzzy
+    assert not hasattr(searched, "__array__") and not hasattr(searched, "_searh")
+
+
+@pytest.mark.parametrize("given, metric", [("L2", "l2"), ("euclidean", "l2"), ("IP", "ip"), ("dot", "ip"), ("Cosine", "cosine")])
+def test_a_metric_has_the_names_of_other_libraries(given, metric, tmp_path):
+    assert stratann.create(tmp_path / "a.idx", dimension=3, metric=given).metric == metric
 
 
 def test_methods_look_at_names_whatever_class(photos):

@@ -527,6 +527,141 @@ def test_an_insert_or_upsert_warns_once_of_such_a_column(small, tmp_path):
         assert warned(index.insert, small[100:1100], attributes=many) == [("colours", "colour")]
 
 
+def test_nothing_is_written_if_the_warning_of_a_column_is_an_error(small, tmp_path):
+    rows = [{"colour": "red"}] * 50
+    with stratann.build(small[:50], tmp_path / "a.idx", attributes=rows) as index:
+        before = [row.tolist() for row in index.get(range(50)).vectors]
+        new = [{"color": "blue"}] * 3
+        for change in (
+            lambda: index.insert(small[50:53], attributes=new),
+            lambda: index.insert(small[50:53], [90, 91, 92], attributes=new),
+            lambda: index.insert(small[50:53], [90, 91, 92], attributes=new, resume=True),
+            lambda: index.insert(small[100:1200], attributes={"color": ["blue"] * 1100}),
+            lambda: index.upsert(small[50:53], [0, 1, 2], attributes=new),
+            lambda: index.set_attributes([0, 1, 2], new),
+            lambda: index.update_attributes([0, 1, 2], new),
+        ):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                with pytest.raises(RuntimeWarning, match='column "color" is new'):
+                    change()
+            assert len(index) == 50 and list(index.columns) == ["colour"]
+        assert [row.tolist() for row in index.get(range(50)).vectors] == before
+        assert index.attributes(range(50)) == rows
+
+
+def test_an_error_after_the_last_row_names_the_ids(small, tmp_path):
+    def fail(stage, done, total):
+        # This stage ends with the last row, so nothing is left to interrupt.
+        if (stage, done) == ("inserting", total):
+            raise RuntimeError("no")
+
+    with stratann.build(small[:50], tmp_path / "a.idx") as index:
+        with pytest.raises(RuntimeError, match="no") as raised:
+            index.insert(small[50:60], progress=fail)
+        assert len(index) == 60
+        # Python before 3.11 has no notes.
+        notes = getattr(raised.value, "__notes__", ["The rows are written. Their ids: 50, 51, 52, 53, 54, .. (10 in all)"])
+        assert notes[-1] == "The rows are written. Their ids: 50, 51, 52, 53, 54, .. (10 in all)"
+
+
+DICTS = [
+    ({"stock": 3}, "stock == 3"),
+    ({"stock": {"$eq": 3}}, "stock == 3"),
+    ({"stock": {"$ne": 3}}, "stock != 3"),
+    ({"stock": {"$gte": 3, "$lt": 9}}, "stock >= 3 and stock < 9"),
+    ({"stock": {"$gt": 3}, "sold": True}, "stock > 3 and sold == true"),
+    ({"stock": {"$lte": 3}}, "stock <= 3"),
+    ({"stock": {"$in": [1, 2]}}, "stock in [1, 2]"),
+    ({"stock": {"$nin": [1, 2]}}, "stock not in [1, 2]"),
+    ({"tags": {"$contains": "t3"}}, "tags contains 't3'"),
+    ({"stock": {"$exists": True}}, "exists stock"),
+    ({"stock": {"$exists": False}}, "stock == null"),
+    ({"stock": None}, "stock == null"),
+    ({"stock": {"$ne": None}}, "exists stock"),
+    ({"$or": [{"stock": 1}, {"stock": 2, "sold": True}]}, "stock == 1 or (stock == 2 and sold == true)"),
+    ({"$and": [{"stock": 1}, {"sold": True}]}, "stock == 1 and sold == true"),
+    ({"$not": {"stock": 1}}, "not stock == 1"),
+    ({"stock": {"$not": {"$gte": 3}}}, "not stock >= 3"),
+    ({"made": {"$lt": DAY}}, "made < timestamp(1709208000000000)"),
+]
+
+
+@pytest.mark.parametrize("given, text", DICTS)
+def test_a_dict_is_a_filter(given, text):
+    assert stratann.Filter(given) == stratann.Filter(text)
+
+
+def test_a_dict_goes_wherever_a_filter_goes(index, small, queries):
+    given, text = {"price": {"$lt": 100}, "tags": {"$contains": "t3"}}, FILTER
+    numpy.testing.assert_array_equal(index.search(queries[:3], filter=given)[0], index.search(queries[:3], filter=text)[0])
+    numpy.testing.assert_array_equal(index.search_like(3, filter=given)[0], index.search_like(3, filter=text)[0])
+    found, wanted = (index.search_range(queries[0], 1e12, filter=one, most=5).ids for one in (given, text))
+    numpy.testing.assert_array_equal(found, wanted)
+    assert index.count(given) == index.count(text) == len(index.ids(filter=given))
+    assert index.delete(filter=given) and index.count(text) == 0
+    with pytest.raises(ValueError, match='no column "prize"'):
+        index.count({"prize": 3})
+
+
+@pytest.mark.parametrize(
+    "given, error, words",
+    [
+        ({}, ValueError, "filter is empty; it has no condition"),
+        ({"$or": []}, ValueError, "filter['$or'] is empty"),
+        ({"a": {}}, ValueError, "filter['a'] is empty"),
+        ({"a": {"$gte ": 1}}, ValueError, "filter['a'] has '$gte '; there is no such operator (did you mean '$gte'?). Use one of $eq, "),
+        ({"a": {"b": 1}}, ValueError, "filter['a'] has 'b'; there is no such operator. Use one of"),
+        ({"$nor": [{"a": 1}]}, ValueError, "filter has '$nor'; there is no such operator (did you mean '$or'?). Use one of $and, $or, $not here"),
+        ({"$gte": 3}, ValueError, "filter has '$gte' without the name of a column"),
+        ({"$and": {"a": 1}}, TypeError, "filter['$and'] is {'a': 1}; $and takes several conditions. Pass a list of dicts"),
+        ({"$or": [{"a": 1}, "b"]}, TypeError, "filter['$or'][1] is 'b'; it has no conditions. Pass a dict"),
+        ({"$not": [1]}, TypeError, "filter['$not'] is [1]"),
+        ({"a": {"$not": 1}}, TypeError, "filter['a'] has $not with 1; it negates operators"),
+        ({"a": [1, 2]}, TypeError, "filter['a'] is [1, 2]; a list can mean several things"),
+        ({"a": {"$in": "xy"}}, TypeError, "$in('xy') would ask for each character"),
+        ({"a": {"$exists": 1}}, TypeError, "filter['a'] has $exists with 1; it takes a bool"),
+        ({"a": {"$lt": None}}, TypeError, "filter['a'] has $lt with None"),
+        ({"a": object}, TypeError, "of a filter"),
+        ({3: 1}, TypeError, "filter has the key 3; a key is the name of a column"),
+    ],
+)
+def test_dicts_that_are_no_filter_are_told(given, error, words):
+    with pytest.raises(error) as caught:
+        stratann.Filter(given)
+    assert words in str(caught.value)
+
+
+def test_a_search_returns_attributes_and_payloads(index, queries):
+    ids, distances = index.search(queries[:3], k=4)
+    again, distances_again, attributes, payload = index.search(queries[:3], k=4, attributes=True, payload=True)
+    numpy.testing.assert_array_equal(again, ids)
+    numpy.testing.assert_array_equal(distances_again, distances)
+    assert attributes == [index.attributes(row) for row in ids] and payload == [index.payload(row) for row in ids]
+    _, _, few, stats = index.search(queries[0], k=4, attributes=["stock", "tags"], return_stats=True)
+    wanted = [{name: value for name, value in row.items() if name in ("stock", "tags")} for row in attributes[0]]
+    assert few == wanted and stats["k"] == 4
+    assert len(index.search(queries[0], attributes=False)) == 2 and len(index.search(queries[0], attributes=None, payload=False)) == 2
+    _, _, payload = index.search_like([3, 4], k=2, payload=True)
+    assert payload == [index.payload(row) for row in index.search_like([3, 4], k=2)[0]]
+    _, _, like = index.search_like(3, k=2, attributes=["stock"])
+    assert [row.get("stock") for row in like] == [row.get("stock") for row in index.attributes(index.search_like(3, k=2)[0])]
+    # Missing results, and no queries at all.
+    ids, _, rows = index.search(queries[0], k=5, filter="stock in [1, 2]", attributes=["stock"])
+    assert sorted(row["stock"] for row in rows[:2]) == [1, 2] and rows[2:] == [None] * 3
+    assert index.search(queries[:0], attributes=True)[2] == []
+    for wrong, error, words in [
+        (["stok"], ValueError, r'attributes has "stok"; the index has no such column \(did you mean "stock"\?\)'),
+        ("stock", TypeError, "would ask for each character"),
+        (3, TypeError, "attributes"),
+    ]:
+        for call in (index.search, index.search_like):
+            with pytest.raises(error, match=words):
+                call(queries[0] if call == index.search else 3, attributes=wrong)
+    with pytest.raises(TypeError, match="payload=3"):
+        index.search(queries[0], payload=3)
+
+
 def test_an_update_keeps_what_it_is_not_given(small, tmp_path):
     rows = [{"colour": "red", "stock": n} for n in range(50)]
     with stratann.build(small[:50], tmp_path / "a.idx", attributes=rows, payload=[{"n": n} for n in range(50)]) as index:

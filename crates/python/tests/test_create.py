@@ -177,3 +177,45 @@ def test_wrong_calls(tmp_path, arguments, error, text):
     with pytest.raises(error, match=text):
         stratann.create(tmp_path / "none.idx", **arguments)
     assert not (tmp_path / "none.idx").exists()
+
+
+def test_columns_are_there_before_the_first_row(tmp_path):
+    columns = {"year": "integer", "score": "float", "tags": "list of strings"}
+    path = tmp_path / "a.idx"
+    with stratann.create(path, dimension=4, columns=columns) as index:
+        vectors = numpy.eye(4, dtype=numpy.float32)
+        assert index.columns == columns and index.count("year > 1") == 0
+        assert (index.search(vectors[0], k=2, filter="year > 1 and tags contains 'x'")[0] == 2**64 - 1).all()
+        # Whole numbers go into a column of floats, and no text goes into one of integers.
+        index.insert(vectors[:1], attributes=[{"score": 3}])
+        with pytest.raises(ValueError, match="of type integer"):
+            index.insert(vectors[1:2], attributes=[{"year": "2024"}])
+        index.insert(vectors[1:], attributes=[{"year": n, "new": "x"} for n in range(3)])
+        assert index.count("score == 3.0") == 1 and index.count("year >= 1") == 2 and index.attributes([0]) == [{"score": 3.0}]
+        index.compact()
+        assert index.columns == {**columns, "new": "string"} and index.count("tags contains 'x'") == 0
+    again = stratann.create(path, dimension=4, columns=columns, exist_ok=True)
+    assert len(again) == 4
+    for other, words in [({"year": "float"}, "of type float; in the existing index .* is of type integer"), ({"yeer": "float"}, "is missing")]:
+        with pytest.raises(ValueError, match=words):
+            stratann.create(path, dimension=4, columns=other, exist_ok=True)
+    assert stratann.create(tmp_path / "b.idx", dimension=4, columns=again.columns, preset="spann").columns == again.columns
+    assert stratann.create(tmp_path / "c.idx", dimension=4, columns={}).columns == {}
+
+
+@pytest.mark.parametrize(
+    "columns, error, words",
+    [
+        ({"year": "int"}, ValueError, 'columns has "year" of type \'int\'; there is no such type (did you mean "integer"?). Use one of: boolean, '),
+        ({"year": str}, ValueError, 'there is no such type (did you mean "string"?)'),
+        ({"year": 3}, ValueError, 'columns has "year" of type 3; there is no such type. Use one of'),
+        ({"": "float"}, ValueError, "1 to 128 bytes"),
+        ({3: "float"}, TypeError, "Pass a dict of names and types"),
+        (["year"], TypeError, "Pass a dict of names and types"),
+        ({f"c{n}": "float" for n in range(1025)}, ValueError, "at most 1024"),
+    ],
+)
+def test_columns_that_are_none_are_told(columns, error, words, tmp_path):
+    with pytest.raises(error) as caught:
+        stratann.create(tmp_path / "a.idx", dimension=4, columns=columns)
+    assert words in str(caught.value) and not list(tmp_path.iterdir())

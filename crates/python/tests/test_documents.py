@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import uuid
+import warnings
 
 import numpy
 import pytest
@@ -149,6 +150,136 @@ def test_what_only_a_build_needs_is_left_to_it(documents, tmp_path):
         Documents(tmp_path / "c.idx", codebook=tmp_path / "gone").put([document(1)])
 
 
+def built_with(path):
+    return {name: stratann.open(path)._built_with[name] for name in ("preset", "degree", "alpha", "layout", "seed")}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"preset": "decouplevs", "degree": 32, "alpha": 1.3, "seed": 7},
+        {"layout": "coupled", "degree": 20, "chunk": "1MiB"},
+        {"preset": "spann", "cluster_size": 6},
+        {"preset": "distvs", "code_bytes": 4},
+    ],
+)
+def test_a_store_that_is_opened_again_grows_with_the_options_of_its_first_build(options, tmp_path):
+    path = tmp_path / "a.idx"
+    with Documents(path, **options) as documents:
+        documents.put([document(1)])
+    before = built_with(path)
+    with Documents(path) as documents:
+        documents.put(document(n) for n in range(20))
+    with Documents(path, **options) as documents:
+        documents.put(document(n) for n in range(200))
+    assert built_with(path) == before and len(Documents(path)) == 200
+    again = stratann.open(path)._built_with
+    for name, value in options.items():
+        assert again[name] == (1 << 20 if value == "1MiB" else value)
+
+
+def test_options_of_another_build_are_refused(tmp_path):
+    path = tmp_path / "a.idx"
+    with Documents(path, preset="decouplevs", alpha=1.3) as documents:
+        documents.put(document(n) for n in range(9))
+        again = Documents(path, preset="decouplevs", degree=64, alpha=1.3, layout=None, code_bytes=2)
+        assert len(again) == 9
+    for options, words in [
+        ({"preset": "stratann"}, "its preset is 'decouplevs', not 'stratann'. Pass preset='decouplevs', or leave it out"),
+        ({"degree": 32}, "its degree is 64, not 32"),
+        ({"alpha": 1.2}, "its alpha is 1.3, not 1.2"),
+        ({"code_bytes": 4}, "its code_bytes is 2, not 4"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            Documents(path, **options)
+
+
+def test_options_stay_when_no_document_has_a_vector(tmp_path):
+    path = tmp_path / "a.idx"
+    with Documents(path, preset="decouplevs", degree=32) as documents:
+        documents.put([Document("a", "without a vector")])
+    Documents(path, code_bytes=2)
+    with Documents(path) as documents:
+        documents.put([document(1)])
+    assert stratann.open(path)._built_with["degree"] == 32 and stratann.open(path).preset == "decouplevs"
+
+
+def test_a_store_whose_space_decides_the_degree_grows(tmp_path):
+    path = tmp_path / "a.idx"
+    for count in (1, 30):
+        with Documents(path, space="10MB") as documents:
+            documents.put(document(n) for n in range(count))
+    assert len(Documents(path)) == 30
+
+
+def test_other_names_of_a_metric(tmp_path):
+    with Documents(tmp_path / "a.idx", metric="L2") as documents:
+        documents.put([document(1)])
+        assert documents.search(vector(1), 1)[0][1] == 0
+    with pytest.raises(ValueError, match="its metric is 'l2', not 'cosine'"):
+        Documents(tmp_path / "a.idx")
+
+
+def test_vectors_that_documents_did_not_write_are_told(tmp_path):
+    vectors = numpy.stack([vector(n) for n in range(20)])
+    stratann.build(vectors, tmp_path / "a.idx", metric="cosine", attributes=[{"year": 1}] * 20)
+    with pytest.raises(ValueError, match=r"a.idx: it is an index of 20 vectors without documents, .*Pass the path of another folder"):
+        Documents(tmp_path / "a.idx")
+    # An index without vectors is an empty store.
+    stratann.create(tmp_path / "b.idx", dimension=D, metric="cosine", preset="decouplevs")
+    with Documents(tmp_path / "b.idx") as documents:
+        documents.put([document(1)])
+    with stratann.open(tmp_path / "b.idx") as index:
+        index.insert(vectors, ids=range(20))
+        assert index.preset == "decouplevs"
+    documents = Documents(tmp_path / "b.idx")
+    [known, unknown] = documents.get(["id 1", "id 2"])
+    assert known.id == "id 1" and unknown is None
+    for read in (lambda: documents.search(vector(5)), lambda: list(documents.scan())):
+        with pytest.raises(stratann.StratannError, match="has no document, .*not exists _stratann_id"):
+            read()
+    documents.close()
+    with stratann.open(tmp_path / "b.idx") as index:
+        assert index.delete(filter="not exists _stratann_id") == 20
+    assert [found.id for found, _ in Documents(tmp_path / "b.idx").search(vector(5))] == ["id 1"]
+
+
+def test_a_dict_is_a_filter_over_values_of_all_kinds(documents):
+    documents.put([document(1, lang="en", year=2024), document(2, lang="de", year="unknown"), document(3, lang="en", year=2**60, tags=["a", "b"])])
+    for filter, ids in [
+        ({"lang": "en"}, [1, 3]),
+        ({"lang": "en", "year": {"$gte": 2020}}, [1, 3]),
+        ({"year": {"$gte": 2020, "$lt": 3000}}, [1]),
+        ({"year": "unknown"}, [2]),
+        ({"year": {"$in": [2024, "unknown"]}}, [1, 2]),
+        ({"lang": {"$ne": "en"}}, [2]),
+        ({"$or": [{"lang": "de"}, {"tags": {"$contains": "a"}}]}, [2, 3]),
+        ({"$not": {"lang": "en"}}, [2]),
+        ({"tags": {"$exists": False}}, [1, 2]),
+        ({"nothing": 1}, []),
+    ]:
+        names = [f"id {n}" for n in ids]
+        assert found(documents, filter) == names and documents.count(filter) == len(ids), filter
+        assert sorted(one.id for one, _ in documents.search(vector(1), filter=filter)) == names
+    documents.put([Document("bare", "without a vector", {"lang": "en"})])
+    assert sorted(one.id for one, _ in documents.search(vector(1), filter={"lang": "en"})) == ["id 1", "id 3"]
+    assert documents.update({"lang": "de"}, lambda one: one) == 1
+    with pytest.raises(ValueError, match="the key 'lung'"):
+        documents.delete_matching({"lung": {"$ne": "en"}})
+    with pytest.raises(ValueError, match="filter is empty"):
+        documents.delete_matching({})
+    assert documents.delete_matching({"lang": {"$nin": ["en"]}}) == 1 and len(documents) == 3
+
+
+def test_names_of_other_libraries_lead_to_methods_of_documents(documents):
+    for name, meant in [("add", "put"), ("upsert", "put"), ("query", "search"), ("remove", "delete"), ("serch", "search")]:
+        with pytest.raises(AttributeError, match=f'"Documents" has no attribute "{name}" .did you mean "{meant}"'):
+            getattr(documents, name)
+    with pytest.raises(AttributeError, match='no attribute "xyzzy"$'):
+        documents.xyzzy
+    assert not hasattr(documents, "__array__")
+
+
 def test_every_choice_of_a_build_is_one_of_documents(tmp_path):
     """What a store hands on to a build, it checks by a signature that has to have the same choices."""
     checks = {name: field.default for name, field in inspect.signature(stratann._stratann.check_build).parameters.items()}
@@ -190,6 +321,19 @@ def test_a_key_that_is_nearly_another_is_warned_of(documents):
     with pytest.warns(RuntimeWarning, match='column "color" is new; did you mean "colour"') as caught:
         documents.put([document(2, color="red"), document(3, color="blue")])
     assert len(caught) == 1 and caught[0].filename == __file__
+    # These are enough documents for another build.
+    with pytest.warns(RuntimeWarning, match='column "colours" is new; did you mean "colour"') as caught:
+        documents.put([document(n, colours="red") for n in range(4, 20)])
+    assert len(caught) == 1 and caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # A key of several kinds has columns with almost equal names.
+        for tag in (1.5, "x", ["x"]):
+            documents.put([document(1, tag=tag)])
+        for documents_given in ([document(50, colur="red")], [document(n, colur="red") for n in range(50, 150)]):
+            with pytest.raises(RuntimeWarning, match='column "colur" is new'):
+                documents.put(documents_given)
+        assert "colur" not in documents.index().columns and documents.get(["id 50"]) == [None]
 
 
 def test_what_is_there_is_replaced_skipped_or_refused(documents):

@@ -238,7 +238,7 @@ def test_an_empty_folder_is_an_empty_store(tmp_path):
 def unfinished(tmp_path):
     """The folder of a first build that has written all but its manifest, in the moment before that, or when its process was killed then."""
     path = tmp_path / "a.idx"
-    stratann.build(numpy.stack([vector(n) for n in range(300)]), path, metric="cosine")
+    stratann.build(numpy.stack([vector(n) for n in range(300)]), path, metric="cosine", attributes={"_stratann_id": [f"id {n}" for n in range(300)]})
     (path / "MANIFEST").rename(path / "MANIFEST.new")
     (path / "build-scratch").mkdir()
     (path / "build-scratch" / "0").write_text("of no use")

@@ -1,7 +1,7 @@
 //! `stratann build BASE INDEX`, and `stratann create INDEX`, which is a build without rows.
 
 use serde::Serialize;
-use stratann::{BuildOptions, BuildReport, Codebook, NoRows, SpaceChoice, VectorSource};
+use stratann::{BuildOptions, BuildReport, Codebook, NoRows, Schema, SpaceChoice, VectorSource};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::progress::Shown;
@@ -99,7 +99,8 @@ pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
     let report = match arguments.exist_ok {
         true => {
             let (element, dim) = (arguments.dtype, arguments.dimension);
-            stratann::create_if_absent(path, element, dim, &options, &progress)?
+            let columns = Schema::default();
+            stratann::create_if_absent(path, element, dim, &columns, &options, &progress)?
         }
         false => Some(stratann::build(&none, path, &options, &progress)?),
     };

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use stratann_vector::{Element, Metric};
 
-use super::{BuildOptions, BuildReport, create};
+use super::{BuildOptions, BuildReport, create_with_columns};
+use crate::filter::Schema;
 use crate::progress::Progress;
 use crate::{Error, ErrorKind, stored};
 
@@ -51,16 +52,17 @@ pub fn is_there_for(
     Ok(true)
 }
 
-/// If there is no index, creates one without vectors, like [`create`]. `None` if there is an index,
-/// which stays unchanged. If several processes call this at the same time, one of them creates the
-/// index, and the others wait for it.
+/// If there is no index, creates one without vectors, like [`create_with_columns`]. `None` if there
+/// is an index, which stays unchanged. If several processes call this at the same time, one of them
+/// creates the index, and the others wait for it.
 ///
 /// # Errors
-/// As for [`create`] and [`is_there_for`]. `options` would overwrite an index.
+/// As for [`create_with_columns`] and [`is_there_for`]. `options` would overwrite an index.
 pub fn create_if_absent(
     path: impl AsRef<Path>,
     element: Element,
     dim: usize,
+    columns: &Schema,
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Option<BuildReport>, Error> {
@@ -74,7 +76,7 @@ pub fn create_if_absent(
         if is_there_for(path, element, dim, options.metric)? {
             return Ok(None);
         }
-        let error = match create(path, element, dim, options, progress) {
+        let error = match create_with_columns(path, element, dim, columns, options, progress) {
             Ok(report) => return Ok(Some(report)),
             Err(error) => error,
         };

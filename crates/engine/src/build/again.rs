@@ -4,8 +4,9 @@ use stratann_layout::{IndexKind, Manifest};
 use stratann_vector::LowCodes;
 
 use super::BuildOptions;
-use crate::Error;
+use super::format::CHOSEN;
 use crate::stores::codes::low_codes_of;
+use crate::{Error, Index};
 
 /// The bytes of a code, or of the high code if vectors have two codes.
 ///
@@ -64,6 +65,24 @@ impl BuildOptions {
                 replicas: Some(clusters.replicas as usize),
                 ..options
             },
+        })
+    }
+}
+
+impl Index {
+    /// The options of its build, as far as the index records them. A layout that the preset can
+    /// choose by itself is left out, since a build of more vectors may choose another one.
+    ///
+    /// # Errors
+    /// This version does not know the preset, order, layout or compression.
+    pub fn build_options(&self) -> Result<BuildOptions, Error> {
+        let options = BuildOptions::of_manifest(self.manifest())?;
+        let is_chosen = options.preset.layout.is_none()
+            && (options.layout).is_some_and(|layout| CHOSEN.contains(&layout));
+        Ok(BuildOptions {
+            layout: options.layout.filter(|_| !is_chosen),
+            overwrite: false,
+            ..options
         })
     }
 }

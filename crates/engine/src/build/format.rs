@@ -107,6 +107,14 @@ pub(super) struct Choice {
     pub(super) space: Option<SpaceChoice>,
 }
 
+/// The layouts that [`Choice::of`] can choose if the preset leaves the layout open.
+pub(super) const CHOSEN: [Layout; 4] = [
+    Layout::Packed,
+    Layout::Decoupled,
+    Layout::Inline,
+    Layout::Layered,
+];
+
 impl Choice {
     /// Chooses by the options. If they leave the layout open, the preset decides. If the preset
     /// leaves it open too, the size of the vectors and a sample of them decide.

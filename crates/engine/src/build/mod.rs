@@ -82,6 +82,7 @@ use stratann_vector::{Element, LowCodes};
 use crate::data::{Check, NoRows, RowSource, VectorSource, check_rows, check_stored_rows};
 use crate::durable::{Checkpoint, Committed, begin_state, check_replaceable, inserts, keep_room};
 use crate::fill::BlockFill;
+use crate::filter::Schema;
 use crate::graph::{self, Constructed, NodeRows, Parameters};
 use crate::progress::Progress;
 use crate::savepoint::{self, Savepoints};
@@ -124,6 +125,27 @@ pub fn create(
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     build(&NoRows::new(element, dim), path, options, progress)
+}
+
+/// Creates an index like [`create`], with columns of attributes in which no vector has a value yet.
+///
+/// # Errors
+/// As for [`create`].
+pub fn create_with_columns(
+    path: impl AsRef<Path>,
+    element: Element,
+    dim: usize,
+    columns: &Schema,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<BuildReport, Error> {
+    let path = path.as_ref();
+    bounds::path(path)?;
+    let rows = (!columns.is_empty()).then(|| Rows::Empty(columns.clone()));
+    let none = NoRows::new(element, dim);
+    with_rows(&none, options, |source, options, placeholder| {
+        build_some(source, rows, path, options, placeholder, progress)
+    })
 }
 
 /// Builds an index of `source` in the directory `path`. If the source has no rows, the index is

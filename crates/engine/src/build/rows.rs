@@ -35,6 +35,8 @@ pub(crate) enum Rows<'a> {
     Given(&'a dyn RowSource, Schema),
     /// The rows of an index that is rebuilt.
     Carried(&'a dyn CarriedRows),
+    /// Columns in which no row has a value.
+    Empty(Schema),
 }
 
 impl<'a> Rows<'a> {
@@ -73,7 +75,7 @@ impl<'a> Rows<'a> {
 
     pub(super) fn schema(&self) -> Schema {
         match self {
-            Self::Given(_, schema) => schema.clone(),
+            Self::Given(_, schema) | Self::Empty(schema) => schema.clone(),
             Self::Carried(rows) => rows.schema(),
         }
     }
@@ -94,6 +96,7 @@ impl<'a> Rows<'a> {
                 Ok(known.map_err(|error| of_row(error, *source, at))?.into())
             }
             Self::Carried(rows) => rows.bytes(at),
+            Self::Empty(_) => Ok(Cow::default()),
         }
     }
 

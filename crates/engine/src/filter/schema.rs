@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stratann_layout::attributes::{ColumnType, MOST_COLUMNS, Row, Value, float_of};
+use stratann_layout::attributes::{ColumnType, MOST_COLUMNS, Row, Value, float_of, name_fault};
 
 use crate::Error;
 
@@ -36,6 +36,26 @@ impl Schema {
         self.columns.is_empty()
     }
 
+    /// Columns of these names and types.
+    ///
+    /// # Errors
+    /// No column can have such a name, or there are too many columns.
+    pub fn of<'a>(columns: impl IntoIterator<Item = (&'a str, ColumnType)>) -> Result<Self, Error> {
+        let mut schema = Self::default();
+        for (name, kind) in columns {
+            if let Some(form) = name_fault(name) {
+                return Err(Error::call(
+                    "a column's name",
+                    format!("{name:?}"),
+                    format!("a name is {form}"),
+                    "Give the column another name",
+                ));
+            }
+            schema.declare(name, kind)?;
+        }
+        Ok(schema)
+    }
+
     /// Adds a column, unless it exists.
     ///
     /// # Errors
@@ -66,18 +86,19 @@ impl Schema {
         Ok(())
     }
 
-    /// The columns that `before` lacks, each with the column of `before` that was probably meant.
-    /// The two names differ by one edit.
-    pub(crate) fn misspelt<'a>(
-        &'a self,
-        before: &'a Schema,
-    ) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let new = self.iter().filter(|(name, _)| before.get(name).is_none());
-        new.filter_map(|(name, _)| {
-            let mut known = before.columns.keys();
-            let meant = known.find(|known| is_one_edit(name, known))?;
-            Some((name, meant.as_str()))
-        })
+    /// A warning for each new column of these names that is probably misspelt: its name differs
+    /// from the name of a column of this schema by one edit. Columns of the Python package itself
+    /// are left out, since a program makes their names.
+    pub fn misspelt<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+        let is_new = |name: &&str| self.get(name).is_none() && !name.starts_with(OF_PACKAGE);
+        let new = names.into_iter().filter(is_new);
+        let warnings = new.filter_map(|name| {
+            let meant = self.columns.keys().find(|known| is_one_edit(name, known))?;
+            Some(format!(
+                "column {name:?} is new; did you mean {meant:?}, which was there before? If so, set these values under that name, and {name:?} to none"
+            ))
+        });
+        warnings.collect()
     }
 
     /// Adds the missing columns of another index, without a limit on their number. The result can
@@ -134,6 +155,10 @@ impl Schema {
         }
     }
 }
+
+/// The prefix of columns that `stratann.documents` makes, such as `_stratann_strings:tags` beside
+/// `_stratann_string:tags`.
+const OF_PACKAGE: &str = "_stratann_";
 
 /// The shortest names that are compared. Many shorter names differ by only one edit.
 const LEAST_NAME: usize = 3;
@@ -195,8 +220,13 @@ mod tests {
             schema
         };
         let before = schema(&["color", "year"]);
-        let now = schema(&["color", "colour", "name", "year", "yera"]);
-        let found: Vec<_> = now.misspelt(&before).collect();
-        assert_eq!(found, [("colour", "color"), ("yera", "year")]);
+        let package = schema(&["_stratann_string:tags"]);
+        assert!(package.misspelt(["_stratann_strings:tags"]).is_empty());
+        let found = before.misspelt(["color", "colour", "name", "year", "yera"]);
+        let [colour, yera] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert!(colour.starts_with("column \"colour\" is new; did you mean \"color\", "));
+        assert!(yera.starts_with("column \"yera\" is new; did you mean \"year\", "));
     }
 }

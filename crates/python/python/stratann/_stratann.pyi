@@ -12,6 +12,7 @@ from typing import (
     Iterator,
     List,
     Literal,
+    Mapping,
     Optional,
     Sequence,
     Tuple,
@@ -37,6 +38,8 @@ _Metric = str
 _Size = Union[int, str, None]
 # A dict of columns, a list of dicts, a table of another package (`stratann.attributes`).
 _Attributes = Any
+_Filter = Union[str, Mapping[str, Any], "Filter", None]
+_Columns = Union[bool, Iterable[str], None]
 _Place = Union[Dict[str, str], str, None]
 _Server = TypeVar("_Server", bound="Server")
 _Progress = Union[bool, Callable[[str, int, int], object], None]
@@ -73,6 +76,7 @@ __all__ = [
     "create",
     "is_vacant",
     "meant",
+    "no_attribute",
     "open",
     "plan",
     "recall",
@@ -80,6 +84,7 @@ __all__ = [
     "train",
     "truth",
     "verify",
+    "warn_of_new",
 ]
 
 __version__: Final[str]
@@ -114,7 +119,7 @@ class Search:
 
 @final
 class Filter:
-    def __new__(cls, text: str) -> Filter: ...
+    def __new__(cls, text: Union[str, Mapping[str, Any]]) -> Filter: ...
     def __and__(self, other: Filter, /) -> Filter: ...
     def __rand__(self, other: Filter, /) -> Filter: ...
     def __or__(self, other: Filter, /) -> Filter: ...
@@ -152,6 +157,8 @@ class Index:
     @property
     def dtype(self) -> "numpy.dtype[Any]": ...
     @property
+    def _built_with(self) -> Dict[str, Any]: ...
+    @property
     def preset(self) -> str: ...
     @property
     def columns(self) -> Dict[str, str]: ...
@@ -182,7 +189,9 @@ class Index:
         exact: bool = True,
         stop_early: bool = False,
         recall: Optional[float] = None,
-        filter: Union[str, Filter, None] = None,
+        filter: _Filter = None,
+        attributes: Literal[False, None] = None,
+        payload: Literal[False] = False,
         threads: Optional[int] = None,
         in_flight: Optional[int] = None,
         return_stats: Literal[False] = False,
@@ -209,11 +218,42 @@ class Index:
         exact: bool = True,
         stop_early: bool = False,
         recall: Optional[float] = None,
-        filter: Union[str, Filter, None] = None,
+        filter: _Filter = None,
+        attributes: Literal[False, None] = None,
+        payload: Literal[False] = False,
         threads: Optional[int] = None,
         in_flight: Optional[int] = None,
         return_stats: Literal[True],
     ) -> Tuple[_Ids, _Distances, Dict[str, Any]]: ...
+    @overload
+    def search(
+        self,
+        queries: _Vectors,
+        k: int = 10,
+        *,
+        list_size: Optional[int] = None,
+        probes: Optional[int] = None,
+        beam: Optional[int] = None,
+        strategy: Optional[str] = None,
+        navigation: Optional[bool] = None,
+        whole_page: Optional[bool] = None,
+        rerank_batch: Optional[int] = None,
+        benefit: Optional[float] = None,
+        rerank: Optional[str] = None,
+        rerank_ratio: Optional[float] = None,
+        low_list: Optional[float] = None,
+        refine: Optional[float] = None,
+        seeds: Optional[int] = None,
+        exact: bool = True,
+        stop_early: bool = False,
+        recall: Optional[float] = None,
+        filter: _Filter = None,
+        attributes: _Columns = None,
+        payload: bool = False,
+        threads: Optional[int] = None,
+        in_flight: Optional[int] = None,
+        return_stats: bool = False,
+    ) -> Tuple[Any, ...]: ...
     @overload
     def search_async(
         self,
@@ -236,7 +276,7 @@ class Index:
         exact: bool = True,
         stop_early: bool = False,
         recall: Optional[float] = None,
-        filter: Union[str, Filter, None] = None,
+        filter: _Filter = None,
         threads: Optional[int] = None,
         in_flight: Optional[int] = None,
         return_stats: Literal[False] = False,
@@ -264,7 +304,7 @@ class Index:
         exact: bool = True,
         stop_early: bool = False,
         recall: Optional[float] = None,
-        filter: Union[str, Filter, None] = None,
+        filter: _Filter = None,
         threads: Optional[int] = None,
         in_flight: Optional[int] = None,
         return_stats: Literal[True],
@@ -280,7 +320,7 @@ class Index:
         without: Optional[int] = None,
         list_size: Optional[int] = None,
         probes: Optional[int] = None,
-        filter: Union[str, Filter, None] = None,
+        filter: _Filter = None,
         threads: Optional[int] = None,
     ) -> Page: ...
     @overload
@@ -292,7 +332,9 @@ class Index:
         list_size: Optional[int] = None,
         probes: Optional[int] = None,
         recall: Optional[float] = None,
-        filter: Union[str, Filter, None] = None,
+        filter: _Filter = None,
+        attributes: Literal[False, None] = None,
+        payload: Literal[False] = False,
         threads: Optional[int] = None,
         return_stats: Literal[False] = False,
     ) -> Tuple[_Ids, _Distances]: ...
@@ -305,15 +347,32 @@ class Index:
         list_size: Optional[int] = None,
         probes: Optional[int] = None,
         recall: Optional[float] = None,
-        filter: Union[str, Filter, None] = None,
+        filter: _Filter = None,
+        attributes: Literal[False, None] = None,
+        payload: Literal[False] = False,
         threads: Optional[int] = None,
         return_stats: Literal[True],
     ) -> Tuple[_Ids, _Distances, Dict[str, Any]]: ...
+    @overload
+    def search_like(
+        self,
+        ids: _IdsLike,
+        k: int = 10,
+        *,
+        list_size: Optional[int] = None,
+        probes: Optional[int] = None,
+        recall: Optional[float] = None,
+        filter: _Filter = None,
+        attributes: _Columns = None,
+        payload: bool = False,
+        threads: Optional[int] = None,
+        return_stats: bool = False,
+    ) -> Tuple[Any, ...]: ...
     def get(self, ids: _IdsLike, *, progress: _Progress = None) -> Rows: ...
     def ids(
-        self, after: Optional[int] = None, count: Optional[int] = None, *, filter: Union[str, Filter, None] = None
+        self, after: Optional[int] = None, count: Optional[int] = None, *, filter: _Filter = None
     ) -> _Ids: ...
-    def count(self, filter: Union[str, Filter, None] = None) -> int: ...
+    def count(self, filter: _Filter = None) -> int: ...
     def attributes(self, ids: _IdsLike) -> List[Optional[Dict[str, Any]]]: ...
     def payload(self, ids: _IdsLike) -> List[Any]: ...
     def set_attributes(
@@ -361,7 +420,7 @@ class Index:
         self,
         ids: Optional[_IdsLike] = None,
         *,
-        filter: Union[str, Filter, None] = None,
+        filter: _Filter = None,
         progress: _Progress = None,
     ) -> Optional[int]: ...
     def flush(self) -> None: ...
@@ -536,7 +595,7 @@ class Catalog:
         exact: bool = True,
         stop_early: bool = False,
         recall: Optional[float] = None,
-        filter: Union[str, Filter, None] = None,
+        filter: _Filter = None,
         threads: Optional[int] = None,
         in_flight: Optional[int] = None,
         return_stats: Literal[False] = False,
@@ -557,7 +616,7 @@ class Catalog:
         exact: bool = True,
         stop_early: bool = False,
         recall: Optional[float] = None,
-        filter: Union[str, Filter, None] = None,
+        filter: _Filter = None,
         threads: Optional[int] = None,
         in_flight: Optional[int] = None,
         return_stats: Literal[True],
@@ -652,13 +711,15 @@ def check_build(
     place: _Place = None,
     watch_recall: Optional[int] = None,
     progress: _Progress = None,
-) -> None: ...
+) -> Dict[str, Any]: ...
+def warn_of_new(index: Index, names: List[str]) -> None: ...
 def is_vacant(path: _Path) -> bool: ...
 def create(
     path: _Path,
     *,
     dimension: int,
     dtype: Any = "float32",
+    columns: Optional[Mapping[str, str]] = None,
     metric: _Metric = "l2",
     preset: str = "stratann",
     degree: Optional[int] = None,
@@ -688,6 +749,7 @@ def create(
     merges: bool = True,
     watch_recall: Optional[int] = None,
 ) -> Index: ...
+def no_attribute(object: object, name: str) -> AttributeError: ...
 def meant(typed: str, names: List[str]) -> Optional[str]: ...
 def calibrate(
     path: _Path,

@@ -115,17 +115,14 @@ impl State {
     }
 }
 
-/// New columns of a call, each with an older column that may have been meant.
+/// A warning for each new column of a call that may be misspelt.
 #[derive(Default)]
-pub(super) struct Misspelt(Vec<(String, String)>);
+pub(super) struct Misspelt(Vec<String>);
 
 impl Misspelt {
-    /// Warns of each column.
     fn warn(&self, progress: &dyn Progress) {
-        for (name, meant) in &self.0 {
-            progress.warn(&format!(
-                "column {name:?} is new; did you mean {meant:?}, which was there before? If so, set these values under that name, and {name:?} to none"
-            ));
+        for warning in &self.0 {
+            progress.warn(warning);
         }
     }
 
@@ -367,9 +364,9 @@ impl LiveIndex {
             return Ok(Misspelt::default());
         }
         let before = self.schema();
-        let misspelt = schema.misspelt(&before);
-        let misspelt = misspelt.map(|(name, meant)| (name.to_owned(), meant.to_owned()));
-        Ok(Misspelt(misspelt.collect()))
+        Ok(Misspelt(
+            before.misspelt(schema.iter().map(|(name, _)| name)),
+        ))
     }
 
     /// Replaces the rows of vectors that are in the index; the vectors are unchanged. The rows are

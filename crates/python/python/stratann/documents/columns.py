@@ -243,6 +243,24 @@ class Columns:
     def _counted(self, filter: Filter) -> int:
         return 0 if self._count is None else self._count(filter)
 
+    def compared(self, moments: bool) -> Callable[[str, str, Any], Filter]:
+        """A function that makes the filter for a key, an operator of `stratann.conditions` and a
+        value.
+        """
+        ways: Dict[str, Callable[[str, Any], Filter]] = {
+            "$eq": self.equal,
+            "$ne": lambda key, value: self.negated(lambda: self.equal(key, value)),
+            "$lt": lambda key, value: self.order(key, "<", value, moments),
+            "$lte": lambda key, value: self.order(key, "<=", value, moments),
+            "$gt": lambda key, value: self.order(key, ">", value, moments),
+            "$gte": lambda key, value: self.order(key, ">=", value, moments),
+            "$in": self.is_in,
+            "$nin": lambda key, value: self.negated(lambda: self.is_in(key, value)),
+            "$contains": lambda key, value: self.contains(key, [value], every=True),
+            "$exists": lambda key, value: self.exists(key) if value else self.missing(key),
+        }
+        return lambda key, operator, value: ways[operator](key, value)
+
     @staticmethod
     def moment(value: Any) -> Optional[datetime.datetime]:
         """The time in a datetime or in a text in ISO 8601. None for other values."""

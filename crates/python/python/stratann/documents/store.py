@@ -21,12 +21,13 @@ import json
 import operator
 import os
 import uuid
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import numpy
 from numpy.typing import NDArray
 
-from .._stratann import MOST_COLUMNS, MOST_PADDED, MOST_PAYLOAD, Filter, Index, OutdatedError, StratannError, build, check_build, column
+from .._stratann import MOST_COLUMNS, MOST_PADDED, MOST_PAYLOAD, Filter, Index, OutdatedError, StratannError, build, check_build, column, no_attribute, warn_of_new
+from ..conditions import filter_of
 from ..naming import refuse_others
 from . import values
 from .columns import BARE, EVERYTHING, ID, LATE, Columns
@@ -47,7 +48,7 @@ _ENOUGH = 5_000
 _OWN = ("metric", "dimension", "memory", "filterable", "moments", "watch_recall")
 _OF_BUILD = [name for name in inspect.signature(build).parameters if name not in (*_OWN, "base", "path", "ids", "attributes", "payload", "overwrite")]
 
-FilterLike = Union[Filter, str, None]
+FilterLike = Union[Filter, str, Mapping[str, Any], None]
 T = TypeVar("T")
 
 
@@ -125,7 +126,10 @@ class Documents:
     options
         Arguments of `stratann.build`: preset, degree, build_list, ... Names and values are checked
         immediately. Checks that need the dimension are made immediately if `dimension` is given,
-        else by the first `put`.
+        else by the first `put`. A store that exists keeps the options with which it was made, and
+        refuses others. Leave them out, or pass the same. The index does not record `search_memory`,
+        `space`, `query_log`, `codebook`, `calibrate` and `threads`: pass them again for later
+        builds. The store builds its index again as it grows, up to 5,000 documents.
 
     Any number of threads may use one store, and any number of processes may read the documents. One
     process at a time writes, from its first change to `close`. Readers do not wait for writers.
@@ -153,19 +157,27 @@ class Documents:
             dimension = _checked_dimension(dimension)
         # `memory` is not checked for an existing index here, since opening it checks that.
         is_there = os.path.exists(os.path.join(path, "MANIFEST"))
-        check_build(dimension, None if is_there else memory, metric=metric, watch_recall=watch_recall, **options)
-        self._metric = metric
+        normal = check_build(dimension, None if is_there else memory, metric=metric, watch_recall=watch_recall, **options)
+        self._metric = normal["metric"]
         self._dimension = dimension
         self._filterable = None if filterable is None else frozenset(listed(filterable, "filterable", "filterable={}"))
         self._moments = moments
-        self._options = options
+        self._options = {name: value for name, value in options.items() if value is not None}
+        self._asked = {name: normal[name] for name in self._options if name in normal}
+        """The options that were passed, as far as an index records them, in its form."""
         self._handle = Handle.of(path, memory, watch_recall)
         self._check(self._handle.index())
         self._reading(self._check_dimension)
+        self._reading(self._check_options)
 
     def _check(self, index: Optional[Index]) -> Optional[Index]:
         if index is not None and index.metric != self._metric:
             raise ValueError(f"{index.path}: its metric is {index.metric!r}, not {self._metric!r}. Pass metric={index.metric!r}")
+        if index is not None and ID not in index.columns and len(index):
+            raise ValueError(
+                f"{index.path}: it is an index of {len(index)} vectors without documents, which Documents did not write. Pass the path of another "
+                "folder, or open this one with stratann.open"
+            )
         return index
 
     def _check_dimension(self, index: Index) -> None:
@@ -174,6 +186,34 @@ class Documents:
         raise ValueError(
             f"dimension is {self._dimension}; the documents in {index.path} have vectors of {index.dim} dimensions. Pass dimension={index.dim}, or leave it out"
         )
+
+    def _check_options(self, index: Index) -> None:
+        """Raises ValueError if an option was passed with another value than the index was built
+        with.
+        """
+        built = self._built_with(index) if self._asked else {}
+        for name, asked in self._asked.items():
+            if built.get(name) not in (None, asked):
+                raise ValueError(f"{index.path}: its {name} is {built[name]!r}, not {asked!r}. Pass {name}={built[name]!r}, or leave it out")
+
+    def _built_with(self, index: Index) -> Dict[str, Any]:
+        """The options of the index's build that also apply to the next one."""
+        built = {name: value for name, value in index._built_with.items() if value is not None}
+        without = set()
+        # The degree follows from these, which were passed again.
+        if "space" in self._options or "search_memory" in self._options:
+            without.add("degree")
+        # Vectors of another dimension may come after documents without vectors.
+        if "codebook" in self._options or not len(index) or not self._has_vectors(index):
+            without.add("code_bytes")
+        return {name: value for name, value in built.items() if name not in without}
+
+    # A type checker would accept any name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for a name that the class does not have."""
+            raise no_attribute(self, name)
 
     # Reads.
 
@@ -190,7 +230,17 @@ class Documents:
         index = self.index()
         if index is None:
             return Columns({}, filterable=self._filterable)
+        return self._columns(index, deleting)
+
+    def _columns(self, index: Index, deleting: bool = False) -> Columns:
         return Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting)
+
+    def _filter(self, index: Index, filter: FilterLike, deleting: bool = False) -> Union[Filter, str, None]:
+        """A filter, in which a dict compares keys of metadata, whatever the kinds of their values."""
+        if not isinstance(filter, Mapping):
+            return filter
+        columns = self._columns(index, deleting)
+        return filter_of(filter, columns.compared(self._moments), columns.negated)
 
     def _reading(self, read: Callable[[Index], T], index: Optional[Index] = None) -> Optional[Tuple[Index, T]]:
         """The result of `read` on `index`, or else on the current index, together with the index
@@ -217,7 +267,7 @@ class Documents:
 
     def count(self, filter: FilterLike = None) -> int:
         """The number of all documents, or of the documents that match a filter."""
-        found = self._reading(lambda index: len(index) if filter is None else index.count(filter))
+        found = self._reading(lambda index: len(index) if filter is None else index.count(self._filter(index, filter)))
         return 0 if found is None else found[1]
 
     def get(self, ids: Iterable[str], *, vectors: bool = False) -> List[Optional[Document]]:
@@ -242,7 +292,7 @@ class Documents:
         after: Optional[int] = None
 
         def page(index: Index) -> Tuple[NDArray[numpy.uint64], List[Optional[Document]]]:
-            ids = index.ids(after, _BATCH, filter=filter)
+            ids = index.ids(after, _BATCH, filter=self._filter(index, filter))
             return ids, self._read(index, ids, vectors)
 
         while True:
@@ -273,7 +323,9 @@ class Documents:
         nearest first. Distances are 1 - cos for "cosine", minus the inner product for "ip", and
         squared for "l2".
 
-        If at least k documents match `filter`, the search returns k. `check` is a Python function
+        If at least k documents match `filter`, the search returns k. A filter is a text, a
+        `stratann.Filter`, or a dict of conditions on keys of metadata: {"year": {"$gte": 2020}}.
+        `check` is a Python function
         for conditions that a filter cannot express: it is called with a document, and returns
         whether the document may be a result. The search fetches more vectors until k documents
         pass. `options` are arguments of `Index.search`: recall, list_size, ...
@@ -309,8 +361,9 @@ class Documents:
                 return found[:k]
             asked = min(asked * 4, MOST_PADDED)
 
-    def _with_vectors(self, index: Index, filter: FilterLike) -> FilterLike:
+    def _with_vectors(self, index: Index, filter: FilterLike) -> Union[Filter, str, None]:
         """`filter`, with a condition that excludes documents without a vector."""
+        filter = self._filter(index, filter)
         if BARE not in index.columns:
             return filter
         wanted = column(BARE).missing()
@@ -320,12 +373,22 @@ class Documents:
 
     def _read(self, index: Index, ids: NDArray[numpy.uint64], vectors: bool) -> List[Optional[Document]]:
         payload = index.payload(ids)
+        self._check_rows(index, [int(id) for id, held in zip(ids, payload) if not _is_document(held)])
         by_id: Dict[int, Any] = {}
         if vectors and len(ids):
             rows = index.get(ids)
             bare = self._bare(index, ids)
             by_id = {int(id): vector for id, vector in zip(rows.ids, rows.vectors) if int(id) not in bare}
         return [_document(held, by_id.get(int(id))) for id, held in zip(ids, payload)]
+
+    def _check_rows(self, index: Index, ids: List[int]) -> None:
+        """Raises StratannError if one of these ids, which have no document, is in the index."""
+        for id, row in zip(ids, index.attributes(ids) if ids else []):
+            if row is not None and ID not in row:
+                raise StratannError(
+                    f"{index.path}: the vector with the id {id} has no document, since Documents did not write it. Delete it: "
+                    f"with stratann.open(..) as index: index.delete(filter='not exists {ID}')"
+                )
 
     def _bare(self, index: Index, ids: NDArray[numpy.uint64]) -> "set[int]":
         if BARE not in index.columns:
@@ -394,10 +457,19 @@ class Documents:
             index.upsert(vectors, ids, attributes=rows, payload=payload)
             return
         if index is not None and there:
+            # An upsert warns by itself.
+            warn_of_new(index, sorted(set().union(*rows)))
             vectors, ids, rows, payload = self._joined(index, vectors, ids, rows, payload)
         # A rebuilt index has only the columns of its rows.
         _check_columns((), rows)
-        self._handle.build(vectors, ids, rows, payload, {"metric": self._metric, **self._options})
+        self._handle.build(vectors, ids, rows, payload, self._options_of_build(index))
+
+    def _options_of_build(self, index: Optional[Index]) -> Dict[str, Any]:
+        """The options of the index that replaces this one."""
+        if index is None:
+            return {"metric": self._metric, **self._options}
+        self._check_options(index)
+        return {**self._built_with(index), **self._options, "metric": self._metric}
 
     def _has_vectors(self, index: Index) -> bool:
         return BARE not in index.columns or index.count(column(BARE).missing()) > 0
@@ -440,7 +512,7 @@ class Documents:
                 return 0
             # All ids are read first, since a changed document may no longer match, or match a
             # second time.
-            every = index.ids(filter=filter) if filter is not None else index.ids()
+            every = index.ids(filter=self._filter(index, filter))
             for at in range(0, len(every), _BATCH):
                 ids = every[at : at + _BATCH]
                 pairs = [(row, one) for row, one in zip(index.attributes(ids), self._read(index, ids, False)) if one is not None]
@@ -471,13 +543,13 @@ class Documents:
 
     def delete_matching(self, filter: FilterLike) -> int:
         """Deletes the documents that match `filter`, and returns their number. None deletes all
-        documents. An empty text is refused, since it is no filter.
+        documents. An empty text or dict is refused, since it is no filter.
         """
         with self._handle.lock:
             if self.index() is None:
                 return 0
             index = self._handle.hold()
-            return 0 if index is None else index.delete(filter=EVERYTHING if filter is None else filter) or 0
+            return 0 if index is None else index.delete(filter=EVERYTHING if filter is None else self._filter(index, filter, deleting=True)) or 0
 
     def flush(self) -> None:
         """Makes every change durable. With the default durability, changes are durable already."""
@@ -583,7 +655,11 @@ def _payload(document: Document) -> Dict[str, Any]:
     return payload
 
 
+def _is_document(payload: Any) -> bool:
+    return isinstance(payload, dict) and "id" in payload
+
+
 def _document(held: Any, vector: Any) -> Optional[Document]:
-    if not isinstance(held, dict) or "id" not in held:
+    if not _is_document(held):
         return None
     return Document(held["id"], values.decode(held.get("content")), values.decode(held.get("metadata") or {}), vector)
