@@ -89,7 +89,9 @@ pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;
 pub use preset::{Compression, Order, Preset, Press, Rerank, Update};
 pub use progress::{Progress, Silent};
-pub use recall::{Calibration, LiveRecall, RecallFound, RecallWatch, calibrate};
+pub use recall::{
+    Calibrated, Calibration, LiveRecall, QuerySource, RecallFound, RecallWatch, calibrate,
+};
 pub use repair::{Lost, RepairOptions, RepairReport, repair};
 pub use search::{
     ByWay, Counters, Estimates, Explained, Parts, Range, RangePlace, RangeResults, SearchOptions,

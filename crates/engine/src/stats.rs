@@ -6,7 +6,7 @@ use stratann_layout::{CoupledShape, FileEntry, FileKind, IndexKind, Manifest, Ro
 use crate::fill::BlockFill;
 use crate::index::Index;
 use crate::plan::MemoryPlan;
-use crate::recall::{LiveRecall, RecallWatch};
+use crate::recall::{Calibrated, LiveRecall, RecallWatch};
 use crate::stores::codes::Codes;
 use crate::stores::{ClusterStores, Composition};
 use crate::update::{DirectCounts, IndexHealth, Overlay, far_grown, found_badly};
@@ -95,6 +95,9 @@ pub struct Stats {
     /// Acknowledged changes are in the log, and searches find them. But opening the index takes
     /// longer, and searches may take longer, too.
     pub trouble: Option<String>,
+    /// The queries with which recall was measured, by which a search for a recall goes; `None` if
+    /// it was not measured.
+    pub calibrated: Option<Calibrated>,
     /// The recall of served queries, if the index was opened with a
     /// [watch](crate::OpenOptions::watch_recall).
     pub live_recall: Option<LiveRecall>,
@@ -284,6 +287,7 @@ impl Index {
             direct: None,
             health: IndexHealth::default(),
             trouble: far_grown(self, self.live() as u64).map(found_badly),
+            calibrated: self.recall().calibrated(),
             live_recall: (self.options().watch_recall.as_ref()).map(RecallWatch::found),
             memory: MemoryPlan {
                 changes: self.overlay().map_or(0, Overlay::memory_bytes),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use stratann::{
     BlockFill, Catalog, ClusterStats, Codecs, Due, Index, IndexHealth, MemoryPlan, MergeWhen,
-    OpenOptions, Silent, Stats,
+    OpenOptions, QuerySource, Silent, Stats,
 };
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
@@ -46,6 +46,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         ("kept for deletes", size::format(stats.room_bytes)),
         ("deleted", deleted(&stats)),
         ("health", health(&looked)),
+        ("recall", calibrated(&stats)),
         ("dimension", stats.dimension.to_string()),
         ("element", stats.element.clone()),
         ("metric", stats.metric.clone()),
@@ -116,6 +117,22 @@ fn health(looked: &Result<IndexHealth, stratann::Error>) -> String {
             }
             _ => "good".to_owned(),
         },
+    }
+}
+
+/// The queries by which `search --recall` goes.
+fn calibrated(stats: &Stats) -> String {
+    let Some(calibrated) = stats.calibrated else {
+        return "not measured (`stratann calibrate`)".to_owned();
+    };
+    let queries = size::count(calibrated.queries.into());
+    let too_few = match calibrated.is_of_too_few() {
+        true => ", which are too few: measure again (`stratann calibrate`)",
+        false => "",
+    };
+    match calibrated.source {
+        QuerySource::Index => format!("measured with {queries} queries, made of its vectors"),
+        QuerySource::User => format!("measured with {queries} queries of yours{too_few}"),
     }
 }
 
