@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod advise;
+mod alike;
 mod bits;
 pub mod bounds;
 mod build;
@@ -66,6 +67,7 @@ mod verify;
 mod visited;
 
 pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
+pub use alike::meant;
 pub use build::{
     BuildOptions, BuildPlan, BuildReport, SpaceChoice, build, build_with_rows, check_build,
     chunk_bytes_for_overhead, create, create_if_absent, is_there_for, is_vacant, plan_build,

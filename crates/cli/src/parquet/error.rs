@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use stratann::meant;
 use stratann_terminal::failure::Failure;
-use strsim::damerau_levenshtein;
 
 use super::budget::Beyond;
 use super::types;
@@ -180,7 +180,7 @@ impl fmt::Display for ParquetError {
                     f,
                     "{option} names {column:?}, which is no column of the file; "
                 )?;
-                match near(column, there) {
+                match meant(column, there.iter().map(String::as_str)) {
                     Some(meant) => write!(f, "did you mean {meant:?}? It has {}", listed(there)),
                     None => write!(f, "it has {}", listed(there)),
                 }
@@ -268,16 +268,6 @@ fn unfit(
             false => ", or name one with --payload",
         }
     )
-}
-
-/// The name that is nearest to one, if it is so near that it may have been meant.
-fn near<'a>(name: &str, there: &'a [String]) -> Option<&'a str> {
-    let near = there.iter().filter_map(|known| {
-        let most = known.chars().count().max(name.chars().count()).div_ceil(3);
-        let edits = damerau_levenshtein(&known.to_lowercase(), &name.to_lowercase());
-        (edits <= most).then_some((edits, known.as_str()))
-    });
-    near.min().map(|(_, known)| known)
 }
 
 /// Some of these names, and how many more there are.

@@ -124,7 +124,12 @@ fn check_number(index: &Index, queries: Option<&dyn VectorSource>) -> Result<(),
                 "Give at least {least} queries. An index that was never measured needs none, as a \
                  search for a recall compares all of so few vectors"
             );
-            Err(Error::call("number of vectors in the index", index.live(), reason, remedy))
+            Err(Error::call(
+                "number of vectors in the index",
+                index.live(),
+                reason,
+                remedy,
+            ))
         }
         _ => Ok(()),
     }
