@@ -224,7 +224,7 @@ pub fn attributes(
     };
     let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
     if !parquet::is_one(&arguments.rows) {
-        let rows = JsonRows::open(&arguments.rows, &columns)?;
+        let rows = json_lines(&arguments.rows, &columns)?;
         let ids = ids.unwrap_or_else(|| rows.ids().to_vec());
         return Ok((rows, ids));
     }
@@ -256,7 +256,7 @@ fn rows_of(
         return Ok((None, 0));
     };
     if !parquet::is_one(file) {
-        return Ok((Some(JsonRows::open(file, columns)?), 0));
+        return Ok((Some(json_lines(file, columns)?), 0));
     }
     let wanted = Wanted {
         attributes: Some(columns),
@@ -265,6 +265,42 @@ fn rows_of(
     };
     let contents = parquet::read(file, &wanted, target)?;
     Ok((Some(of_file(file, contents.rows)?), contents.copied))
+}
+
+/// The rows of a file of JSON lines.
+///
+/// # Errors
+/// It cannot be read, or an option names a key that no line has.
+fn json_lines(file: &Path, columns: &JsonColumns) -> Result<JsonRows, Failure> {
+    let rows = JsonRows::open(file, columns)?;
+    check_keys(file, &rows, columns)?;
+    Ok(rows)
+}
+
+/// Refuses an option that names a key which no line has. A misspelt name would otherwise make the
+/// payload, or a time, a column of another type, which stays in the index.
+fn check_keys(file: &Path, rows: &JsonRows, columns: &JsonColumns) -> Result<(), Failure> {
+    if rows.rows() == 0 {
+        return Ok(());
+    }
+    let there: Vec<&str> = rows.keys().collect();
+    let payload = columns.payload.iter().map(|key| ("--payload", key));
+    let times = columns.times.iter().map(|key| ("--times", key));
+    let without = columns.without.iter().map(|key| ("--without", key));
+    let mut named = payload.chain(times).chain(without);
+    let Some((option, key)) = named.find(|(_, key)| !there.contains(&key.as_str())) else {
+        return Ok(());
+    };
+    let has = match stratann::meant(key, there.iter().copied()) {
+        Some(meant) => format!("did you mean {meant:?}? They have"),
+        None => "they have".to_owned(),
+    };
+    Err(Failure::Wrong(format!(
+        "{}: {option} names {key:?}, which is no key of its lines; {has} {}. Name one of these, or \
+         leave it out",
+        file.display(),
+        parquet::listed(&there)
+    )))
 }
 
 /// The rows of a Parquet file, which must have attributes.

@@ -271,10 +271,10 @@ fn unfit(
 }
 
 /// Some of these names, and how many more there are.
-fn listed(names: &[String]) -> String {
+pub fn listed<S: AsRef<str>>(names: &[S]) -> String {
     const SHOWN: usize = 12;
     let shown: Vec<String> = (names.iter().take(SHOWN))
-        .map(|name| format!("{name:?}"))
+        .map(|name| format!("{:?}", name.as_ref()))
         .collect();
     let shown = shown.join(", ");
     match names.len() {

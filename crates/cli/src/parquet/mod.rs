@@ -50,6 +50,7 @@ use self::ids::IdColumn;
 use self::pages::Checked;
 use self::vectors::VectorColumn;
 
+pub use self::error::listed;
 pub use self::vectors::Vectors;
 
 /// How a Parquet file begins, and ends.

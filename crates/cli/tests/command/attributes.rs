@@ -80,6 +80,60 @@ fn an_insert_warns_of_a_new_column_that_is_nearly_another() {
 }
 
 #[test]
+fn a_name_that_no_line_has_is_refused_before_anything_is_written() {
+    let place = Place::new();
+    place.write("rows.jsonl", &jsonl(0..ROWS));
+    let options = |names: [&'static str; 2]| {
+        let [payload, times] = names;
+        ["--payload", payload, "--times", times]
+    };
+    let build = [&SMALL_BUILD[..], &["--attributes", "rows.jsonl"]].concat();
+    let is_key = "which is no key of its lines; did you mean";
+    let refused = |names: [&'static str; 2], status: i32, said: &[&str]| {
+        let ran = place.run(&[&build[..], &options(names)].concat());
+        ran.refused(status, said);
+        assert!(!place.path("index").exists());
+    };
+    let times = ["--times names \"mode\"", is_key, "\"made\"", "leave it out"];
+    refused(["more", "mode"], 2, &times);
+    // No attribute can be an object.
+    let payload = ["in \"more\"", "give its key \"more\", and not \"moer\""];
+    refused(["moer", "made"], 1, &payload);
+    let without = ["--without", "tagz"];
+    let ran = place.run(&[&build[..], &options(["more", "made"]), &without].concat());
+    ran.refused(2, &["--without names \"tagz\"", is_key, "\"tags\""]);
+    let right = [
+        &build[..],
+        &options(["more", "made"]),
+        &["--without", "tags"],
+    ]
+    .concat();
+    place.run(&right).done();
+
+    let schema = || {
+        place
+            .run(&["get", "index", "1", "--attributes"])
+            .done()
+            .stdout
+    };
+    let before = schema();
+    place.write("new.u8bin", &u8s(1, DIM, 5));
+    place.write("new.jsonl", b"{\"price\": 1, \"more\": null}\n");
+    let insert = ["insert", "index", "new.u8bin", "--attributes", "new.jsonl"];
+    let ran = place.run(&[&insert[..], &["--payload", "mroe"]].concat());
+    ran.refused(2, &["--payload names \"mroe\"", "\"more\""]);
+    place.write("set.jsonl", b"{\"id\": 1, \"price\": 1, \"mode\": 0}\n");
+    let set = ["set-attributes", "index", "set.jsonl", "--times", "made"];
+    let ran = place.run(&set);
+    ran.refused(2, &["--times names \"made\"", "\"mode\""]);
+    assert_eq!(schema(), before);
+    // A key whose values are all null is there, and a file without lines misspells nothing.
+    place
+        .run(&[&insert[..], &["--payload", "more"]].concat())
+        .done();
+}
+
+#[test]
 fn answers_match_a_filter_and_are_the_nearest_that_do() {
     let place = place();
     let base = u8s(ROWS, DIM, 1);
