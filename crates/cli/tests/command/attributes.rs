@@ -127,7 +127,7 @@ fn a_name_that_no_line_has_is_refused_before_anything_is_written() {
     let ran = place.run(&set);
     ran.refused(2, &["--times names \"made\"", "\"mode\""]);
     assert_eq!(schema(), before);
-    // A key whose values are all null is there, and a file without lines misspells nothing.
+    // A key whose values are all null is there.
     place
         .run(&[&insert[..], &["--payload", "more"]].concat())
         .done();

@@ -296,7 +296,11 @@ fn shown(value: &Value) -> String {
 fn unknown(name: &str, schema: &Schema) -> String {
     let shown: String = name.chars().take(SHOWN).collect();
     if schema.is_empty() {
-        return format!("no column {shown:?}: the index has no columns");
+        return format!(
+            "no column {shown:?}; no vector of the index has attributes. Insert vectors with \
+             attributes, or set attributes of its vectors (`stratann set-attributes`, in Python \
+             `set_attributes`)"
+        );
     }
     let near = meant(&shown, schema.iter().map(|(known, _)| known));
     if let Some((known, kind)) = near.and_then(|known| Some((known, schema.get(known)?))) {
