@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stratann::{JsonColumns, JsonRows, NoRows, Progress, VectorFile, VectorSource};
+use stratann::{JsonColumns, JsonRows, NoRows, Progress, RowSource, VectorFile, VectorSource};
 use stratann_terminal::failure::Failure;
 
 use crate::args::{RowArguments, SetAttributesArguments};

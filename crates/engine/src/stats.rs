@@ -16,8 +16,12 @@ use crate::update::{DirectCounts, IndexHealth, Overlay, far_grown, found_badly};
 pub struct Stats {
     /// The preset of its build.
     pub preset: String,
-    /// Vectors in the checkpoint.
+    /// Vectors in the checkpoint, also those that were deleted since.
     pub vectors: u64,
+    /// Vectors that searches find, in the checkpoint and in the log.
+    pub live: u64,
+    /// Why a merge is due (`stratann compact`), or `None`.
+    pub due: Option<String>,
     /// Their dimension.
     pub dimension: u32,
     /// Their element type.
@@ -226,6 +230,8 @@ impl Index {
         Stats {
             preset: manifest.preset.clone(),
             vectors: self.len() as u64,
+            live: self.live() as u64,
+            due: self.due(|| None, || None).map(|due| due.to_string()),
             dimension: manifest.dimension,
             element: manifest.element.to_string(),
             metric: manifest.metric.to_string(),

@@ -34,7 +34,11 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     let mut lines = vec![
         ("index", arguments.index.display().to_string()),
         ("preset", stats.preset.clone()),
-        ("vectors", size::count(stats.vectors)),
+        ("live vectors", size::count(stats.live)),
+        (
+            "on storage",
+            format!("{} vectors", size::count(stats.vectors)),
+        ),
         (
             "in the log",
             format!(
@@ -45,6 +49,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         ),
         ("kept for deletes", size::format(stats.room_bytes)),
         ("deleted", deleted(&stats)),
+        ("due", due(&stats)),
         ("health", health(&looked)),
         ("recall", calibrated(&stats)),
         ("dimension", stats.dimension.to_string()),
@@ -117,6 +122,14 @@ fn health(looked: &Result<IndexHealth, stratann::Error>) -> String {
             }
             _ => "good".to_owned(),
         },
+    }
+}
+
+/// Why a merge is due, and the command that makes it.
+fn due(stats: &Stats) -> String {
+    match &stats.due {
+        Some(due) => format!("a merge: {due} (`stratann compact`)"),
+        None => "nothing".to_owned(),
     }
 }
 
