@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod advise;
+mod alike;
 mod bits;
 pub mod bounds;
 mod build;
@@ -66,6 +67,7 @@ mod verify;
 mod visited;
 
 pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
+pub use alike::meant;
 pub use build::{
     BuildOptions, BuildPlan, BuildReport, SpaceChoice, build, build_with_rows, check_build,
     chunk_bytes_for_overhead, create, create_if_absent, create_with_columns, is_there_for,
@@ -74,8 +76,8 @@ pub use build::{
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
 pub use data::{
-    Cleared, DataError, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, NoRows, RowSource,
-    RowTable, VectorFile, VectorSource, brute_force,
+    Cleared, DataError, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, NoRows, Outline,
+    RowSource, RowTable, VectorFile, VectorSource, brute_force, check_brute_force,
 };
 pub use durable::Durability;
 pub use error::{Error, ErrorKind};
@@ -89,7 +91,10 @@ pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;
 pub use preset::{Compression, Order, Preset, Press, Rerank, Update};
 pub use progress::{Progress, Silent};
-pub use recall::{Calibration, LiveRecall, RecallFound, RecallWatch, calibrate};
+pub use recall::{
+    Calibrated, Calibration, LiveRecall, QuerySource, RecallFound, RecallWatch, calibrate,
+    check_calibration,
+};
 pub use repair::{Lost, RepairOptions, RepairReport, repair};
 pub use search::{
     ByWay, Counters, Estimates, Explained, Parts, Range, RangePlace, RangeResults, SearchOptions,

@@ -6,7 +6,7 @@ use stratann_layout::{CoupledShape, FileEntry, FileKind, IndexKind, Manifest, Ro
 use crate::fill::BlockFill;
 use crate::index::Index;
 use crate::plan::MemoryPlan;
-use crate::recall::{LiveRecall, RecallWatch};
+use crate::recall::{Calibrated, LiveRecall, RecallWatch};
 use crate::stores::codes::Codes;
 use crate::stores::{ClusterStores, Composition};
 use crate::update::{DirectCounts, IndexHealth, Overlay, far_grown, found_badly};
@@ -16,8 +16,12 @@ use crate::update::{DirectCounts, IndexHealth, Overlay, far_grown, found_badly};
 pub struct Stats {
     /// The preset of its build.
     pub preset: String,
-    /// Vectors in the checkpoint.
+    /// Vectors in the checkpoint, also those that were deleted since.
     pub vectors: u64,
+    /// Vectors that searches find, in the checkpoint and in the log.
+    pub live: u64,
+    /// Why a merge is due (`stratann compact`), or `None`.
+    pub due: Option<String>,
     /// Their dimension.
     pub dimension: u32,
     /// Their element type.
@@ -95,6 +99,9 @@ pub struct Stats {
     /// Acknowledged changes are in the log, and searches find them. But opening the index takes
     /// longer, and searches may take longer, too.
     pub trouble: Option<String>,
+    /// The queries with which recall was measured, by which a search for a recall goes; `None` if
+    /// it was not measured.
+    pub calibrated: Option<Calibrated>,
     /// The recall of served queries, if the index was opened with a
     /// [watch](crate::OpenOptions::watch_recall).
     pub live_recall: Option<LiveRecall>,
@@ -223,6 +230,8 @@ impl Index {
         Stats {
             preset: manifest.preset.clone(),
             vectors: self.len() as u64,
+            live: self.live() as u64,
+            due: self.due(|| None, || None).map(|due| due.to_string()),
             dimension: manifest.dimension,
             element: manifest.element.to_string(),
             metric: manifest.metric.to_string(),
@@ -284,6 +293,7 @@ impl Index {
             direct: None,
             health: IndexHealth::default(),
             trouble: far_grown(self, self.live() as u64).map(found_badly),
+            calibrated: self.recall().calibrated(),
             live_recall: (self.options().watch_recall.as_ref()).map(RecallWatch::found),
             memory: MemoryPlan {
                 changes: self.overlay().map_or(0, Overlay::memory_bytes),

@@ -126,10 +126,6 @@ where
     })
 }
 
-/// The least similarity of two names at which one is suggested for the other, as on the command
-/// line.
-const ALIKE: f64 = 0.7;
-
 /// The name most similar to the typed one among the names that an error lists, if any is similar.
 fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
     let (_, names) = error.rsplit_once("one of")?;
@@ -205,9 +201,7 @@ pub fn meant_of<'a>(typed: &str, names: impl Iterator<Item = &'a str> + Clone) -
             return Some(name);
         }
     }
-    let alike = names.map(|name| (strsim::jaro(typed, name), name));
-    let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0));
-    nearest.filter(|near| near.0 > ALIKE).map(|near| near.1)
+    stratann::meant(typed, names)
 }
 
 /// The name that a user most likely meant by `typed`, out of the names that an argument accepts, or

@@ -443,10 +443,10 @@ pub fn plan<'py>(
 /// path : str or os.PathLike
 ///     The folder of the index. No process may change the index during the call.
 /// queries : str, os.PathLike or array-like, optional
-///     A file of queries, or (n, d) of the index's dtype. Up to 10,000 of them are searched. With
-///     None, vectors of the index are the queries, and each is searched as if it were not in the
-///     index. In most graph indexes, None also makes queries: a vector plus 0.2, 0.35 or 0.5 times
-///     the difference of two other vectors.
+///     A file of queries, or (n, d) of the index's dtype. There must be at least 100 queries, and
+///     up to 10,000 of them are searched. With None, vectors of the index are the queries, and each
+///     is searched as if it were not in the index. In most graph indexes, None also makes queries:
+///     a vector plus 0.2, 0.35 or 0.5 times the difference of two other vectors.
 /// memory : int or str, optional
 ///     The most memory in bytes, as in `open`.
 /// threads : int, optional

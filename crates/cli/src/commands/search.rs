@@ -1,8 +1,10 @@
 //! `stratann search INDEX.. QUERIES`
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 use stratann::{
-    ByWay, Error, ErrorKind, Explained, GroundTruth, LiveRecall, Matrix, Preset, Press,
+    ByWay, Error, ErrorKind, Explained, GroundTruth, LiveRecall, Matrix, Outline, Preset, Press,
     SearchOptions, SearchResults, Silent, VectorSource, Way, bounds,
 };
 use stratann_bench::measured::{Detailed, Latency, Measured, PartsUs, PerQuery};
@@ -11,10 +13,11 @@ use stratann_terminal::output::Output;
 use stratann_terminal::size;
 use stratann_terminal::table::Table;
 
+use super::beside::Shown;
 use super::target::Target;
 use super::{answers, near};
 use crate::args::{SearchArguments, threads_or_cores};
-use crate::input::{check_parquet, vectors};
+use crate::input::{Vectors, check_parquet};
 
 /// How often a search opens an index again because another process has changed it.
 const MOST_OPENINGS: usize = 20;
@@ -56,7 +59,15 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
         answers::check_one("--print", &widths)?;
     }
     let keeps = arguments.out.is_some() || arguments.print;
+    if arguments.attributes.is_some() && !arguments.print {
+        return Err(Failure::Wrong(
+            "--attributes is given without --print; attributes are printed beside results. Add --print, or leave --attributes out"
+                .into(),
+        ));
+    }
     let mut searcher = Searcher::open(arguments)?;
+    // Names are checked before the search.
+    Shown::of(arguments.attributes.as_deref(), &searcher.target)?;
     let mut printer = Printer::new(arguments, &searcher);
     let last = match arguments.recall {
         Some(target) => {
@@ -102,27 +113,58 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
         answers::write(path, results.k, &results.ids, &results.distances)?;
     }
     if let Some(results) = last.filter(|_| arguments.print) {
-        let (k, ids, distances) = (results.k, &results.ids, &results.distances);
-        answers::print(&mut printer.output, arguments.json, k, ids, distances)?;
+        let found = (&results.ids[..], &results.distances[..]);
+        let shown = Shown::of(arguments.attributes.as_deref(), &searcher.target)?;
+        let output = &mut printer.output;
+        answers::print(output, arguments.json, results.k, found, shown.as_ref())?;
         return printer.output.finish();
     }
     printer.finish()
 }
 
-/// The queries of a search.
-pub(super) fn queries_of(arguments: &SearchArguments) -> Result<Box<dyn VectorSource>, Failure> {
+/// The file of the queries of a search.
+///
+/// # Errors
+/// An option names a column, and the file is no Parquet file.
+pub(super) fn queries_of(arguments: &SearchArguments) -> Result<Vectors<'_>, Failure> {
     let (file, column) = (arguments.queries(), arguments.column.as_deref());
     if column.is_some() {
         check_parquet(&[file])?;
     }
-    vectors(file, column, arguments.memory, &Silent)
+    Ok(Vectors {
+        file,
+        column,
+        ids: None,
+        memory: Some(arguments.memory),
+    })
+}
+
+/// Checks the index and the options before a Parquet file of queries is copied, which may take
+/// long.
+fn check_before_copy(
+    arguments: &SearchArguments,
+    paths: &[PathBuf],
+    queries: &Outline,
+) -> Result<(), Failure> {
+    answers::check_lists(&arguments.list, arguments.k)?;
+    let truth = arguments.truth.as_deref();
+    answers::truth(truth, queries.rows, arguments.queries(), arguments.k)?;
+    let target = Target::open(paths.to_owned(), arguments, 0)?;
+    let options = options_of(&target, arguments, threads_or_cores(arguments.threads))?;
+    let list = options.list.max(options.k);
+    let options = SearchOptions { list, ..options };
+    Ok(target.check(queries, &options, arguments.filter.as_ref())?)
 }
 
 impl Searcher<'_> {
     fn open(arguments: &SearchArguments) -> Result<Searcher<'_>, Failure> {
         let paths = Target::paths(arguments);
-        // Read before the index, so that their buffers are free again.
         let queries = queries_of(arguments)?;
+        if let Some(outline) = queries.outline()? {
+            check_before_copy(arguments, &paths, &outline)?;
+        }
+        // Read before the index, so that their buffers are free again.
+        let (queries, _) = queries.open(&Silent)?;
         // Thousands of queries take a tenth of a tiny budget. Under such a budget, each query is
         // read when it is needed.
         let queries: Box<dyn VectorSource> = match arguments.memory {
@@ -438,8 +480,8 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
         (true, within, before) => format!("within in {within} indexes, before in {before}"),
     };
     let mut text = format!(
-        "{} vectors match; filter strategy {found}: {reads:.1} reads, {read}, {:.0} distances a query\n",
-        size::count(filter.matching),
+        "{} match; filter strategy {found}: {reads:.1} reads, {read}, {:.0} distances a query\n",
+        size::vectors(filter.matching),
         per_query.distance_computations,
     );
     text += &format!(
@@ -663,14 +705,9 @@ impl Printer {
                 indexes => format!(" in {} indexes", size::count(indexes as u64)),
             };
             self.output.line(format!(
-                "{} queries{indexes}, {} {}, {} in flight on each{}, {}; peak memory {}",
-                size::count(last.queries as u64),
-                last.measured.threads,
-                if last.measured.threads == 1 {
-                    "thread"
-                } else {
-                    "threads"
-                },
+                "{}{indexes}, {}, {} in flight on each{}, {}; peak memory {}",
+                size::queries(last.queries as u64),
+                size::counted(last.measured.threads as u64, "thread", "threads"),
                 last.measured.in_flight,
                 if last.measured.in_flight_tried.is_empty() {
                     ""

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use stratann::meant;
 use stratann_terminal::failure::Failure;
-use strsim::damerau_levenshtein;
 
 use super::budget::Beyond;
 use super::types;
@@ -104,6 +104,8 @@ pub enum ParquetError {
         needed: u64,
         /// The cap.
         cap: u64,
+        /// Whether `--memory` raises it.
+        has_option: bool,
     },
     /// The temporary file cannot be written.
     Spool {
@@ -180,7 +182,7 @@ impl fmt::Display for ParquetError {
                     f,
                     "{option} names {column:?}, which is no column of the file; "
                 )?;
-                match near(column, there) {
+                match meant(column, there.iter().map(String::as_str)) {
                     Some(meant) => write!(f, "did you mean {meant:?}? It has {}", listed(there)),
                     None => write!(f, "it has {}", listed(there)),
                 }
@@ -215,11 +217,18 @@ impl fmt::Display for ParquetError {
                  snappy, gzip, zstd and lz4. Write the file again with one of them (compression= of \
                  pyarrow.parquet.write_table)"
             ),
-            Self::Memory { needed, cap } => write!(
+            Self::Memory {
+                needed,
+                cap,
+                has_option,
+            } => write!(
                 f,
-                "reading it takes {needed} bytes or more, and the cap is {cap}. Raise --memory, or \
-                 write the file with smaller row groups (row_group_size= of \
-                 pyarrow.parquet.write_table)"
+                "reading it takes {needed} bytes or more, and the cap is {cap}. {} smaller row \
+                 groups (row_group_size= of pyarrow.parquet.write_table)",
+                match has_option {
+                    true => "Raise --memory, or write the file with",
+                    false => "Write the file with",
+                }
             ),
             Self::Spool { folder, found } => write!(
                 f,
@@ -270,21 +279,11 @@ fn unfit(
     )
 }
 
-/// The name that is nearest to one, if it is so near that it may have been meant.
-fn near<'a>(name: &str, there: &'a [String]) -> Option<&'a str> {
-    let near = there.iter().filter_map(|known| {
-        let most = known.chars().count().max(name.chars().count()).div_ceil(3);
-        let edits = damerau_levenshtein(&known.to_lowercase(), &name.to_lowercase());
-        (edits <= most).then_some((edits, known.as_str()))
-    });
-    near.min().map(|(_, known)| known)
-}
-
 /// Some of these names, and how many more there are.
-fn listed(names: &[String]) -> String {
+pub fn listed<S: AsRef<str>>(names: &[S]) -> String {
     const SHOWN: usize = 12;
     let shown: Vec<String> = (names.iter().take(SHOWN))
-        .map(|name| format!("{name:?}"))
+        .map(|name| format!("{:?}", name.as_ref()))
         .collect();
     let shown = shown.join(", ");
     match names.len() {

@@ -80,6 +80,162 @@ fn an_insert_warns_of_a_new_column_that_is_nearly_another() {
 }
 
 #[test]
+fn results_are_printed_with_their_attributes() {
+    let place = place();
+    let search = ["search", "index", "queries.u8bin", "-k", "8", "--print"];
+    let printed = |more: &[&str]| place.run(&[&search[..], more].concat());
+    let plain = printed(&["--json"]).done().json_lines();
+    let all = printed(&["--json", "--attributes"]).done().json_lines();
+    let some = ["--json", "--attributes=price,tags"];
+    let some = printed(&some).done().json_lines();
+    assert_eq!((plain.len(), all.len()), (QUERIES, QUERIES));
+    let mut seen = 0;
+    for (at, plain) in plain.iter().enumerate() {
+        assert!(plain.get("attributes").is_none() && some[at].get("payloads").is_none());
+        assert_eq!(
+            (&plain["ids"], &plain["distances"]),
+            (&all[at]["ids"], &all[at]["distances"])
+        );
+        for (rank, id) in plain["ids"].as_array().unwrap().iter().enumerate() {
+            let of = row(id.as_u64().unwrap() as usize);
+            let (attributes, payload) = (&all[at]["attributes"][rank], &all[at]["payloads"][rank]);
+            let pair = |json: &Value| (json["price"].clone(), json["tags"].clone());
+            assert_eq!(pair(attributes), pair(&of));
+            assert_eq!(
+                (payload, attributes.get("made").is_some()),
+                (&of["more"], !payload.is_null())
+            );
+            let named = some[at]["attributes"][rank].as_object().unwrap();
+            assert_eq!(named.len(), if payload.is_null() { 0 } else { 2 });
+            seen += named.len();
+        }
+    }
+    assert!(seen > 0);
+    let table = printed(&["--attributes"]).done().stdout;
+    let header: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(
+        header,
+        ["query", "rank", "id", "distance", "attributes", "payload"]
+    );
+    let lines = place.run(&[
+        "search",
+        "index",
+        "--like",
+        "1",
+        "-k",
+        "3",
+        "--attributes",
+        "--json",
+    ]);
+    let like = lines.done().json();
+    assert_eq!(like["attributes"].as_array().unwrap().len(), 3);
+    let within = [
+        "search", "index", "--like", "1", "--within", "1e9", "--json",
+    ];
+    let within = place
+        .run(&[&within[..], &["--attributes=price"]].concat())
+        .done()
+        .json_lines();
+    let ids = within[0]["ids"].as_array().unwrap().len();
+    assert_eq!(within[0]["attributes"].as_array().unwrap().len(), ids);
+
+    let said =
+        "--attributes names \"prize\", which is no column of the index; did you mean \"price\"?";
+    printed(&["--attributes=prize"]).refused(2, &[said]);
+    let alone = ["search", "index", "queries.u8bin", "--attributes"];
+    place
+        .run(&alone)
+        .refused(2, &["without --print", "Add --print"]);
+}
+
+#[test]
+fn lines_of_attributes_come_from_a_pipe_too() {
+    let place = Place::new();
+    let piped = |words: &[&str], lines: &[u8]| {
+        let mut command = place.command(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(lines).unwrap();
+        let done = child.wait_with_output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    place.write("rows.jsonl", &jsonl(0..ROWS));
+    let options = ["--payload", "more", "--times", "made", "--attributes"];
+    let build = |from: &'static str| [&SMALL_BUILD[..], &options, &[from]].concat();
+    let (status, said) = piped(&build("/dev/stdin"), &jsonl(0..ROWS));
+    assert_eq!(status, Some(0), "{said}");
+    let shown = |index: &str| {
+        let get = ["get", index, "--attributes"];
+        place.run(&get).done().stdout
+    };
+    let of_pipe = shown("index");
+    place
+        .run(&[&build("rows.jsonl")[..], &["--overwrite"]].concat())
+        .done();
+    assert_eq!(of_pipe, shown("index"));
+    let set = ["set-attributes", "index", "/dev/stdin"];
+    let (status, said) = piped(&set, b"{\"id\": 1, \"price\": 1}\n");
+    assert_eq!(status, Some(0), "{said}");
+    let (status, said) = piped(&set, b"PAR1 and more");
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("is a pipe with a Parquet file"), "{said}");
+}
+
+#[test]
+fn a_name_that_no_line_has_is_refused_before_anything_is_written() {
+    let place = Place::new();
+    place.write("rows.jsonl", &jsonl(0..ROWS));
+    let options = |names: [&'static str; 2]| {
+        let [payload, times] = names;
+        ["--payload", payload, "--times", times]
+    };
+    let build = [&SMALL_BUILD[..], &["--attributes", "rows.jsonl"]].concat();
+    let is_key = "which is no key of its lines; did you mean";
+    let refused = |names: [&'static str; 2], status: i32, said: &[&str]| {
+        let ran = place.run(&[&build[..], &options(names)].concat());
+        ran.refused(status, said);
+        assert!(!place.path("index").exists());
+    };
+    let times = ["--times names \"mode\"", is_key, "\"made\"", "leave it out"];
+    refused(["more", "mode"], 2, &times);
+    // No attribute can be an object.
+    let payload = ["in \"more\"", "give its key \"more\", and not \"moer\""];
+    refused(["moer", "made"], 1, &payload);
+    let without = ["--without", "tagz"];
+    let ran = place.run(&[&build[..], &options(["more", "made"]), &without].concat());
+    ran.refused(2, &["--without names \"tagz\"", is_key, "\"tags\""]);
+    let right = [
+        &build[..],
+        &options(["more", "made"]),
+        &["--without", "tags"],
+    ]
+    .concat();
+    place.run(&right).done();
+
+    let schema = || {
+        place
+            .run(&["get", "index", "1", "--attributes"])
+            .done()
+            .stdout
+    };
+    let before = schema();
+    place.write("new.u8bin", &u8s(1, DIM, 5));
+    place.write("new.jsonl", b"{\"price\": 1, \"more\": null}\n");
+    let insert = ["insert", "index", "new.u8bin", "--attributes", "new.jsonl"];
+    let ran = place.run(&[&insert[..], &["--payload", "mroe"]].concat());
+    ran.refused(2, &["--payload names \"mroe\"", "\"more\""]);
+    place.write("set.jsonl", b"{\"id\": 1, \"price\": 1, \"mode\": 0}\n");
+    let set = ["set-attributes", "index", "set.jsonl", "--times", "made"];
+    let ran = place.run(&set);
+    ran.refused(2, &["--times names \"made\"", "\"mode\""]);
+    assert_eq!(schema(), before);
+    // A key whose values are all null is there.
+    place
+        .run(&[&insert[..], &["--payload", "more"]].concat())
+        .done();
+}
+
+#[test]
 fn answers_match_a_filter_and_are_the_nearest_that_do() {
     let place = place();
     let base = u8s(ROWS, DIM, 1);

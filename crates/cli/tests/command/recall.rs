@@ -1,6 +1,6 @@
 //! A recall in place of a list size: `calibrate`, and `search --recall`.
 
-use crate::support::{Place, Ran, u8s};
+use crate::support::{Place, QUERIES, Ran, u8s};
 
 /// An index of the rows of `base.u8bin`, of a preset.
 fn built(preset: &str) -> Place {
@@ -25,6 +25,47 @@ fn a_calibration_that_is_refused_is_not_said_to_be_done() {
     for said in [narrow, none, given] {
         assert!(!said.stderr.contains("done"), "{said:?}");
     }
+}
+
+#[test]
+fn a_recall_is_not_measured_with_a_handful_of_queries() {
+    let place = Place::with_index();
+    let measured = || {
+        let stats = place.run(&["stats", "index", "--json"]).done().json();
+        stats["calibrated"].clone()
+    };
+    let said = |word: &str| {
+        let stats = place.run(&["stats", "index"]).done().stdout;
+        let line = stats.lines().find(|line| line.starts_with("recall "));
+        assert!(line.unwrap().contains(word), "{stats}");
+    };
+    assert_eq!(measured(), serde_json::Value::Null);
+    said("not measured");
+    let few = place.run(&["calibrate", "index", "queries.u8bin"]);
+    let given = format!("number of queries is {QUERIES}");
+    few.refused(2, &[&given, "at least 100 queries", "or none"]);
+    assert_eq!(measured(), serde_json::Value::Null);
+
+    place.run(&["calibrate", "index"]).done();
+    assert_eq!(measured()["source"], "index");
+    said("made of its vectors");
+    place.write("many.u8bin", &u8s(100, 16, 3));
+    place.run(&["calibrate", "index", "many.u8bin"]).done();
+    assert_eq!(
+        measured(),
+        serde_json::json!({"queries": 100, "source": "user"})
+    );
+    said("100 queries of yours");
+
+    place.write("small.u8bin", &u8s(99, 16, 4));
+    place.run(&["build", "small.u8bin", "small"]).done();
+    place.run(&["calibrate", "small"]).refused(
+        2,
+        &[
+            "number of vectors in the index is 99",
+            "at least 100 queries",
+        ],
+    );
 }
 
 #[test]

@@ -353,6 +353,36 @@ fn what_is_no_index() {
     }
 }
 
+#[test]
+fn a_refused_call_touches_no_file() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::with_index();
+    let files = || {
+        let name = |name: String| {
+            let file = fs::metadata(place.path("index").join(&name)).unwrap();
+            let changed = (
+                file.mtime(),
+                file.mtime_nsec(),
+                file.ctime(),
+                file.ctime_nsec(),
+            );
+            (name, file.ino(), changed)
+        };
+        let names = names(&place.path("index")).into_iter();
+        names.map(name).collect::<Vec<_>>()
+    };
+    let before = files();
+    let build = ["build", "base.u8bin", "index"];
+    place.run(&build).refused(2, &["holds an index already"]);
+    assert_eq!(files(), before);
+    let resume = [&build[..], &["--resume"]].concat();
+    place.run(&resume).refused(2, &["holds an index already"]);
+    assert_eq!(files(), before);
+    let calibrate = ["calibrate", "index", "queries.u8bin"];
+    place.run(&calibrate).refused(2, &["at least 100 queries"]);
+    assert_eq!(files(), before);
+}
+
 /// A file without read permission is not reported as damaged, and no rebuild is recommended.
 #[cfg(unix)]
 #[test]
@@ -366,7 +396,13 @@ fn what_may_not_be_read_is_not_called_damaged() {
     };
     // Root can read every file, so another user tries, with an accessible copy of the command.
     let root = fs::metadata(place.path("index")).unwrap().uid() == 0;
-    fs::copy(env!("CARGO_BIN_EXE_stratann"), place.path("stratann")).unwrap();
+    // Another process copies it. If this process had the copy open for writing, a command that
+    // another test starts at the same time would inherit that, and the copy would be busy.
+    let copy = std::process::Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_stratann"))
+        .arg(place.path("stratann"))
+        .status();
+    assert!(copy.unwrap().success());
     mode("", 0o755);
     let run = |words: &[&str]| {
         let mut command = std::process::Command::new(place.path("stratann"));

@@ -14,7 +14,7 @@ use serde_json::Value;
 use stratann::{LiveIndex, OpenOptions, WriteOptions};
 
 use crate::direct::{found_up_to, times};
-use crate::support::{Place, Ran, bin, f32s, keys, names, numbers, u8s};
+use crate::support::{Place, ROWS, Ran, bin, f32s, keys, names, numbers, u8s};
 
 pub const DIM: usize = 128;
 /// Rows of the fixture from which the index is built. Later rows are inserted.
@@ -140,6 +140,46 @@ pub fn counts(place: &Place) -> (u64, u64, u64) {
     let stats = place.run(&["stats", "index", "--json"]).done().json();
     let count = |key: &str| stats[key].as_u64().unwrap();
     (count("vectors"), count("logged"), count("deleted"))
+}
+
+#[test]
+fn stats_tells_live_vectors_from_deleted_ones_and_that_a_merge_is_due() {
+    let place = Place::with_index();
+    let stats = || place.run(&["stats", "index", "--json"]).done().json();
+    let text = || place.run(&["stats", "index"]).done().stdout;
+    let line = |name: &str| {
+        let text = text();
+        let line = text.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("{name}: {text}")).to_owned()
+    };
+    let before = stats();
+    assert_eq!(
+        (&before["live"], &before["due"]),
+        (&ROWS.into(), &Value::Null)
+    );
+    assert!(line("due ").ends_with(" nothing"), "{}", text());
+    place.write("gone", &lines(0..200));
+    let deleted = place
+        .run(&["delete", "index", "gone", "--json"])
+        .done()
+        .json();
+    let after = stats();
+    assert_eq!(after["live"], ROWS - 200, "{after}");
+    assert_eq!(
+        (&after["vectors"], &after["deleted"]),
+        (&ROWS.into(), &200.into())
+    );
+    assert_eq!(after["due"], deleted["due"]);
+    assert!(line("live vectors").ends_with(" 400"), "{}", text());
+    assert!(line("on storage").ends_with(" 600 vectors"), "{}", text());
+    let due = "a merge: 33 % of the vectors on storage are deleted (`stratann compact`)";
+    assert!(line("due ").ends_with(due), "{}", text());
+    place.run(&["compact", "index"]).done();
+    let merged = stats();
+    assert_eq!(
+        (&merged["live"], &merged["due"]),
+        (&400.into(), &Value::Null)
+    );
 }
 
 /// Checks that `verify` finds no problem, and returns the number of log records that it read.

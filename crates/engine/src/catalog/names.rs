@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use stratann_tier::TierError;
 
+use crate::alike::edits;
 use crate::{Error, stored};
 
 /// The most names that an error lists.
@@ -171,44 +172,9 @@ fn most_like<'n>(name: &str, names: &'n [String]) -> Vec<&'n str> {
     by_distance.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The number of insertions, deletions and replacements of letters that turn `b` into `a`. Case
-/// does not matter.
-fn edits(a: &str, b: &str) -> usize {
-    let letters = |text: &str| text.to_lowercase().chars().collect::<Vec<_>>();
-    let (a, b) = (letters(a), letters(b));
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        // The value of `row[j]` for the letters of `a` before the current one.
-        let mut before = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = before + usize::from(x != y);
-            before = row[j + 1];
-            row[j + 1] = replaced.min(before + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn edits_are_counted() {
-        for (a, b, count) in [
-            ("", "", 0),
-            ("", "abc", 3),
-            ("abc", "", 3),
-            ("Photos", "photos", 0),
-            ("photo", "photos", 1),
-            ("phtoos", "photos", 2),
-            ("kitten", "sitting", 3),
-        ] {
-            assert_eq!(edits(a, b), count, "{a} {b}");
-            assert_eq!(edits(b, a), count, "{b} {a}");
-        }
-    }
 
     #[test]
     fn the_likeliest_names_come_first() {

@@ -24,6 +24,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use stratann_layout::attributes::{Row, Value, float_of};
 
 use super::DataError;
+use crate::alike::meant;
 use crate::filter::timestamp;
 use crate::progress::{Progress, Silent, Stage};
 
@@ -121,7 +122,12 @@ pub struct JsonRows {
     ids: Vec<u64>,
     /// Columns that have both whole and other numbers.
     floats: BTreeSet<String>,
+    /// The keys of the file.
+    keys: BTreeSet<String>,
 }
+
+/// If a file has more keys, the others are not recorded, unless its [`JsonColumns`] name them.
+const MOST_KEYS: usize = 4_096;
 
 impl JsonRows {
     /// Opens a file, and reads all of its lines once.
@@ -153,6 +159,7 @@ impl JsonRows {
             columns: columns.clone(),
             ids: Vec::new(),
             floats: BTreeSet::new(),
+            keys: BTreeSet::new(),
             name: name.clone(),
         };
         let again = rows.file.try_clone();
@@ -176,6 +183,7 @@ impl JsonRows {
             }
             let number = rows.lines.len() - 1;
             let line = rows.parse(number, &line)?;
+            rows.note_keys(&line);
             rows.ids.extend(line.id);
             for (name, value) in line.row.attributes {
                 let is_whole = match value {
@@ -197,6 +205,28 @@ impl JsonRows {
     /// The id of each row. Empty if no key of ids is set.
     pub fn ids(&self) -> &[u64] {
         &self.ids
+    }
+
+    /// The keys of the file, also keys whose values are `null` or ignored, without the key of the
+    /// id. Of a file with thousands of keys, these are some of them and all that its
+    /// [`JsonColumns`] name.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().map(String::as_str)
+    }
+
+    fn note_keys(&mut self, line: &Line) {
+        let columns = &self.columns;
+        let attributes = line.row.attributes.keys().chain(&line.cleared.attributes);
+        let has_payload = line.row.payload.is_some() || line.cleared.payload;
+        let payload = columns.payload.iter().filter(|_| has_payload);
+        for key in attributes.chain(payload).chain(&line.ignored) {
+            let is_named = columns.times.contains(key)
+                || columns.without.contains(key)
+                || columns.payload.as_ref() == Some(key);
+            if !self.keys.contains(key) && (is_named || self.keys.len() < MOST_KEYS) {
+                self.keys.insert(key.clone());
+            }
+        }
     }
 
     fn parse(&self, at: usize, line: &[u8]) -> Result<Line, DataError> {
@@ -231,8 +261,10 @@ impl JsonRows {
             }
         };
         let (mut row, mut cleared) = (Row::default(), Cleared::default());
+        let mut ignored = Vec::new();
         for (key, value) in parsed {
             if self.columns.without.contains(&key) {
+                ignored.push(key);
                 continue;
             }
             let shown = value.get();
@@ -260,16 +292,25 @@ impl JsonRows {
                 Err(form) => {
                     let found = format!("{shown:.80} in {key:?}");
                     let reason = format!("a value is {form}");
-                    return Err(wrong(
-                        "a value",
-                        found,
-                        reason,
-                        "Give such a value, or null",
-                    ));
+                    let payload = self.columns.payload.as_deref();
+                    let misspelt = payload.filter(|name| meant(name, [key.as_str()]).is_some());
+                    let remedy = match misspelt {
+                        Some(name) => format!(
+                            "Give such a value, or null. If this is the payload, give its key \
+                             {key:?}, and not {name:?}"
+                        ),
+                        None => "Give such a value, or null".to_owned(),
+                    };
+                    return Err(wrong("a value", found, reason, &remedy));
                 }
             }
         }
-        Ok(Line { row, cleared, id })
+        Ok(Line {
+            row,
+            cleared,
+            ignored,
+            id,
+        })
     }
 
     /// Reads a line by its number, which counts from 0.
@@ -297,6 +338,8 @@ impl JsonRows {
 struct Line {
     row: Row,
     cleared: Cleared,
+    /// Keys of the line that are ignored.
+    ignored: Vec<String>,
     /// The id, if there is a key of ids.
     id: Option<u64>,
 }

@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 
 use stratann_layout::attributes::{ColumnType, Value, ValueFault};
-use strsim::damerau_levenshtein;
 
 use super::checked::{Atom, Checked, Expression, Wanted, order};
 use super::{
@@ -12,6 +11,7 @@ use super::{
     Test, timestamp,
 };
 use crate::Error;
+use crate::alike::meant;
 
 /// The most columns that an error names.
 const NAMED: usize = 12;
@@ -296,16 +296,14 @@ fn shown(value: &Value) -> String {
 fn unknown(name: &str, schema: &Schema) -> String {
     let shown: String = name.chars().take(SHOWN).collect();
     if schema.is_empty() {
-        return format!("no column {shown:?}: the index has no columns");
+        return format!(
+            "no column {shown:?}; no vector of the index has attributes. Insert vectors with \
+             attributes, or set attributes of its vectors (`stratann set-attributes`, in Python \
+             `set_attributes`)"
+        );
     }
-    let near = schema.iter().filter_map(|(known, kind)| {
-        let most = known.chars().count().max(shown.chars().count()).div_ceil(3);
-        let edits = damerau_levenshtein(&known.to_lowercase(), &shown.to_lowercase());
-        (edits <= most).then_some((edits, known, kind))
-    });
-    let mut near: Vec<_> = near.collect();
-    near.sort_unstable();
-    if let Some((_, known, kind)) = near.first() {
+    let near = meant(&shown, schema.iter().map(|(known, _)| known));
+    if let Some((known, kind)) = near.and_then(|known| Some((known, schema.get(known)?))) {
         return format!("no column {shown:?}; did you mean {known:?} ({kind})?");
     }
     let mut names: Vec<String> = schema

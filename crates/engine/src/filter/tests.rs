@@ -293,7 +293,9 @@ fn errors_name_what_is_wrong_and_where() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "filter, at character 1: no column \"a\": the index has no columns"
+        "filter, at character 1: no column \"a\"; no vector of the index has attributes. Insert \
+         vectors with attributes, or set attributes of its vectors (`stratann set-attributes`, in \
+         Python `set_attributes`)"
     );
     let object = Filter::column("age")
         .equals(f64::NAN)

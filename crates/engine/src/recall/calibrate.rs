@@ -54,6 +54,9 @@ use crate::{Error, SearchOptions, Strategy, bounds, stored};
 pub(crate) const LEAST_ROWS: usize = 5_000;
 /// One in this many made queries may be nearer than the distance at which rows stop counting.
 const NEARER: usize = 10;
+/// The fewest queries of a user's. The mean recall of fewer differs much from the mean of later
+/// queries.
+const LEAST_QUERIES: usize = 100;
 /// The most of a user's queries that are searched.
 const MOST_QUERIES: usize = 10_000;
 /// The list sizes that are tried, and the numbers of probes.
@@ -101,6 +104,35 @@ fn too_few(queries: usize) -> Error {
     let reason = "a measurement needs at least one query, and 2 vectors in the index";
     let remedy = "Give queries, and insert vectors first if the index has fewer than 2";
     Error::call("number of queries", queries, reason, remedy)
+}
+
+/// Refuses queries that are too few to measure with. Without queries of a user, vectors of the
+/// index are the queries.
+fn check_number(index: &Index, queries: Option<&dyn VectorSource>) -> Result<(), Error> {
+    let least = LEAST_QUERIES;
+    let reason = format!("the recall of fewer than {least} queries says little about later ones");
+    match queries.map(VectorSource::rows) {
+        Some(rows) if rows < least => {
+            let remedy = format!(
+                "Give at least {least} queries, or none: vectors of the index are then the queries"
+            );
+            Err(Error::call("number of queries", rows, reason, remedy))
+        }
+        None if index.live() < least => {
+            let reason = format!("its vectors would be the queries, and {reason}");
+            let remedy = format!(
+                "Give at least {least} queries. An index that was never measured needs none, as a \
+                 search for a recall compares all of so few vectors"
+            );
+            Err(Error::call(
+                "number of vectors in the index",
+                index.live(),
+                reason,
+                remedy,
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Measures an index with queries.
@@ -416,8 +448,9 @@ fn bands(
 /// The call locks the index. It does not include vectors inserted since the checkpoint.
 ///
 /// # Errors
-/// As [`Index::open`]; an index that another process changes; queries of another dimension or
-/// element type, or with NaN or infinity; a full disk. After an error the index is unchanged.
+/// As [`Index::open`]; an index that another process changes; fewer than 100 queries, or vectors if
+/// there are no queries; queries of another dimension or element type, or with NaN or infinity; a
+/// full disk. After an error the index is unchanged.
 pub fn calibrate(
     path: impl AsRef<Path>,
     open: &OpenOptions,
@@ -436,14 +469,15 @@ pub fn calibrate(
         &*volume,
         stratann_layout::manifest::FILE_NAME,
     ))?;
-    opened_from(&*volume, &manifest)?;
-    // If the call is refused here, no work has begun.
+    // If the call is refused here, no work has begun, and no file was written.
     let given = queries
         .map(|queries| rows_of(&index, queries))
         .transpose()?;
     if ks_of(&index, given.is_none()).is_empty() {
         return Err(too_few(queries.map_or(0, VectorSource::rows)));
     }
+    check_number(&index, queries)?;
+    opened_from(&*volume, &manifest)?;
     let file = {
         let _stage = Stage::begin(progress, "calibrating", 1);
         let queries = match given {
@@ -468,8 +502,22 @@ pub fn calibrate(
     Ok(found_of(&file))
 }
 
-/// The first `MOST_QUERIES` of a user's queries.
-fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> {
+/// The checks of [`calibrate`] that read no query. The queries may be an
+/// [outline](crate::Outline).
+///
+/// # Errors
+/// As for [`calibrate`], for the index, and the shape and the number of the queries.
+pub fn check_calibration(
+    path: impl AsRef<Path>,
+    open: &OpenOptions,
+    queries: &dyn VectorSource,
+) -> Result<(), Error> {
+    let index = Index::open(path, open)?;
+    check_shape(&index, queries)?;
+    check_number(&index, Some(queries))
+}
+
+fn check_shape(index: &Index, queries: &dyn VectorSource) -> Result<(), Error> {
     for (what, found, expected) in [
         (
             "dimension",
@@ -489,11 +537,54 @@ fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> 
             return Err(Error::call(what, found, reason, remedy));
         }
     }
+    Ok(())
+}
+
+/// The first `MOST_QUERIES` of a user's queries.
+fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> {
+    check_shape(index, queries)?;
     let count = queries.rows().min(MOST_QUERIES);
     let mut rows = vec![0; count * queries.row_bytes()];
     queries.read(0, &mut rows)?;
     check_rows(queries, index.metric(), 0, &rows)?;
     Ok(rows)
+}
+
+/// The queries with which the recall of an index was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Calibrated {
+    /// Their number.
+    pub queries: u32,
+    /// Their source.
+    pub source: QuerySource,
+}
+
+/// The source of the queries of a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QuerySource {
+    /// The program chose them: vectors of the index, and vectors made of them.
+    Index,
+    /// A user gave them.
+    User,
+}
+
+impl Calibrated {
+    /// Whether a user gave fewer queries than [`calibrate`] accepts now, to an earlier version.
+    #[must_use]
+    pub fn is_of_too_few(&self) -> bool {
+        self.source == QuerySource::User && (self.queries as usize) < LEAST_QUERIES
+    }
+
+    pub(super) fn of(file: &RecallFile) -> Self {
+        Self {
+            queries: file.queries,
+            source: match file.by_build {
+                true => QuerySource::Index,
+                false => QuerySource::User,
+            },
+        }
+    }
 }
 
 /// The summary of a measurement.

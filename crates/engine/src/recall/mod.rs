@@ -39,7 +39,7 @@ mod watch;
 
 use stratann_layout::{RecallFile, RecallTable, Searched};
 
-pub use self::calibrate::{Calibration, calibrate};
+pub use self::calibrate::{Calibrated, Calibration, QuerySource, calibrate, check_calibration};
 pub(crate) use self::calibrate::{LEAST_ROWS, measure};
 pub(crate) use self::depth::Depth;
 pub(crate) use self::queries::Queries;
@@ -70,6 +70,14 @@ impl Recall {
             Ok(Some(file)) => Self::Measured(file),
             Ok(None) => Self::Unknown("it was not measured when the index was built".into()),
             Err(error) => Self::Unknown(error.to_string()),
+        }
+    }
+
+    /// The queries of the measurement, if there is one.
+    pub(crate) fn calibrated(&self) -> Option<Calibrated> {
+        match self {
+            Self::Measured(file) => Some(Calibrated::of(file)),
+            Self::Unknown(_) => None,
         }
     }
 }

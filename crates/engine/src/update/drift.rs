@@ -234,6 +234,10 @@ impl Index {
     /// `trouble` also mentions drift. The second value is the result of examining the sample.
     pub fn stats_and_health(&self, progress: &dyn Progress) -> (Stats, Result<IndexHealth, Error>) {
         let (mut stats, looked) = (self.stats(), self.health(progress));
+        let drifted = looked.as_ref().ok().and_then(|health| health.drifted);
+        // A search meets a read error as well, and reports it.
+        let scattered = || self.clusters()?.scatter(&**self.volume()).ok()?;
+        stats.due = self.due(|| drifted, scattered).map(|due| due.to_string());
         if let Ok(health) = &looked {
             stats.health = *health;
             let drifted = health.drifted;

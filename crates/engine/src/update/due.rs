@@ -49,9 +49,11 @@ use parking_lot::Mutex;
 use super::growth::growth;
 use super::health::Concern;
 use super::live::LiveIndex;
+use super::overlay::Overlay;
+use crate::index::Index;
 use crate::progress::Progress;
 use crate::search::SearchResults;
-use crate::{Error, SearchOptions};
+use crate::{Error, SearchOptions, Update};
 
 /// Limits at which a merge is due. An infinite limit is never reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -246,69 +248,155 @@ impl Reads {
     }
 }
 
-impl LiveIndex {
-    /// Returns why a merge is due, if one is.
-    pub fn due(&self, when: &MergeWhen) -> Option<Due> {
-        let (stored, deleted, logged) = self.extents();
-        let share = |part: u64| part as f64 / stored.max(1) as f64;
+/// Counts by which a merge may be due.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extents {
+    /// Vectors on storage, also deleted ones.
+    pub(super) stored: u64,
+    /// Vectors on storage that were deleted or replaced.
+    pub(super) deleted: u64,
+    /// Vectors that wait in memory.
+    pub(super) logged: u64,
+    /// Whether the waiting vectors need no merge.
+    pub(super) by_itself: bool,
+    /// Live vectors.
+    pub(super) live: u64,
+    /// Vectors inserted since the last build or merge, and the share of garbage.
+    pub(super) came: u64,
+    pub(super) garbage: f64,
+}
+
+impl Extents {
+    /// Returns why a merge of the index is due, if one is. `drifted` and `scattered` may read the
+    /// index, and are called only if other reasons do not apply.
+    fn due(
+        &self,
+        index: &Index,
+        when: &MergeWhen,
+        drifted: impl FnOnce() -> Option<f64>,
+        scattered: impl FnOnce() -> Option<f64>,
+    ) -> Option<Due> {
+        let share = |part: u64| part as f64 / self.stored.max(1) as f64;
         // A merge of a small index is quick. Without it, searches would read several times the
         // index's size.
-        let most = match deleted >= when.least {
+        let most = match self.deleted >= when.least {
             true => when.deleted,
             false => 2.0 * when.deleted,
         };
-        if deleted >= when.least.min(FEW) && share(deleted) >= most {
-            return Some(Due::Deleted(share(deleted)));
+        if self.deleted >= when.least.min(FEW) && share(self.deleted) >= most {
+            return Some(Due::Deleted(share(self.deleted)));
         }
-        let by_itself = self.takes_in_place() || self.is_filling();
-        if logged >= when.least && share(logged) >= when.logged && !by_itself {
-            return Some(Due::Logged(share(logged)));
+        if self.logged >= when.least && share(self.logged) >= when.logged && !self.by_itself {
+            return Some(Due::Logged(share(self.logged)));
         }
-        if let Some(times) = growth(&self.index(), self.len() as u64, when.least)
-            .filter(|&times| times >= when.grown)
-        {
+        let grown = growth(index, self.live, when.least);
+        if let Some(times) = grown.filter(|&times| times >= when.grown) {
             return Some(Due::Grown(times));
         }
-        let drifted = self
-            .drift(when.least)
-            .filter(|&share| share >= when.drifted);
-        if let Some(share) = drifted {
+        if let Some(share) = drifted().filter(|&share| share >= when.drifted) {
             return Some(Due::Drifted(share));
         }
-        let (came, garbage) = self.garbage();
         let small = SMALL * when.least.max(1);
-        let (least, most) = match self.index().has_clusters() {
+        let (least, most) = match index.has_clusters() {
             true => (when.least, when.garbage),
             // The limit is a tenth of the largest small graph. For smaller graphs the share is
             // smaller, since their merge costs little.
-            false if stored < small => (
-                (stored * stored / (CAME * small)).max(when.least.min(LEAST_CAME)),
+            false if self.stored < small => (
+                (self.stored * self.stored / (CAME * small)).max(when.least.min(LEAST_CAME)),
                 when.garbage,
             ),
             // The next inserts use the free pages of a large graph.
-            false => (stored / CAME, when.garbage.max(LARGE_GARBAGE)),
+            false => (self.stored / CAME, when.garbage.max(LARGE_GARBAGE)),
         };
-        if came >= least && garbage >= most {
-            return Some(Due::Garbage(garbage));
+        if self.came >= least && self.garbage >= most {
+            return Some(Due::Garbage(self.garbage));
         }
-        let scattered = || self.scatter().filter(|&times| times >= when.scattered);
-        if came >= when.least
-            && let Some(times) = scattered()
-        {
-            return Some(Due::Scattered(times));
-        }
-        let growth = self.reads().growth();
-        (deleted >= when.least && growth >= when.reads).then_some(Due::Reads(growth))
+        (self.came >= when.least)
+            .then(scattered)
+            .flatten()
+            .filter(|&times| times >= when.scattered)
+            .map(Due::Scattered)
+    }
+}
+
+/// The share of a graph's pages beyond those that a build or merge would take for `live` vectors.
+pub(super) fn garbage_of_graph(index: &Index, live: u64, pages: u64) -> f64 {
+    let built = index.graph().files().0.pages as f64;
+    let each = built / index.manifest().vectors.max(1) as f64;
+    (1.0 - each * live as f64 / pages.max(1) as f64).max(0.0)
+}
+
+impl Index {
+    /// Returns why a merge is due, as far as an index that is not open for changes shows it. The
+    /// reads of searches are unknown, and attributes that wait do not count. `drifted` and
+    /// `scattered` as in [`Extents::due`].
+    pub(crate) fn due(
+        &self,
+        drifted: impl FnOnce() -> Option<f64>,
+        scattered: impl FnOnce() -> Option<f64>,
+    ) -> Option<Due> {
+        let manifest = self.manifest();
+        let live = self.live() as u64;
+        let (came, garbage) = match (self.clusters(), manifest.placement) {
+            (Some(clusters), _) => (clusters.nodes(), clusters.garbage()),
+            (None, Some(placement)) => (
+                self.nodes() as u64,
+                garbage_of_graph(self, live, placement.pages),
+            ),
+            (None, None) => (0, 0.0),
+        };
+        let extents = Extents {
+            stored: self.len() as u64,
+            deleted: self.overlay().map_or(0, |overlay| self.deleted_in(overlay)),
+            logged: self.overlay().map_or(0, Overlay::logged),
+            by_itself: self.has_clusters() && self.preset().update == Update::Rebalance,
+            live,
+            came: came.saturating_sub(manifest.vectors),
+            garbage,
+        };
+        extents.due(self, &MergeWhen::default(), drifted, scattered)
+    }
+}
+
+impl LiveIndex {
+    /// Returns why a merge is due, if one is.
+    pub fn due(&self, when: &MergeWhen) -> Option<Due> {
+        self.due_by(when, || self.drift(when.least), || self.scatter())
+    }
+
+    /// Returns why a merge is due, without reads of the index.
+    pub(super) fn due_as_known(&self, drifted: Option<f64>) -> Option<Due> {
+        self.due_by(&MergeWhen::default(), || drifted, || self.known_scatter())
+    }
+
+    fn due_by(
+        &self,
+        when: &MergeWhen,
+        drifted: impl FnOnce() -> Option<f64>,
+        scattered: impl FnOnce() -> Option<f64>,
+    ) -> Option<Due> {
+        let extents = self.extents();
+        extents
+            .due(&self.index(), when, drifted, scattered)
+            .or_else(|| {
+                let growth = self.reads().growth();
+                let due = extents.deleted >= when.least && growth >= when.reads;
+                due.then_some(Due::Reads(growth))
+            })
     }
 
     /// Returns why a merge is due in an index that is about to be closed, if one is. A small graph
     /// with 2.2 times the pages of a build would otherwise keep them until vectors are inserted
     /// again.
     fn due_at_rest(&self, when: &MergeWhen) -> Option<Due> {
-        let (stored, ..) = self.extents();
+        let Extents {
+            stored,
+            came,
+            garbage,
+            ..
+        } = self.extents();
         let small = !self.index().has_clusters() && stored < SMALL * when.least.max(1);
         self.due(when).or_else(|| {
-            let (came, garbage) = self.garbage();
             let worth = small && came > 0 && garbage >= when.garbage.max(LARGE_GARBAGE);
             worth.then_some(Due::Garbage(garbage))
         })

@@ -52,7 +52,7 @@ use self::reserved::Reserved;
 pub use self::resumable::{CutOff, CutOffInsert, Resumed};
 use self::submit::Submitted;
 use super::direct::{Direct, DirectOptions};
-use super::due::{Due, MergeWhen, Reads};
+use super::due::{Due, Extents, MergeWhen, Reads, garbage_of_graph};
 use super::fresh::FreshGraph;
 use super::growth::{LooksAt, far_grown, found_badly, looks_at};
 use super::health::{Concern, Health};
@@ -689,6 +689,8 @@ impl LiveIndex {
         let badly = drifted.map(Due::Drifted);
         let badly = badly.or_else(|| far_grown(&state.index, live));
         stats.trouble = self.health.says().or(badly.map(found_badly));
+        stats.live = live;
+        stats.due = self.due_as_known(drifted).map(|due| due.to_string());
         if let Some(direct) = &state.direct {
             stats.direct = Some(direct.counts());
             stats.memory.changes += direct.memory_bytes();
@@ -874,18 +876,24 @@ impl LiveIndex {
         numbers.map(drop)
     }
 
-    /// The number of vectors on storage, the number of deleted ones among them, and the number of
-    /// vectors that take as much memory as the waiting changes.
-    pub(super) fn extents(&self) -> (u64, u64, u64) {
+    /// The counts by which a merge may be due. The waiting vectors are as many as take the memory
+    /// of the waiting changes.
+    pub(super) fn extents(&self) -> Extents {
         let state = self.state();
-        (
-            state.index.len() as u64,
-            state.index.deleted_in(&state.overlay),
-            match state.direct {
+        let by_itself = self.takes_in_place() || self.is_filling();
+        let (came, garbage) = self.garbage();
+        Extents {
+            stored: state.index.len() as u64,
+            deleted: state.index.deleted_in(&state.overlay),
+            logged: match state.direct {
                 Some(_) => state.overlay.logged(),
                 None => self.waiting(&state),
             },
-        )
+            by_itself,
+            live: self.len() as u64,
+            came,
+            garbage,
+        }
     }
 
     /// Whether clusters take waiting vectors in place, without a merge.
@@ -897,17 +905,15 @@ impl LiveIndex {
     /// The number of vectors inserted since the last build or merge, and the share of garbage. For
     /// clusters, garbage is the dead bytes in their files. For a graph with direct inserts, it is
     /// the pages beyond the number that a build or merge would take for as many vectors.
-    pub(super) fn garbage(&self) -> (u64, f64) {
+    fn garbage(&self) -> (u64, f64) {
         let state = self.state();
         let came = |nodes: u64| nodes.saturating_sub(state.index.manifest().vectors);
         match (state.index.clusters(), &state.direct) {
             (Some(clusters), _) => (came(clusters.nodes()), clusters.garbage()),
             (None, Some(direct)) => {
-                let built = state.index.graph().files().0.pages as f64;
-                let each = built / state.index.manifest().vectors.max(1) as f64;
-                let pages = direct.counts().pages.max(1) as f64;
-                let share = 1.0 - each * state.overlay.live(state.index.nodes()) as f64 / pages;
-                (came(state.index.nodes() as u64), share.max(0.0))
+                let live = state.overlay.live(state.index.nodes()) as u64;
+                let garbage = garbage_of_graph(&state.index, live, direct.counts().pages);
+                (came(state.index.nodes() as u64), garbage)
             }
             (None, None) => (0, 0.0),
         }

@@ -17,6 +17,15 @@ struct Looked {
 }
 
 impl LiveIndex {
+    /// The last measurement of the present checkpoint, if there was one.
+    pub(super) fn known_scatter(&self) -> Option<f64> {
+        self.at_a_moment(|index, _| {
+            let looked = *self.scattered().0.lock();
+            let checkpoint = index.manifest().checkpoint;
+            looked.filter(|known| known.checkpoint == checkpoint)?.times
+        })
+    }
+
     /// The reads for a probe of a cluster, as a multiple of the reads after the build. It is
     /// measured by a sample at the first call after each checkpoint. `None` if no vectors were
     /// inserted since the last build or merge, or if the reads are unknown.
