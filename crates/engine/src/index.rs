@@ -48,7 +48,7 @@ use stratann_tier::{
 };
 use stratann_vector::{Element, Metric};
 
-pub(crate) use self::kind::Kind;
+pub(crate) use self::kind::{GraphIndex, Kind};
 pub use self::lent::Opener;
 pub(crate) use self::lent::{Grant, Lender, Lent, Shortage};
 pub use self::options::{CacheSize, OpenOptions, THREAD_BYTES};

@@ -57,7 +57,7 @@ use super::before::HEAD;
 use super::further::{further, walked_further};
 use super::promise::Ends;
 use super::walker::Plan;
-use crate::index::{Index, Kind};
+use crate::index::{GraphIndex, Index, Kind};
 use crate::preset::named;
 use crate::stores::VectorsAt;
 use crate::stores::clusters::Vectors;
@@ -205,112 +205,29 @@ pub(super) fn choose(
     way: Option<Way>,
     plan: &mut Plan,
 ) -> Explained {
-    let (all, nodes) = (index.nodes().max(1) as f64, matching.nodes.len() as f64);
-    let share = (nodes / all).clamp(1.0 / all, 1.0);
-    let list = plan.list as f64;
-    let grown = |list: f64| list * share.powf(GROWTH);
+    let all = index.nodes().max(1) as f64;
+    let share = (matching.nodes.len() as f64 / all).clamp(1.0 / all, 1.0);
     let estimates = match index.kind() {
         Kind::Graph(graph) => {
-            let k = plan.k as f64;
-            let adapted = |list: f64, least: f64| {
-                (grown(list) * share).clamp(least.clamp(1.0, LEAST * k).min(list), list)
-            };
-            // With a recall target, this is the longest list of a query. Estimates are for it,
-            // since queries from another source than the rows need nearly as much.
-            let list = match &mut plan.ends {
-                Ends::AtDepth(depth) => {
-                    *depth = depth.map(|list| adapted(list, list));
-                    depth.most() as f64
-                }
-                Ends::WithItsList | Ends::WithoutPromise => {
-                    adapted(list, k + (list - k) / 2.0).ceil()
-                }
-            };
-            let walked = (list / share).min(all);
-            if plan.ends != Ends::WithoutPromise {
-                plan.through = THROUGH;
-            }
-            plan.list = list as usize;
-            plan.walked = walked as usize;
-            plan.further = further(index, plan);
-            // The number of matches about which codes say little or nothing.
-            let blind = match (plan.looks_at, plan.drifted_from) {
-                (LooksAt::All | LooksAt::WholePages, _) => nodes,
-                (LooksAt::Chosen, Some(first)) => matching.nodes.len_from(first) as f64,
-                (LooksAt::Chosen, None) => 0.0,
-            };
-            let (lists, vectors) = graph.stores.files();
-            let built = index.manifest().vectors.max(1) as f64;
-            let pages = match graph.stores.placement.get().filter(|_| blind > 0.0) {
-                None => lists.pages.max(1) as f64,
-                Some(placement) => {
-                    pages_now(built, lists.pages, all).min(placement.pages().max(1).into())
-                }
-            };
-            let before = match graph.stores.composition.has_codes_in_records() {
-                true => nodes.min(pages),
-                false => {
-                    let memory = index.memory();
-                    let (here, pages) = match graph.stores.composition.vectors {
-                        VectorsAt::Segments => {
-                            (memory.vector_share, pages_now(built, vectors.pages, all))
-                        }
-                        VectorsAt::Records | VectorsAt::Parts => (memory.graph_share, pages),
-                    };
-                    // Few candidates behind the first ones are near enough by code, and some
-                    // vectors share a page. If codes say nothing, the pages of all matches are
-                    // read.
-                    let told = (nodes - blind).min((plan.k + HEAD) as f64);
-                    let vectors = told + touched(blind, all, pages);
-                    nodes / CODES_A_READ + vectors * (1.0 - here).max(0.0)
-                }
-            };
-            let shared = plan.whole_page && all >= 2.0 * pages;
-            let costs = |list: f64| {
-                // Behind the places of all kinds of nodes, a walk expands only matches.
-                let nearer = list / share;
-                let places = list + plan.through * (nearer - list);
-                let walked = (places + share * (nearer - places)).min(all);
-                let reads = match index.memory().predicted_reads {
-                    // A measurement of the few vectors of the build says nothing about the many
-                    // inserted since.
-                    _ if plan.looks_at != LooksAt::Chosen => walked.min(pages),
-                    // Where vectors are apart from lists, only the vectors of matches are read.
-                    Some([lists, vectors]) => {
-                        let power = if shared { SHARED } else { 1.0 };
-                        lists * (walked / MEASURED).powf(power) + vectors * list / MEASURED
-                    }
-                    None => walked,
-                };
-                reads + HOP * walked
-            };
-            // The share of queries that look further is the share of matches about which codes say
-            // little.
-            let further = match walked_further(plan, plan.further) as f64 {
-                walked if walked > 0.0 && plan.further_uses.whole_page => {
-                    touched(walked, all, pages) + HOP * walked
-                }
-                _ => costs(plan.further as f64),
-            };
-            let further = blind / nodes.max(1.0) * further;
+            let list = adapt_walk(index, share, plan);
+            let pages = Pages::of(index, graph, matching, plan);
             Estimates {
-                within: costs(list) + further,
-                before,
+                within: pages.within(list, share, plan),
+                before: pages.before(plan.k),
             }
         }
         Kind::Clusters(clusters) => {
             let most = f64::from(clusters.clusters());
             plan.grown = share.powf(GROWTH);
-            plan.list = grown(list).ceil().min(most) as usize;
+            plan.list = (plan.list as f64 * plan.grown).ceil().min(most) as usize;
             plan.walked = plan.list;
-            let before = match clusters.vectors {
-                // A vector is read with its cluster.
-                Vectors::Replicated => most,
-                Vectors::Addressed | Vectors::Grouped(_) => nodes,
-            };
             Estimates {
                 within: plan.list as f64,
-                before,
+                before: match clusters.vectors {
+                    // A vector is read with its cluster.
+                    Vectors::Replicated => most,
+                    Vectors::Addressed | Vectors::Grouped(_) => matching.nodes.len() as f64,
+                },
             }
         }
     };
@@ -359,5 +276,128 @@ pub(super) fn choose(
         column_bytes: matching.looked.bytes,
         dry: 0,
         wider: 0,
+    }
+}
+
+/// Adapts the list of a walk to a filter of selectivity `share`. Returns the longest list of a
+/// query. Estimates are for it, since queries from another source than the rows need nearly as
+/// much.
+fn adapt_walk(index: &Index, share: f64, plan: &mut Plan) -> f64 {
+    let k = plan.k as f64;
+    let adapted = |list: f64, least: f64| {
+        let grown = list * share.powf(GROWTH);
+        (grown * share).clamp(least.clamp(1.0, LEAST * k).min(list), list)
+    };
+    let list = plan.list as f64;
+    let list = match &mut plan.ends {
+        Ends::AtDepth(depth) => {
+            *depth = depth.map(|list| adapted(list, list));
+            depth.most() as f64
+        }
+        Ends::WithItsList | Ends::WithoutPromise => adapted(list, k + (list - k) / 2.0).ceil(),
+    };
+    if plan.ends != Ends::WithoutPromise {
+        plan.through = THROUGH;
+    }
+    plan.list = list as usize;
+    plan.walked = (list / share).min(index.nodes().max(1) as f64) as usize;
+    plan.further = further(index, plan);
+    list
+}
+
+/// The data of a graph index from which the reads of a filtered search are estimated.
+struct Pages<'a> {
+    index: &'a Index,
+    /// The number of nodes, and of matches.
+    all: f64,
+    matches: f64,
+    /// The number of matches about which codes say little or nothing.
+    blind: f64,
+    /// The number of pages with lists.
+    lists: f64,
+    /// The number of pages with vectors, and the share of them in memory. `None` if codes are in
+    /// the records, so that *before* reads the pages of all matches.
+    vectors: Option<(f64, f64)>,
+}
+
+impl<'a> Pages<'a> {
+    fn of(index: &'a Index, graph: &GraphIndex, matching: &Matching<'_>, plan: &Plan) -> Self {
+        let (all, matches) = (index.nodes().max(1) as f64, matching.nodes.len() as f64);
+        let blind = match (plan.looks_at, plan.drifted_from) {
+            (LooksAt::All | LooksAt::WholePages, _) => matches,
+            (LooksAt::Chosen, Some(first)) => matching.nodes.len_from(first) as f64,
+            (LooksAt::Chosen, None) => 0.0,
+        };
+        let (lists, vectors) = graph.stores.files();
+        let built = index.manifest().vectors.max(1) as f64;
+        let lists = match graph.stores.placement.get().filter(|_| blind > 0.0) {
+            None => lists.pages.max(1) as f64,
+            Some(placement) => {
+                pages_now(built, lists.pages, all).min(placement.pages().max(1).into())
+            }
+        };
+        let memory = index.memory();
+        let composition = graph.stores.composition;
+        let vectors = match composition.vectors {
+            _ if composition.has_codes_in_records() => None,
+            VectorsAt::Segments => {
+                Some((pages_now(built, vectors.pages, all), memory.vector_share))
+            }
+            VectorsAt::Records | VectorsAt::Parts => Some((lists, memory.graph_share)),
+        };
+        Self {
+            index,
+            all,
+            matches,
+            blind,
+            lists,
+            vectors,
+        }
+    }
+
+    /// The expected reads of [`Way::Before`].
+    fn before(&self, k: usize) -> f64 {
+        let Some((pages, in_memory)) = self.vectors else {
+            return self.matches.min(self.lists);
+        };
+        // Few candidates behind the first ones are near enough by code, and some vectors share a
+        // page. If codes say nothing, the pages of all matches are read.
+        let told = (self.matches - self.blind).min((k + HEAD) as f64);
+        let vectors = told + touched(self.blind, self.all, pages);
+        self.matches / CODES_A_READ + vectors * (1.0 - in_memory).max(0.0)
+    }
+
+    /// The expected reads of [`Way::Within`].
+    fn within(&self, list: f64, share: f64, plan: &Plan) -> f64 {
+        // The share of queries that look further is the share of matches about which codes say
+        // little.
+        let further = match walked_further(plan, plan.further) as f64 {
+            walked if walked > 0.0 && plan.further_uses.whole_page => {
+                touched(walked, self.all, self.lists) + HOP * walked
+            }
+            _ => self.walk(plan.further as f64, share, plan),
+        };
+        self.walk(list, share, plan) + self.blind / self.matches.max(1.0) * further
+    }
+
+    /// The expected reads of one walk.
+    fn walk(&self, list: f64, share: f64, plan: &Plan) -> f64 {
+        // Behind the places of all kinds of nodes, a walk expands only matches.
+        let nearer = list / share;
+        let places = list + plan.through * (nearer - list);
+        let walked = (places + share * (nearer - places)).min(self.all);
+        let reads = match self.index.memory().predicted_reads {
+            // A measurement of the few vectors of the build says nothing about the many inserted
+            // since.
+            _ if plan.looks_at != LooksAt::Chosen => walked.min(self.lists),
+            // Where vectors are apart from lists, only the vectors of matches are read.
+            Some([lists, vectors]) => {
+                let shared = plan.whole_page && self.all >= 2.0 * self.lists;
+                let power = if shared { SHARED } else { 1.0 };
+                lists * (walked / MEASURED).powf(power) + vectors * list / MEASURED
+            }
+            None => walked,
+        };
+        reads + HOP * walked
     }
 }
