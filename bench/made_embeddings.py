@@ -161,7 +161,8 @@ def line(said, base, queries, skip_self=False):
 
 
 def described(base, queries, skip_self):
-    """The local intrinsic dimension at each query, and the relative distance of its 10th nearest."""
+    """The local intrinsic dimension at each query, and the relative distance of its 10th nearest.
+    """
     distances = numpy.maximum(truth(base, queries, LID, skip_self)[1], 1e-4)
     dimension = -1 / numpy.log(distances[:, :-1] / distances[:, -1:]).mean(axis=1)
     some = base[:: max(1, len(base) // 4000)]
