@@ -23,10 +23,10 @@ A line for each window (10 s) has
 Recall counts only rows whose state is certain. It takes the ten nearest of all rows that existed at
 any time during a pass, and counts each of the ten that existed during the whole pass. A result is
 wrong if its row was deleted before the pass began, was never inserted, or has another distance.
-After each change, the script searches with the inserted and the deleted rows as queries, and counts
-two faults: an inserted row that its own query does not find while the row waits for a merge, and a
-deleted row in any result. At the end, the script searches again with every tenth inserted row, and
-with every tenth deleted row. By then, a merge has included most of the inserted rows.
+After each change, the script searches with the inserted and the deleted rows as queries. It counts
+inserted rows that their own queries do not find while they wait for a merge, and deleted rows in
+any result. At the end, the script searches again with every tenth inserted row, and with every
+tenth deleted row. By then, a merge has included most of the inserted rows.
 
 For each merge, the script prints the seconds from the commit (the time of the file MANIFEST) until
 each of three events. The memory server has the new checkpoint, the compute server has the new low

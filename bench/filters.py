@@ -158,8 +158,8 @@ class Bench:
             found = {way: Sums() for way, _ in WAYS}
             for at, (text, matching, queries) in enumerate(parts):
                 for way, words in WAYS:
-                    # If few rows match, a walk takes long, and the planner never chooses it. So only
-                    # a part of the queries uses `within`.
+                    # If few rows match, a walk takes long, and the planner never chooses it. So
+                    # only a part of the queries uses `within`.
                     step = next((step for share, step in RARE if way == "within" and len(matching) < share * self.base.rows), 1)
                     asked = queries[at % step :: step]
                     if asked:
