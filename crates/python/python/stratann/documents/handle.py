@@ -26,7 +26,8 @@ until the index exists.
 
 
 def is_current(index: Index) -> bool:
-    """Whether an open index is still the index at its path, and has the changes of all processes."""
+    """Whether an open index is still the index at its path, and has the changes of all processes.
+    """
     try:
         return index.is_current()
     except (FileNotFoundError, StratannError):
