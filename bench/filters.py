@@ -148,7 +148,7 @@ class Bench:
         files = [(name, os.path.getsize(os.path.join(index, name))) for name in sorted(os.listdir(index))]
         print(f"{self.name}: {sum(size for _, size in files) / 1e6:.1f} MB on storage ({', '.join(f'{name} {size / 1e6:.1f}' for name, size in files)})")
         print(f"\n{self.name}, {self.base.rows} rows, {len(self.asked)} queries\n")
-        print("| filter | match | way | recall@10 | short | reads | kB | distances | CPU, us | latency, us | peak, MB | reads, CPU of the best way |")
+        print("| filter | match | strategy | recall@10 | short | reads | kB | distances | CPU, us | latency, us | peak, MB | reads, CPU of the best strategy |")
         print("|---|---|---|---|---|---|---|---|---|---|---|---|")
         plain = Sums()
         self.search(plain, self.asked, None, range(self.base.rows), [])
