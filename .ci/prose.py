@@ -1,23 +1,26 @@
 #!/usr/bin/env python3
 """Checks texts for the rules of words in CONTRIBUTING.md, as far as a program can check them.
 
-    python3 .ci/prose.py              checks the documents, crates/, and Python in bench/ and integrations/.
+    python3 .ci/prose.py              checks documents, crates/, and Python in bench/ and integrations/.
     python3 .ci/prose.py crates/tier  checks files or folders.
     python3 .ci/prose.py --self-test  tests the check itself.
 
-In sources, doc comments, string literals of five words and more (errors, help), and docstrings and
-errors of Python are read, but not the strings of tests. Code, headings and the targets of links
-never count. No string may have ": expected ", since an error says the reason and the remedy.
+In Rust, the script reads doc comments, and string literals of five words and more (errors, help). In
+Python, it reads comments, docstrings and errors. It does not read strings of tests, code, headings
+and targets of links. No string may have ": expected ", since an error says the reason and the
+remedy.
 """
 
 import ast
+import io
 import pathlib
 import re
 import sys
+import tokenize
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "bench/README.md", "docs/**/*.md"]
-SOURCES = ["crates", "bench/*.py", "integrations/**/*.py"]
+DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "bench/**/*.md", "docs/**/*.md"]
+SOURCES = ["crates", "bench/**/*.py", "integrations/**/*.py"]
 LONGEST, MEAN, COLUMNS, WHATS = 35, 25, 100, 2  # words, words, characters of a line, "what" in a thousand words
 SUFFIXES = (".rs", ".py", ".pyi", ".md")
 
@@ -130,6 +133,25 @@ def errors(text):
                 yield node.lineno, "".join(map(str, said)).replace("|", "/")
 
 
+def comments(text):
+    """The comments of a Python file, as lists of (line, text). A list has the comments of adjacent
+    lines without code, or a single comment behind code.
+    """
+    run = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not token.string.startswith("#!"):
+            number, alone = token.start[0], token.line.lstrip().startswith("#")
+            if run and (not alone or run[-1][0] + 1 != number):
+                yield run
+                run = []
+            run.append((number, token.string.lstrip("# ")))
+            if not alone:
+                yield run
+                run = []
+    if run:
+        yield run
+
+
 def in_form(found):
     """The faults of strings that are errors, as (line, text). The form is "argument and value;
     reason. Remedy".
@@ -146,6 +168,8 @@ def source(path, text):
         for match in DOCSTRING.finditer(text):
             first = text.count("\n", 0, match.start()) + 1
             found += sentences(enumerate(match.group(2).split("\n"), first))
+        for said in comments(text):
+            found += sentences(said)
         said = list(errors(text)) if path.suffix == ".py" else []
         for one in said:
             found += sentences([one])
@@ -173,6 +197,10 @@ def source(path, text):
 def files(folder):
     below = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.suffix in SUFFIXES)
     return [path for path in below if path.suffix == ".rs" or not any("tests" in part for part in path.parts)]
+
+
+def by_default():
+    return [path for pattern in DOCUMENTS + SOURCES for path in sorted(ROOT.glob(pattern))]
 
 
 def self_test():
@@ -204,10 +232,15 @@ def self_test():
     assert not faults(pathlib.Path("crates/a/tests/a.rs"), "\"what is it that is here\"")
     python = pathlib.Path("a.py")
     assert faults(python, 'def f():\n    """Nobody reads."""\n').startswith("name the thing")
+    assert faults(python, "f()  # Nobody\n# reads\n# what\n").count("name the thing") == 1
+    assert faults(python, "# reads\n# nobody\n").startswith("name the thing")
     assert faults(python, 'raise ValueError(f"{n} is read by nobody at all")\n').startswith("name the thing")
     for path, raised in (rust, 'call("k is {k}: expected 1");'), (python, 'raise ValueError(f"k is {k}: expected 1")\n'):
         assert faults(path, raised).startswith("name the reason"), raised
         assert not faults(path, raised.replace(": expected 1", "; it is too small. Pass 1"))
+    read = {str(path.relative_to(ROOT)) for path in by_default()}
+    below = {"docs/results/rivals.md", "bench/rivals/README.md", "bench/rivals/engines/__init__.py"}
+    assert below <= read, below - read
     print(f"prose.py: {len(wrong)} faults found in documents and 5 kinds in sources, none in right texts")
 
 
@@ -222,7 +255,7 @@ def main():
         if not path.exists():
             sys.exit(f"error: {path}: no such file or folder")
     if not arguments:
-        paths = [path for pattern in DOCUMENTS + SOURCES for path in sorted(ROOT.glob(pattern))]
+        paths = by_default()
     lines = []
     for path in (file.resolve() for folder in paths for file in files(folder)):
         name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

@@ -49,7 +49,7 @@ def main():
             details += detail
             right += verdict == "right"
             near += verdict == "near"
-    print("| data | device | first, measured | q/s | named | q/s, measured | expected | |\n|---|---|---|---|---|---|---|---|")
+    print("| data | device | fastest | q/s | named | q/s, measured | q/s, expected | |\n|---|---|---|---|---|---|---|---|")
     print("\n".join(lines))
     print(f"\n{right} of {len(lines)} right, {near} more within the spread\n")
     print("| data | device | candidate | q/s, expected | measured |\n|---|---|---|---|---|")

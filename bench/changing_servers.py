@@ -23,10 +23,10 @@ A line for each window (10 s) has
 Recall counts only rows whose state is certain. It takes the ten nearest of all rows that existed at
 any time during a pass, and counts each of the ten that existed during the whole pass. A result is
 wrong if its row was deleted before the pass began, was never inserted, or has another distance.
-After each change, the script searches for the inserted and the deleted rows. "not found" counts
-inserted rows that do not find themselves while they wait for a merge. "came back" counts deleted
-rows that are found. At the end, the script searches again for every tenth inserted row, and for
-every tenth deleted row. By then, a merge has included most of the inserted rows.
+After each change, the script searches with the inserted and the deleted rows as queries. It counts
+inserted rows that their own queries do not find while they wait for a merge, and deleted rows in
+any result. At the end, the script searches again with every tenth inserted row, and with every
+tenth deleted row. By then, a merge has included most of the inserted rows.
 
 For each merge, the script prints the seconds from the commit (the time of the file MANIFEST) until
 each of three events. The memory server has the new checkpoint, the compute server has the new low
@@ -98,7 +98,7 @@ class Rows:
             held, self.dim = struct.unpack("<II", file.read(8))
             self.bytes = file.read(count * self.dim)
         if held < count:
-            sys.exit(f"{whole} has {held} rows, and {count} are needed. Lower --upserts or --seconds")
+            sys.exit(f"{whole}; it has {held} rows, and {count} are needed. Lower --upserts or --seconds")
         self.path = path
         self.write(range(count), path)
 
@@ -130,8 +130,8 @@ def run(known, first, servers, copy, folder, truth, ask, queries, seconds, windo
     asks, over, begun = [], threading.Event(), time.monotonic()
 
     def missed(path, those):
-        """The number of rows of a file that do not find themselves, and the number of rows in the
-        file.
+        """Searches with the rows of a file as queries. Returns the number of rows that their own
+        queries do not find, and the number of rows in the file.
         """
         if subprocess.run([*ask[:4], path, *ask[4:], "--out", found_self], stdout=subprocess.DEVNULL).returncode:
             said["failed"] += 1
@@ -206,8 +206,8 @@ def run(known, first, servers, copy, folder, truth, ask, queries, seconds, windo
         known.write(those, tenths)
         again.append(missed(tenths, those))
     print(f"\n{len(asks)} passes over all queries, {said['failed']} commands failed, {said['wrong']} wrong answers")
-    print(f"of {said['put in']} put in {said['not found']} were not found, at the end {again[0][0]} of {again[0][1]}; of {said['deleted']} deleted {said['came back']} came back")
-    print("\n| merge | memory server, s | low codes, s | no other state, s |\n|---|---|---|---|")
+    print(f"{said['put in']} rows inserted, {said['not found']} of them not found; at the end {again[0][0]} of {again[0][1]} not found. {said['deleted']} rows deleted, found {said['came back']} times")
+    print("\n| merge | memory server, s | low codes, s | no older checkpoint, s |\n|---|---|---|---|")
     for number, one in enumerate(merges.found, 1):
         print(f"| {number} | " + " | ".join(f"{one[what] - one['commit']:.2f}" if what in one else "not yet" for what in ("memory", "low codes", "alone")) + " |")
     if said["wrong"] or said["came back"] or said["failed"]:

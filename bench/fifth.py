@@ -6,9 +6,9 @@
 For each preset the script builds an index of the first four fifths of BASE. It inserts the last
 fifth with the insert strategy UPDATE (default: the preset's; `stratann insert --update`). It
 deletes a random fifth of all rows, and merges. After each step it prints recall@10 against brute
-force and reads a query at lists of 20, 40 and 80. It also prints bytes on storage (1 MB is 10^6),
-peak memory, and pages written per insert. Then it measures fresh builds of all rows, and of the
-rows that remain after the deletes. Needs Python 3.8 and nothing else. FOLDER takes several times
+force and reads per query, for list sizes of 20, 40 and 80. It also prints bytes on storage (1 MB is
+10^6), peak memory, and pages written per insert. Then it measures fresh builds of all rows, and of
+the rows that remain after the deletes. Needs Python 3.8 and nothing else. FOLDER takes several times
 the size of BASE; later runs use its files again.
 """
 
@@ -106,14 +106,14 @@ def main():
         show(preset, " ".join(["a fifth inserted", *update[1:]]), index, "all", report)
         direct = report["direct"]
         if direct and direct["inserts"]:
-            print(f"{preset:12} {direct['pages_written'] / direct['inserts']:.1f} pages written an insert", flush=True)
+            print(f"{preset:12} {direct['pages_written'] / direct['inserts']:.1f} pages written per insert", flush=True)
         report = json.loads(run("delete", index, path("gone.txt"), "--json"))
         show(preset, "a fifth deleted", index, "left", report)
         report = json.loads(run("compact", index, "--json"))
         show(preset, "merged", index, "left", report)
         run("verify", index)
         run("build", left, fresh, *build)
-        show(preset, "built anew of the same rows", fresh, "fresh")
+        show(preset, "rebuilt of the same rows", fresh, "fresh")
 
 
 main()

@@ -81,8 +81,8 @@ def main():
                     share = (recall - before[0]) / (now[0] - before[0]) if before else 1
                     return [a + share * (b - a) for a, b in zip(before or now, now)]
                 before = now
-            found = f"a list of {before[1]} finds {before[0]:.4f}" if before else f"no list is as long as k = {k}"
-            sys.exit(f"--recall {recall} is not reached with a beam width of {beam} and {k} answers; {found}. Lower --recall, or add longer lists to LISTS.")
+            found = f"with a list size of {before[1]} it is {before[0]:.4f}" if before else f"no list size is at least k = {k}"
+            sys.exit(f"--recall {recall}; a beam width of {beam} and k = {k} do not reach it: {found}. Lower --recall, or add larger list sizes to LISTS")
 
         def show(name, row):
             digits = [4, 1, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0, 2, 2]

@@ -54,7 +54,7 @@ K = 10
 TARGET = 0.95
 # If a query takes this long, the script does not increase the knob any more.
 SLOW_SECONDS = 0.5
-# The number of queries that find a setting. Programs that compare all vectors (`few`) get only
+# The number of queries that choose a setting. Programs that compare all vectors (`few`) get only
 # these queries.
 FEW = 20
 SELECTIVITIES = ["0.5", "0.1", "0.01", "0.001", "0.0001"]
@@ -85,7 +85,7 @@ def main():
         for system in arguments.only.split(","):
             missing = [package for package in SYSTEMS[system].packages if not installed(package)]
             if missing:
-                print(f"{system}: left out, since this is not installed: {', '.join(missing)}", file=sys.stderr)
+                print(f"{system}: left out, since these packages are not installed: {', '.join(missing)}", file=sys.stderr)
                 continue
             known[system] = measure(job, system)
             if arguments.json:

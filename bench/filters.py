@@ -148,7 +148,7 @@ class Bench:
         files = [(name, os.path.getsize(os.path.join(index, name))) for name in sorted(os.listdir(index))]
         print(f"{self.name}: {sum(size for _, size in files) / 1e6:.1f} MB on storage ({', '.join(f'{name} {size / 1e6:.1f}' for name, size in files)})")
         print(f"\n{self.name}, {self.base.rows} rows, {len(self.asked)} queries\n")
-        print("| filter | match | way | recall@10 | short | reads | kB | distances | CPU, us | latency, us | peak, MB | reads, CPU of the best way |")
+        print("| filter | match | strategy | recall@10 | short | reads | kB | distances | CPU, us | latency, us | peak, MB | reads, CPU of the best strategy |")
         print("|---|---|---|---|---|---|---|---|---|---|---|---|")
         plain = Sums()
         self.search(plain, self.asked, None, range(self.base.rows), [])
@@ -158,8 +158,8 @@ class Bench:
             found = {way: Sums() for way, _ in WAYS}
             for at, (text, matching, queries) in enumerate(parts):
                 for way, words in WAYS:
-                    # A walk that meets a hundred times the matching rows takes long, and is never
-                    # chosen.
+                    # If few rows match, a walk takes long, and the planner never chooses it. So
+                    # only a part of the queries uses `within`.
                     step = next((step for share, step in RARE if way == "within" and len(matching) < share * self.base.rows), 1)
                     asked = queries[at % step :: step]
                     if asked:

@@ -73,7 +73,7 @@ def check_settings(folder, settings):
             json.dump(settings, out)
     with open(path) as said:
         if json.load(said) != settings:
-            sys.exit(f"{folder} has steps of other vectors or options (settings.json). Give another folder")
+            sys.exit(f"{folder}; its settings.json has other vectors or options. Give another folder")
 
 
 class Step:
@@ -230,7 +230,7 @@ def show(measured, recall):
     for name, key, unit, scale, kind in what:
         points = [(one["rows"], one[key] / scale) for one in measured if one[key] is not None]
         if len(points) < 3:
-            print(f"{name}: {len(points)} measured, which is too few to fit. Give three numbers of rows or more")
+            print(f"{name}: not fitted, since only {len(points)} numbers of rows were measured. Give at least three")
             continue
         a, b = fit(points, *kind)
         back = math.exp if kind is power else float
@@ -238,9 +238,9 @@ def show(measured, recall):
         law = laws[kind].format(a=back(a), b=b)
         off = max(abs(value(n) - y) / y for n, y in points)
         far = ", ".join(f"{n:.0e} rows {value(n):,.4g} {unit}".rstrip() for n in (1e8, 1e9))
-        print(f"{name}: {law}, at most {off:.1%} off in {len(points)} measured; {far}")
+        print(f"{name}: {law}, at most {off:.1%} off at {len(points)} measured numbers of rows. {far}")
     most = measured[-1]["rows"]
-    print(f"\nWhat is said of 1e8 and 1e9 rows is {1e8 / most:,.0f} and {1e9 / most:,.0f} times beyond what was measured.")
+    print(f"\n1e8 and 1e9 rows are {1e8 / most:,.0f} and {1e9 / most:,.0f} times the largest measured number of rows")
 
 
 main()

@@ -53,7 +53,7 @@ def main():
         parser.error(f"{arguments.base} has {len(base)} rows, and {needed} are needed. Lower --built, --rounds or --rows")
     columns, payload = beside(needed)
     names = ["nothing", *arguments.what.split(",")]
-    print("| preset | beside the vectors | rows a second | of those without | CPU, us a row | of that without | merge, s | with the merge: rows a second | of those without | CPU of that without |")
+    print("| preset | besides the vector | rows a second | divided by the rate without | CPU, us a row | divided by the CPU without | merge, s | with the merge: rows a second | divided by the rate without | CPU divided by the CPU without |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for preset in arguments.presets.split(","):
         folders = {name: built(arguments, preset, name, base, columns, payload) for name in names}

@@ -33,10 +33,10 @@ import sys
 
 import numpy
 
-NEAR = 24  # nearest rows that a row moves towards
-MOVE = 1.4  # how far towards two of them, together, at most
-LOCAL = 0.6  # noise within the differences of the nearest rows, by the length of such a difference
-STRAY = 0.25  # the same for the difference of a pair from elsewhere
+NEAR = 24  # a made row moves towards two of this many nearest rows
+MOVE = 1.4  # the largest sum of the two moves, as shares of the distances
+LOCAL = 0.6  # noise along the differences to the nearest rows, as a share of their length
+STRAY = 0.25  # noise along the difference of two near rows of another region, as such a share
 K, LID, SAMPLE = 10, 100, 2000
 BLOCK = 5000
 LISTS = [10, 20, 30, 40, 60, 80, 100, 150, 200]
@@ -56,9 +56,9 @@ def main():
     real = unit(read(os.path.join(arguments.data, "package-text.base.fbin")))
     apart = len(real) // 4
     if not LID <= arguments.queries <= apart:
-        sys.exit(f"--queries {arguments.queries}: each begins at one of {apart} rows. Give {LID} to {apart}.")
+        sys.exit(f"--queries {arguments.queries}; each query starts at another of {apart} real rows. Give {LID} to {apart}")
     if arguments.rows < len(real):
-        sys.exit(f"--rows {arguments.rows}: {len(real)} are compared with real ones. Give as many or more.")
+        sys.exit(f"--rows {arguments.rows}; {len(real)} made rows are compared with real rows. Give at least {len(real)}")
     random = numpy.random.default_rng(arguments.seed)
     order = random.permutation(len(real))
     held, kept = real[order[:apart]], real[order[apart:]]
@@ -161,7 +161,8 @@ def line(said, base, queries, skip_self=False):
 
 
 def described(base, queries, skip_self):
-    """The local intrinsic dimension at each query, and the relative distance of its 10th nearest."""
+    """The local intrinsic dimension at each query, and the relative distance of its 10th nearest.
+    """
     distances = numpy.maximum(truth(base, queries, LID, skip_self)[1], 1e-4)
     dimension = -1 / numpy.log(distances[:, :-1] / distances[:, -1:]).mean(axis=1)
     some = base[:: max(1, len(base) // 4000)]

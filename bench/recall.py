@@ -40,7 +40,7 @@ def main():
         sys.exit(__doc__)
     program, data, folder = arguments[:3]
     os.makedirs(folder, exist_ok=True)
-    print("| data, queries | asked for | found | reads | reads of the fixed list that finds as much | ratio |")
+    print("| data, queries | target recall | recall | reads | reads of the fixed list size with this recall | ratio |")
     print("|---|---|---|---|---|---|")
     for name in (arguments[3] if len(arguments) == 4 else "package-text,photo-sift-100k").split(","):
         extension, element, metric = SETS[name]

@@ -68,7 +68,7 @@ def main():
     rate_of_four = lambda rounds: min(4 * cores / (middle(rounds, "compute_us") + middle(rounds, "storage_us")), cores / middle(rounds, "memory_us")) * 1e6
     for name, offloaded in jobs.items():
         if "low codes" in name:
-            print(f"\nfour with {name.removeprefix('1, ')} each: {rate_of_four(offloaded):.0f} queries/s, {rate_of_four(offloaded) / rate_of_four(rounds):.2f} of those with all")
+            print(f"\nfour with {name.removeprefix('1, ')} each: {rate_of_four(offloaded):.0f} queries/s, {rate_of_four(offloaded) / rate_of_four(rounds):.2f} of the rate with all low codes")
     whole = lambda rounds: statistics.median(one["memory_us"] + one["compute_us"] + one["storage_us"] for one in rounds)
     print("\nmeasured on one machine, CPU of all a query beside one compute server: " + ", ".join(f"{name}: {whole(jobs[name]) / whole(jobs['1']):.2f}" for name in ("1", "2", "4") if name in jobs))
 

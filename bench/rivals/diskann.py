@@ -1,4 +1,6 @@
-"""DiskANN's own program, `diskann-benchmark` of crates.io: builds, and searches by lists."""
+"""Builds an index with DiskANN's own program, `diskann-benchmark` of crates.io, and searches the
+index with each list size.
+"""
 
 import json
 import os
@@ -8,21 +10,23 @@ import time
 
 import versions
 
-# By extension: what DiskANN calls the elements.
+# DiskANN's name of the element type, by the extension of a file.
 ELEMENTS = {".u8bin": "uint8", ".i8bin": "int8", ".fbin": "float32", ".hbin": "float16"}
-READ = 4096  # bytes of one read of a node
+READ = 4096  # bytes that DiskANN reads for one node
 DISTANCES = {"l2": "squared_l2", "ip": "inner_product", "cosine": "cosine"}
 
 
 def run(command, **options):
-    """Runs a command that must succeed; says what it costs: seconds, CPU seconds, peak memory of the process."""
+    """Runs a command, and returns its seconds, CPU seconds, peak memory in bytes, and bytes read
+    from storage. If the command fails, this script ends with an error.
+    """
     print("+", " ".join(str(word) for word in command), file=sys.stderr, flush=True)
     started = time.monotonic()
     process = subprocess.Popen([str(word) for word in command], **options)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        sys.exit(f"error: {command[0]} ended with status {process.returncode}, see above")
+        sys.exit(f"error: {command[0]}; it ended with exit status {process.returncode}. Its messages are above")
     return {
         "seconds": time.monotonic() - started,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
@@ -32,12 +36,14 @@ def run(command, **options):
 
 
 def path_of(folder):
-    """The program, as `install` leaves it in the folder."""
+    """The path of the program that `install` puts into the folder."""
     return folder / "cargo" / "bin" / "diskann-benchmark"
 
 
 def install(folder):
-    """Compiles the program, for AVX2, without which it is slower and says so."""
+    """Compiles the program if it is missing. On x86_64 it uses AVX2; without AVX2 the program is
+    slower.
+    """
     if not path_of(folder).is_file():
         flags = {**os.environ, "RUSTFLAGS": "-Ctarget-cpu=x86-64-v3"} if os.uname().machine == "x86_64" else None
         run(["cargo", "install", "diskann-benchmark", "--version", versions.DISKANN, "--features", "disk-index",
@@ -45,7 +51,7 @@ def install(folder):
 
 
 class DiskAnn:
-    """An index of a job's rows, in files that begin with `prefix`."""
+    """An index of a job's rows. The names of its files begin with `prefix`."""
 
     def __init__(self, job, folder):
         self.job, self.folder = job, folder
@@ -55,7 +61,9 @@ class DiskAnn:
         return [file for file in self.folder.glob(f"{self.prefix.name}*") if file.is_file()]
 
     def build(self):
-        """What the build costs. The program builds nothing without a search, so it searches for one query."""
+        """Builds the index, and returns the costs of the process. The program cannot build without
+        a search, so it also searches with one query.
+        """
         job = self.job
         source = {
             "disk-index-source": "Build", "data_type": ELEMENTS[job.base.suffix], "data": str(job.base),
@@ -67,7 +75,9 @@ class DiskAnn:
         return self.step("build", source, one["queries"], one["truth"], [job.k], 1, None)[1]
 
     def search(self, queries, truth, lists, threads, cached=None):
-        """The points, and what the process took. So many nodes around the entry are in a cache."""
+        """Searches with each list size. Returns a point for each size, and the costs of the
+        process. `cached` is the number of nodes around the entry point that the program caches.
+        """
         source = {
             "disk-index-source": "Load", "data_type": ELEMENTS[self.job.base.suffix], "load_path": str(self.prefix),
         }
@@ -75,8 +85,10 @@ class DiskAnn:
         return points(output, threads, cost["peak_bytes"]), cost
 
     def nodes_within(self, cap, queries, truth):
-        """How many nodes the program can cache while its process takes at most so many bytes, and the bytes
-        without a cache. None, if they are more."""
+        """The number of nodes that the program can cache while the peak memory of its process is at
+        most `cap` bytes, and the peak memory without a cache. The number is None if the cap has no
+        space for a cache.
+        """
         taken = lambda cached: self.search(queries, truth, [self.job.k], 2, cached)[1]["peak_bytes"]
         bare = taken(None)
         each = self.job.element_bytes * self.job.dim + 4 * self.job.degree
@@ -101,19 +113,21 @@ class DiskAnn:
 
 
 def microseconds(value, qps, threads):
-    """A latency in microseconds, whatever unit it was given in: threads / qps says which it must be."""
+    """A latency in microseconds. The unit of `value` is unknown, and the result is near threads /
+    qps in only one unit.
+    """
     expected = threads * 1e6 / qps
     return min((value * scale for scale in (1e-3, 1.0, 1e3, 1e6)), key=lambda us: abs(us / expected - 1))
 
 
 def points(output, threads, memory):
-    """The points in what the program wrote."""
+    """A point for each list size, from the output file of the program."""
     with open(output, "rb") as file:
         results = json.load(file)[0]["results"]["search"]["search_results_per_l"]
     found = []
     for result in results:
         recall = result["recall"]
-        # Written as a percentage by some versions.
+        # Some versions of the program write a percentage.
         recall = recall / 100 if recall > 1 else recall
         scale = microseconds(result["mean_latency"], result["qps"], threads) / result["mean_latency"]
         found.append(

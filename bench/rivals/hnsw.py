@@ -1,4 +1,6 @@
-"""hnswlib on a job's data; run.py calls this inside its virtual environment: hnsw.py build|search CONFIG.json"""
+"""Builds or searches an index of hnswlib on a job's data. run.py calls this script in the virtual
+environment that it made: hnsw.py build|search CONFIG.json
+"""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A job of `bench/`, as far as other programs need it. Python 3.11 or later."""
+"""The parts of a job of `bench/` that other programs need. Needs Python 3.11 or later."""
 
 import os
 import pathlib
@@ -10,13 +10,14 @@ import diskann
 try:
     import tomllib
 except ImportError:
-    sys.exit("error: Python 3.11 or later is needed (it reads the job with tomllib)")
+    sys.exit("error: this Python has no tomllib, and the job is read with it. Use Python 3.11 or later")
 
-BYTES = {".u8bin": 1, ".i8bin": 1, ".hbin": 2}  # of an element; 4 in all other files
+# Bytes of an element, by extension. Files with another extension have 4.
+BYTES = {".u8bin": 1, ".i8bin": 1, ".hbin": 2}
 
 
 class Job:
-    """Its vectors, and its options as far as others have them."""
+    """The files of a job, and the options that other programs also have."""
 
     def __init__(self, path):
         with open(path, "rb") as file:
@@ -29,12 +30,12 @@ class Job:
         )
         for file in (self.base, self.queries, self.truth):
             if not file.is_file():
-                sys.exit(f"error: {file} is not there: set STRATANN_DATA to the folder that holds the data")
+                sys.exit(f"error: {file}; no such file. Set STRATANN_DATA to the folder of the data")
         if self.base.suffix not in diskann.ELEMENTS:
-            sys.exit(f"error: {self.base}: the rivals read {', '.join(diskann.ELEMENTS)}")
+            sys.exit(f"error: {self.base}; the rivals read only {', '.join(diskann.ELEMENTS)}. Give such a file as `base` of the job")
         self.metric = data["metric"]
         if self.metric not in diskann.DISTANCES:
-            sys.exit(f"error: metric = \"{self.metric}\": the rivals know {', '.join(diskann.DISTANCES)}")
+            sys.exit(f"error: metric = \"{self.metric}\"; the rivals have only {', '.join(diskann.DISTANCES)}. Choose one of them")
         with open(self.base, "rb") as file:
             self.rows, self.dim = struct.unpack("<II", file.read(8))
         self.element_bytes = BYTES.get(self.base.suffix, 4)
@@ -50,14 +51,16 @@ class Job:
         self.caps = caps(job.get("run", []))
 
     def part(self, folder, name, numbers):
-        """Files of the queries of these numbers and of their answers, as arguments of a step."""
+        """Writes the queries with these numbers to a file, and their exact results to another file.
+        Returns the arguments of a step that uses both files.
+        """
         queries, truth = folder / f"{name}.query{self.queries.suffix}", folder / f"{name}.truth.bin"
         rows, count, _ = rows_of(self.queries)
         write_rows(queries, [rows], numbers)
         ids, answered, k = rows_of(self.truth)
         if answered < count:
-            sys.exit(f"error: {self.truth} has answers to {answered} of {count} queries. Make it with `stratann truth`.")
-        # Behind all ids may be all distances.
+            sys.exit(f"error: {self.truth}; it has the results of {answered} of {count} queries. Compute all with `stratann truth`")
+        # A truth file has all ids, and may have all distances after them.
         with open(self.truth, "rb") as file:
             file.seek(8 + answered * k * 4)
             distances = file.read(answered * k * 4)
@@ -65,13 +68,17 @@ class Job:
         return {"queries": str(queries), "truth": str(truth), "count": len(numbers)}
 
     def halves(self, folder, most):
-        """The first queries, at most so many: those of even number to tune by, and those of odd number to time."""
+        """Splits the first `most` queries. The queries with even numbers choose the settings, and
+        the queries with odd numbers are timed.
+        """
         count = min(most, rows_of(self.queries)[1])
         return [self.part(folder, name, range(first, count, 2)) for first, name in enumerate(["tune", "time"])]
 
 
 def caps(runs):
-    """The least and the most memory of the runs of `stratann`, in bytes. None without two of them."""
+    """The smallest and the largest `memory` of the job's runs of `stratann`, in bytes. None if
+    these runs do not have two different sizes.
+    """
     sizes = {
         size(run["search"]["memory"])
         for run in runs
@@ -81,13 +88,15 @@ def caps(runs):
 
 
 def size(text):
-    """Bytes of a size such as 48MB."""
+    """Converts a size such as 48MB to bytes."""
     number, unit = text.rstrip("GMkB"), text.lstrip("0123456789.")
     return round(float(number) * {"kB": 1e3, "MB": 1e6, "GB": 1e9}[unit])
 
 
 def rows_of(path):
-    """The bytes of the rows of a file and the bytes of one, how many there are, and their length."""
+    """((the bytes of all rows of a file, the bytes of one row), the number of rows, the elements of
+    a row).
+    """
     content = path.read_bytes()
     count, length = (int.from_bytes(content[at : at + 4], "little") for at in (0, 4))
     row = length * BYTES.get(path.suffix, 4)
@@ -95,7 +104,9 @@ def rows_of(path):
 
 
 def write_rows(path, blocks, numbers):
-    """A file of these rows of each block; its second number is the elements of a row, as in the first block."""
+    """Writes a file: a header, and then the rows with these numbers from each block. The header has
+    the number of rows, and the number of elements in a row of the first block.
+    """
     with open(path, "wb") as file:
         length = blocks[0][1] // BYTES.get(path.suffix, 4)
         file.write(len(numbers).to_bytes(4, "little") + length.to_bytes(4, "little"))

@@ -1,30 +1,55 @@
 #!/usr/bin/env python3
-"""Packages that pip installs, StratANN from Python and DiskANN's program, side by side on the vectors of jobs.
+"""Compares StratANN from Python with other packages of PyPI, and with DiskANN's program, on the
+vectors of jobs.
 
-    python3 bench/rivals/packages.py JOB.toml.. [--only NAME[,NAME..]] [--steps build,tune,time] [--cap MB]
-        [--memory 48MB,256MB] [--repeat N] [--queries N] [--folder rivals-out] [--json FILE] [--python PYTHON]
+    python3 bench/rivals/packages.py JOB.toml.. [--only NAME[,NAME..]] [--steps build,tune,time]
+        [--cap MB] [--memory 48MB,256MB] [--repeat N] [--queries N] [--folder rivals-out]
+        [--json FILE] [--python PYTHON]
 
-Engines: stratann-less, stratann-more (with the least and the most `memory` that the job gives its runs of
-`stratann`, or that --memory says), stratann (without a cap) and stratann-whole (with memory for the whole
-index); hnswlib, faiss-hnsw, faiss-ivf (IVF-PQ, ranked again by the vectors), usearch, qdrant
-(`qdrant-edge-py`), lancedb (IVF_HNSW_SQ). diskann is DiskANN's program without a cache, where `run.py` has left it in the folder. diskann-less and diskann-more cache as many nodes as
-the same two caps hold, the whole process included. bench/rivals/engines has the settings of each, and
-bench/rivals/versions.py the versions.
+The names for --only:
 
-Each step of an engine is a process of its own:
-  build   with two threads. The files stay in the folder, and are not made again.
-  tune    the first setting of the engine's knob whose recall@10 is .95, and .97, on the queries of even number.
-  time    the queries of odd number at that setting, from a cold page cache: one query at a time on one thread,
-          and, in another process, all of them on two threads. Medians of N turns, three if none is said.
-An engine that has all in memory goes over the queries for a second at least; the others go over them once.
+  stratann-less   StratANN with the smallest `memory` of the job's runs of `stratann`. --memory
+                  replaces the sizes of the job.
+  stratann-more   StratANN with the largest of these sizes.
+  stratann        StratANN without a cap on memory.
+  stratann-whole  StratANN with memory for the whole index.
+  hnswlib, faiss-hnsw, usearch
+                  HNSW in memory.
+  faiss-ivf       IVF-PQ, with candidates re-ranked by their vectors.
+  qdrant          `qdrant-edge-py`.
+  lancedb         IVF_HNSW_SQ.
+  diskann         DiskANN's program without a cache, if `run.py` has installed it in the folder.
+  diskann-less    DiskANN's program with a cache. The cache has as many nodes as fit if the whole
+                  process stays within the cap of stratann-less.
+  diskann-more    The same with the cap of stratann-more.
 
-Memory is VmRSS after opening, and the peak (VmHWM) of the searches, less what Python takes with the package
-imported and the queries there. DiskANN's is the peak of its process. Its reads are those of the kernel, since
-it counts cached nodes as reads: a second turn over the queries in one process says how many a turn takes. With
---cap the steps of `time` run in a control group of so many megabytes beyond that, so that the page cache counts
-too; where this user may make no group, it says so and goes on. Results stay in FOLDER/packages, and the tables have all that are there.
+bench/rivals/engines has the settings of each package, and bench/rivals/versions.py the versions.
 
-Installs into FOLDER/venv, StratANN from this tree, or runs with a PYTHON that has everything. Python 3.11.
+Each step of an engine runs in a separate process:
+
+  build   Makes the files with two threads. Files that exist already are used again.
+  tune    Finds the first setting of the engine's knob with recall@10 of .95, and of .97. It uses
+          the queries with even numbers.
+  time    Searches at these settings with the queries with odd numbers, and begins with a cold page
+          cache. One process searches with one query at a time on one thread. Another process
+          searches with all queries on two threads. Figures are medians of N turns (3).
+
+An engine in memory repeats the queries for at least a second. An engine that reads files searches
+once with each query.
+
+Memory is VmRSS after opening, and the peak (VmHWM) of the searches. The memory of Python with the
+imported package and the queries is subtracted from both. The memory of DiskANN is the peak of its
+whole process. DiskANN counts cached nodes as reads, so its reads are counted by the kernel: one
+process searches once with each query, and another process twice. The difference is the reads of
+one pass.
+
+With --cap, the searches of `time` run in a control group. Its limit is the cap, and the memory of
+Python, the package and the queries is outside it. The page cache is inside it. If this user cannot
+make a control group, the script prints a message and measures without a cap.
+
+The script writes its measurements to FOLDER/packages. The tables also show earlier measurements
+from there. Without --python, the script installs the packages, and StratANN of this tree, into
+FOLDER/venv. Needs Python 3.11 or later.
 """
 
 import argparse
@@ -47,10 +72,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGETS = [0.95, 0.97]
 STEPS = ["build", "tune", "time"]
-DISKANN = {"diskann": None, "diskann-less": 0, "diskann-more": 1}  # the cap of each, by its place among the two
+# The index of the cap in `Run.memory`. None is no cache.
+DISKANN = {"diskann": None, "diskann-less": 0, "diskann-more": 1}
 NAMES = [*ENGINES, *DISKANN]
-SECONDS = 1800  # a step that takes longer is ended
-CAPPED_SECONDS = 60  # the same under a cap, where a search may read forever
+SECONDS = 1800  # the time limit of a step
+# The same with --cap, since a search may then read the same pages again and again.
+CAPPED_SECONDS = 60
 
 
 def main():
@@ -69,7 +96,7 @@ def main():
     def named(value, known):
         unknown = set(value.split(",")).difference(known)
         if unknown:
-            parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(known)}")
+            parser.error(f"{', '.join(sorted(unknown))}; no such name. Choose from {', '.join(known)}")
         return [name for name in known if name in value.split(",")]
 
     only, steps = named(arguments.only, NAMES), named(arguments.steps, STEPS)
@@ -85,7 +112,7 @@ def main():
             elif diskann.path_of(folder).is_file():
                 run.diskann(name, steps)
             else:
-                print(f"{name}: left out, {diskann.path_of(folder)} is not there (run.py makes it)", file=sys.stderr)
+                print(f"{name}: left out, since {diskann.path_of(folder)} does not exist. run.py installs it", file=sys.stderr)
         everything[run.job.name] = run.results()
         show(run.job, everything[run.job.name], arguments.cap)
     if arguments.json:
@@ -93,7 +120,7 @@ def main():
 
 
 def installed(folder):
-    """A Python that has the packages, and StratANN of this tree."""
+    """Installs the packages and StratANN of this tree, and returns the path of their Python."""
     python = folder / "venv" / "bin" / "python"
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if not python.is_file():
@@ -104,7 +131,7 @@ def installed(folder):
 
 
 class Run:
-    """The engines on one job."""
+    """Measures the engines on one job."""
 
     def __init__(self, job, folder, python, arguments):
         self.job, self.python, self.arguments = job, python, arguments
@@ -113,12 +140,12 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.memory = arguments.memory or job.caps
         if self.memory is None or len(self.memory) != 2:
-            sys.exit(f"error: {job.name} has no two runs of `stratann` with `memory`, and two caps are needed. Give --memory.")
+            sys.exit(f"error: {job.name}; two caps on memory are needed, from the job's runs of `stratann` or from --memory. Give --memory SIZE,SIZE")
         self.tune, self.time = job.halves(self.folder, arguments.queries)
         self.timed = f"time-{arguments.cap}MB" if arguments.cap else "time"
 
     def package(self, name, steps):
-        """An engine driven from Python."""
+        """Runs the steps of an engine that has a Python package."""
         if "build" in steps:
             self.write(name, "build", self.step(name, "build", {}))
         if "failed" in (self.read(name, "build") or {}):
@@ -136,20 +163,22 @@ class Run:
         self.write(name, self.timed, measured)
 
     def turn(self, name, knob):
-        """One query at a time, and all on two threads, each in a fresh process."""
+        """Searches with one query at a time, and with all queries on two threads, in two new
+        processes.
+        """
         said = {}
         for step in ("latency", "throughput"):
             limit = self.arguments.cap and self.arguments.cap * 1_000_000
             with process.control_group(limit) if limit else contextlib.nullcontext() as group:
                 if limit and group is None:
-                    print(f"{name}: this user may make no control group, so there is no cap", file=sys.stderr)
+                    print(f"{name}: measured without the cap, since this user cannot make a control group", file=sys.stderr)
                 said = {**self.step(name, step, {**self.time, "knob": knob, "group": group and str(group)}), **said}
             if "failed" in said:
                 return said
         return said
 
     def step(self, name, step, more):
-        """What a process says of itself, or why it says nothing."""
+        """Runs a step in a new process. Returns its results, or the reason why it failed."""
         job = self.job
         asked = {
             "engine": name, "step": step, "folder": str(self.folder), "base": str(job.base), "metric": job.metric,
@@ -169,13 +198,13 @@ class Run:
         if done.returncode and not failed:
             last = (told.splitlines() or [f"status {done.returncode}"])[-1]
             failed = "killed" if done.returncode == -9 else last
-        # The first line has the engine's name, also if the step failed.
+        # The process prints the engine's name first, so it is known even if the step fails.
         lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
         named = {"title": name, **(lines[0] if lines else {})}
         return {**named, "failed": failed} if failed else {**named, **lines[-1]}
 
     def diskann(self, name, steps):
-        """DiskANN's program, which measures itself."""
+        """Runs the steps of DiskANN's program, which measures its own searches."""
         index = diskann.DiskAnn(self.job, self.shared)
         for step in steps:
             if step == "time" and self.arguments.cap:
@@ -188,7 +217,7 @@ class Run:
             self.write(name, step, said)
 
     def diskann_build(self, index, name):
-        """All caps have one index."""
+        """Builds the index, which all caps share."""
         built = self.read("diskann", "build")
         if not built or "failed" in built:
             cost = index.build()
@@ -202,7 +231,8 @@ class Run:
         return "DiskANN, no cache" if cap is None else f"DiskANN, nodes cached within {self.memory[cap] / 1e6:.0f} MB"
 
     def diskann_tune(self, index, name):
-        """The nodes that its cap holds, and the first list that reaches each recall."""
+        """The number of cached nodes for the cap, and the first list size that reaches each recall.
+        """
         queries, truth = self.tune["queries"], self.tune["truth"]
         cached, cap = None, DISKANN[name]
         if cap is not None:
@@ -229,8 +259,10 @@ class Run:
         return measured
 
     def diskann_turn(self, index, knob, cached):
-        """One query at a time on one thread, and all on two threads. The second process goes over the queries
-        twice: by how much it reads more is what one turn over them reads."""
+        """Searches with one query at a time on one thread, and with all queries on two threads. The
+        first process searches once with each query, and the second process twice. The difference
+        between their reads is the reads of one pass.
+        """
         runs = []
         for lists, threads in (([knob], 1), ([knob, knob], 2)):
             for file in index.files():
@@ -252,7 +284,7 @@ class Run:
         return json.loads(path.read_text()) if path.exists() else None
 
     def results(self):
-        """All that was measured, also in earlier calls."""
+        """The measurements of this call and of earlier calls."""
         found = {}
         for name in NAMES:
             built, timed = self.read(name, "build"), self.read(name, self.timed)
@@ -262,7 +294,8 @@ class Run:
 
 
 def medians(turns):
-    """The median of each figure; the largest memory, and what is no number as it is."""
+    """Merges the turns: the median of each figure, the largest memory, and the first of each text.
+    """
     merged = {}
     for key, value in turns[0].items():
         values = [turn[key] for turn in turns]
@@ -274,7 +307,7 @@ def medians(turns):
 
 
 def machine():
-    """Where and when, and of which commit."""
+    """The date, the commit, and the processor of this machine."""
     with open("/proc/cpuinfo") as file:
         model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown")
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=8", "HEAD"], stdout=subprocess.PIPE, text=True)
@@ -285,7 +318,7 @@ def machine():
 
 
 def show(job, results, cap):
-    """The table of docs/results/rivals.md, and the shorter one of README.md."""
+    """Prints the table of docs/results/rivals.md, and the shorter table of README.md."""
     under = f", under a cap of {cap} MB" if cap else ""
     print(f"\n{job.name}: {job.rows} rows, recall {' / '.join(map(str, TARGETS))}{under}\n")
     print("| | version | build CPU s, peak MB | storage MB | loaded, peak MB | recall | mean µs, one thread | p99 µs | CPU µs | queries/s, two threads | reads |")
@@ -314,7 +347,7 @@ def show(job, results, cap):
 
 
 def figure(point, key, digits):
-    """A figure of a point, or "-"; in place of the recall, why there is none."""
+    """A figure of a point, or "-" if the point has none. If the recall is missing, the reason."""
     if key == "recall" and "recall" not in point:
         return point.get("failed", "not reached")
     value = point.get(key)

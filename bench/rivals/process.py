@@ -1,4 +1,4 @@
-"""What this process uses, and what it may use: CPU, memory, the page cache, a control group."""
+"""Measures the CPU and memory of this process, and limits its memory and page cache."""
 
 import contextlib
 import os
@@ -12,19 +12,19 @@ def cpu():
 
 
 def memory(key):
-    """A line of /proc/self/status (VmRSS, VmHWM), in bytes."""
+    """The value of a line of /proc/self/status (VmRSS or VmHWM), in bytes."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith(key + ":"))
 
 
 def reset_peak():
-    """VmHWM begins anew."""
+    """Resets VmHWM, the peak memory, to the current memory."""
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
 
 
 def files(path):
-    """A file, or all files of a folder."""
+    """The path itself if it is a file, else the paths of all files in this folder."""
     if os.path.isfile(path):
         return [path]
     return [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
@@ -35,7 +35,7 @@ def size(path):
 
 
 def drop_cache(path):
-    """The page cache forgets these files. It keeps pages that a process has mapped."""
+    """Removes the files of `path` from the page cache, except pages that a process has mapped."""
     for file in files(path):
         descriptor = os.open(file, os.O_RDONLY)
         try:
@@ -47,8 +47,9 @@ def drop_cache(path):
 
 @contextlib.contextmanager
 def control_group(limit):
-    """A control group with so much memory, as its folder, for as long as the block lasts. It is None
-    where this user may make none."""
+    """Makes a control group with a limit of memory in bytes, and removes it after the `with` block.
+    The value is the group's folder, or None if this user cannot make a control group.
+    """
     folder = None
     for parent, file in groups():
         folder = parent / f"rivals-{os.getpid()}"
@@ -68,7 +69,9 @@ def control_group(limit):
 
 
 def groups():
-    """Groups of this process that limit memory, with the name of the limit."""
+    """The control groups of this process that limit memory, each with the name of the file of its
+    limit.
+    """
     for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "memory":
@@ -78,5 +81,6 @@ def groups():
 
 
 def enter(folder):
-    """This process goes into the group. What it has by now counts in its old group."""
+    """Moves this process into the group. Memory that it already uses still counts in its old group.
+    """
     (pathlib.Path(folder) / "cgroup.procs").write_text(str(os.getpid()))

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Runs published programs on the data of a benchmark job, then StratANN beside them.
+"""Measures DiskANN's program and hnswlib on the data of a benchmark job, and then StratANN.
 
     python3 bench/rivals/run.py JOB.toml [--only NAME] [--folder rivals-out] [--stratann PROGRAM]
 
-Installs what it needs into the folder (delete it when you have seen enough) and writes NAME.json there for each
-program, in the form that `stratann bench --with` reads. Python 3.11 or later, nothing else from outside.
+The script installs both programs into the folder of --folder, which you may delete afterwards. For
+each program, it writes NAME-JOB.json into this folder, in the form that `stratann bench --with`
+reads. Needs Python 3.11 or later, and the tools that bench/rivals/README.md lists.
 """
 
 import argparse
@@ -24,7 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def medians(turns):
-    """The median of each figure over turns of points; the peak memory is the largest."""
+    """Merges the points of all turns: the median of each figure, and the largest peak memory."""
     merged = []
     for points in zip(*turns, strict=True):
         point = {}
@@ -43,7 +44,7 @@ def medians(turns):
 
 
 def by_diskann(job, folder):
-    """DiskANN's own program: builds once, then loads and searches as often as the job repeats."""
+    """DiskANN's own program. It builds one index, and loads and searches it `repeat` times."""
     diskann.install(folder)
     index = diskann.DiskAnn(job, folder)
     built = index.build()
@@ -59,7 +60,7 @@ def by_diskann(job, folder):
 
 
 def hnswlib(job, folder):
-    """HNSW in memory, by its authors' Python package."""
+    """HNSW in memory, from the Python package of HNSW's authors."""
     python = folder / "venv" / "bin" / "python"
     if not python.is_file():
         run([sys.executable, "-m", "venv", folder / "venv"])
@@ -73,7 +74,7 @@ def hnswlib(job, folder):
         "k": job.k, "lists": job.lists, "build_threads": job.build_threads, "threads": job.threads,
         "M": 32, "ef_construction": 100, "index": str(index), "output": str(output),
     }))
-    # Searching is another process: the kernel's peak would otherwise be that of the build.
+    # Each search is a separate process, since the peak memory of a process includes its build.
     built = run([python, HERE / "hnsw.py", "build", config])
     turns = []
     for _ in range(job.repeat):
@@ -95,10 +96,10 @@ RIVALS = {"diskann": by_diskann, "hnswlib": hnswlib}
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("job", type=pathlib.Path)
-    parser.add_argument("--only", action="append", choices=RIVALS, help="one of them (several are possible)")
-    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("rivals-out"))
-    parser.add_argument("--stratann", type=pathlib.Path, help="the program; built with cargo if absent")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench/out"), help="where results go")
+    parser.add_argument("--only", action="append", choices=RIVALS, help="measures only this program; several --only are possible")
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("rivals-out"), help="for programs, indexes and measurements")
+    parser.add_argument("--stratann", type=pathlib.Path, help="the `stratann` command; if not given, cargo builds it")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench/out"), help="the folder for the results of `stratann bench`")
     arguments = parser.parse_args()
     job = Job(arguments.job)
     folder = arguments.folder.resolve()

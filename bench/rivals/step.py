@@ -1,9 +1,9 @@
-"""One step of one engine, in a process of its own: packages.py calls step.py CONFIG, and reads two
-lines of JSON: the name of the engine, and what the step found.
+"""Runs one step of one engine in a separate process. packages.py calls step.py CONFIG, and reads
+two lines of JSON: the name of the engine, and the results of the step.
 
-`build` makes the files. `tune` finds the first setting of the knob that reaches each recall, with
-half of the queries. `latency` and `throughput` search for the other half at such a setting, from a
-cold page cache.
+`build` makes the files. `tune` uses half of the queries, and finds the first setting of the knob
+that reaches each recall. `latency` and `throughput` search with the other half of the queries at
+such a setting, and begin with a cold page cache.
 """
 
 import json
@@ -17,7 +17,7 @@ import numpy
 import process
 import vectors
 
-AT_LEAST = 1.0  # seconds of searches, by turns over the queries, of an engine that has all in memory
+AT_LEAST = 1.0  # seconds of searches; an engine in memory repeats all queries until then
 
 
 def main():
@@ -25,18 +25,18 @@ def main():
     kind = engines.engine(job["engine"])
     path = os.path.join(job["folder"], kind.files)
     engine = kind({**job, "path": path})
-    # A line before the step: one that fails has a name as well.
+    # Printed before the step, so that packages.py has the name even if the step fails.
     print(json.dumps({"title": engine.title, "version": kind.version()}), flush=True)
     print(json.dumps(STEPS[job["step"]](engine, job)))
 
 
 def build(engine, job):
-    """What the files cost; they are made once."""
+    """Makes the files, and returns the costs. If the files exist, returns the recorded costs."""
     report = engine.path + ".built.json"
     if os.path.exists(report):
         with open(report) as file:
             return json.load(file)
-    for file in process.files(engine.path):  # of a build that was stopped
+    for file in process.files(engine.path):  # from an interrupted build
         os.remove(file)
     shutil.rmtree(engine.path, ignore_errors=True)
     base = vectors.Rows(job["base"])
@@ -56,7 +56,8 @@ def build(engine, job):
 
 
 def tune(engine, job):
-    """For each recall the first setting that reaches it, and what each that was tried finds."""
+    """The first setting that reaches each recall, and the recall of every setting that was tried.
+    """
     queries, truth = asked(job)
     engine.open()
     knobs, tried = {}, []
@@ -72,12 +73,15 @@ def tune(engine, job):
 
 
 def latency(engine, job):
-    """One query at a time on one thread; memory above that of the interpreter, package and queries."""
+    """Searches with one query at a time on one thread. Memory does not include the interpreter, the
+    package and the queries.
+    """
     queries, truth = asked(job)
     before = opened(engine, job)
     loaded = process.memory("VmRSS") - before
     knob = job["knob"]
-    engine.search(queries[-1], knob)  # threads and tables that the first search makes
+    # The first search makes threads and tables, so it is not timed.
+    engine.search(queries[-1], knob)
     times, found = [], None
     used = process.cpu()
     while found is None or not (engine.on_storage or sum(times) >= AT_LEAST):
@@ -99,7 +103,7 @@ def latency(engine, job):
 
 
 def throughput(engine, job):
-    """All queries on two threads."""
+    """Searches with all queries on two threads."""
     queries, truth = asked(job)
     opened(engine, job)
     knob = job["knob"]
@@ -117,7 +121,7 @@ def throughput(engine, job):
 
 
 def opened(engine, job):
-    """Opens the files, none of which is in the page cache; the memory before."""
+    """Opens the files with a cold page cache, and returns the memory of the process before that."""
     process.drop_cache(engine.path)
     if job.get("group"):
         process.enter(job["group"])
@@ -129,7 +133,7 @@ def opened(engine, job):
 
 def asked(job):
     queries = vectors.Rows(job["queries"]).read()
-    # StratANN takes the elements as they are; the others have searches by 32-bit floats.
+    # StratANN gets queries in the element type of the file. The other engines get 32-bit floats.
     return queries if job["engine"].startswith("stratann") else queries.astype(numpy.float32), vectors.truth(job["truth"])
 
 

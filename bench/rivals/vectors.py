@@ -1,4 +1,4 @@
-"""Files of vectors and of exact answers, and recall, for the processes that measure."""
+"""Reads files of vectors and of exact results, and computes recall, in the measuring processes."""
 
 import numpy
 
@@ -6,7 +6,9 @@ TYPES = {"u8bin": numpy.uint8, "i8bin": numpy.int8, "fbin": numpy.float32, "hbin
 
 
 class Rows:
-    """A file of vectors, read in pieces: a mapped file would count as the reader's memory."""
+    """A file of vectors. It is read in pieces, since a mapped file would count as memory of this
+    process.
+    """
 
     def __init__(self, path):
         self.path, self.type = path, numpy.dtype(TYPES[path.rsplit(".", 1)[1]])
@@ -16,18 +18,18 @@ class Rows:
         return self.count
 
     def read(self, first=0, count=None):
-        """These rows, in the type of the file."""
+        """`count` rows from row `first` on, in the element type of the file."""
         count = min(self.count - first, self.count if count is None else count)
         start = 8 + first * self.dim * self.type.itemsize
         return numpy.fromfile(self.path, self.type, count * self.dim, offset=start).reshape(count, self.dim)
 
     def pieces(self, count=20_000):
-        """All rows as 32-bit floats, as (number of the first row, rows)."""
+        """All rows as 32-bit floats, in pieces: (number of the first row, `count` rows)."""
         for first in range(0, self.count, count):
             yield first, self.read(first, count).astype(numpy.float32)
 
     def sample(self, count):
-        """About so many rows as 32-bit floats, from a hundred places of the file."""
+        """About `count` rows as 32-bit floats, from a hundred positions of the file."""
         step = max(1, self.count // 100)
         each = min(step, -(-count // 100))
         parts = [self.read(first, each) for first in range(0, self.count, step)]
@@ -35,7 +37,9 @@ class Rows:
 
 
 def truth(path):
-    """Ids and distances of a file of exact answers; the distances may be missing."""
+    """The ids and distances in a file of exact results. The distances are None if the file has
+    none.
+    """
     queries, k = (int(number) for number in numpy.fromfile(path, "<u4", 2))
     cells = queries * k
     words = numpy.fromfile(path, "<u4", offset=8)
@@ -45,7 +49,7 @@ def truth(path):
 
 
 def hits(found, true_ids, true_distances, k):
-    """For each query, how many of k answers are as near as the true k-th, ties included."""
+    """For each query, the number of results that are as near as the true k-th, at most k."""
     if true_distances is None:
         right = [set(row[:k].tolist()) for row in true_ids]
     else:

@@ -1,9 +1,9 @@
-"""The versions of other programs that are measured here, in one place."""
+"""The versions of the programs that are compared with StratANN."""
 
-# Of crates.io.
+# The version on crates.io.
 DISKANN = "0.61.0"
 
-# Of PyPI, with all that they need to be installed alone.
+# The versions on PyPI.
 PACKAGES = {
     "numpy": "2.4.6",
     "hnswlib": "0.8.0",
@@ -15,5 +15,5 @@ PACKAGES = {
 
 
 def pinned(*names):
-    """The words of `pip install` for these packages, or for all."""
+    """The arguments of `pip install` for these packages. Without names: for all packages."""
     return [f"{name}=={PACKAGES[name]}" for name in names or PACKAGES]

@@ -1,14 +1,14 @@
-"""The programs that are measured, and what each of them is asked."""
+"""The programs that packages.py measures, with a common interface and common parameters."""
 
 import importlib
 import importlib.metadata
 import threading
 
 K = 10
-M, EF_CONSTRUCTION = 32, 100  # of every HNSW graph
+M, EF_CONSTRUCTION = 32, 100  # parameters of every HNSW graph
 LISTS = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 160, 200, 240, 320, 480, 640, 960, 1280]
 
-# By the name of `--only`: the module, and the class in it.
+# For each name of `--only`: the module, and the class in this module.
 ENGINES = {
     "stratann-less": ("stratann", "Less"),
     "stratann-more": ("stratann", "More"),
@@ -29,11 +29,11 @@ def engine(name):
 
 
 class Engine:
-    """A program, driven from Python.
+    """A program with a Python package.
 
-    `title` is its name in tables, and `package` that of PyPI. `knobs` go from what is fast to what
-    finds most. An engine `on_storage` reads its files during searches. Several engines may have the
-    same `files`: one of them is built.
+    `title` is its name in tables, and `package` its name on PyPI. `knobs` are the settings of a
+    search, from the fastest to the most exact. An engine `on_storage` reads its files during
+    searches. Several engines may use the same `files`, which are built once.
     """
 
     title = package = files = None
@@ -45,10 +45,10 @@ class Engine:
         self.prepare()
 
     def prepare(self):
-        """Imports; what they take is not counted."""
+        """Imports the package, before memory and time are measured."""
 
     def build(self, base):
-        """Makes the files at `self.path` from a `vectors.Rows`, with two threads."""
+        """Builds the files at `self.path` from a `vectors.Rows`, with two threads."""
         raise NotImplementedError
 
     def open(self):
@@ -56,11 +56,14 @@ class Engine:
         raise NotImplementedError
 
     def search(self, query, knob):
-        """The ids of the K answers to one query, with one thread where that can be chosen."""
+        """The ids of the K results of one query, on one thread if the program has such a setting.
+        """
         raise NotImplementedError
 
     def search_all(self, queries, knob):
-        """The ids for all queries, with two threads: two of Python, if no call takes them all."""
+        """The ids of the results of all queries, on two threads. If the program has no call for
+        many queries, two threads of Python call `search`.
+        """
         found = [None] * len(queries)
 
         def work(first):
@@ -73,11 +76,13 @@ class Engine:
         for thread in threads:
             thread.join()
         if None in found:
-            raise RuntimeError("a thread ended early")
+            raise RuntimeError("a thread stopped before its last query. Its error is printed above")
         return found
 
     def reads(self):
-        """Reads from storage a query, of the last `search_all`, if the program counts them."""
+        """The reads from storage per query in the last `search_all`. None if the program has no
+        counter.
+        """
         return None
 
     def said(self, knob):

@@ -1,11 +1,11 @@
-"""faiss: HNSW in memory, and IVF-PQ whose answers are ranked again by the vectors themselves."""
+"""faiss: HNSW in memory, and IVF-PQ in memory with candidates re-ranked by their vectors."""
 
 import numpy
 
 from . import EF_CONSTRUCTION, K, M, Engine
 
-TRAINED = 64  # rows for each list of an IVF
-AGAIN = 10  # so many candidates for each answer are ranked again
+TRAINED = 64  # rows of the training sample, per list of the IVF
+AGAIN = 10  # re-ranked candidates per result
 
 
 class Faiss(Engine):
@@ -18,7 +18,7 @@ class Faiss(Engine):
         self.distance = faiss.METRIC_L2 if self.metric == "l2" else faiss.METRIC_INNER_PRODUCT
 
     def unit(self, rows):
-        """faiss has the cosine as the product of vectors of unit length."""
+        """faiss has no cosine, so vectors are scaled to unit length for the inner product."""
         if self.metric == "cosine":
             rows = rows / numpy.maximum(numpy.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
         return rows
@@ -58,8 +58,9 @@ class Hnsw(Faiss):
 
 
 class Refined(Faiss):
-    """4 sqrt(n) lists, codes of half a byte for each two dimensions, and the vectors: 32-bit floats, or
-    their bytes where the elements are bytes."""
+    """4 sqrt(n) lists, with a code of 4 bits for each two dimensions. The vectors for the
+    re-ranking are 32-bit floats, or bytes if the file has unsigned bytes.
+    """
 
     title, files = "faiss IVF-PQ, refined", "faiss-ivf"
     knobs = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
@@ -74,7 +75,7 @@ class Refined(Faiss):
             )
         else:
             whole = self.library.IndexFlat(self.dim, self.distance)
-        self.kept = index, whole  # faiss does not hold them
+        self.kept = index, whole  # IndexRefine does not own them
         refined = self.library.IndexRefine(index, whole)
         refined.is_trained = True
         return refined

@@ -1,4 +1,4 @@
-"""hnswlib: HNSW in memory, 32-bit floats."""
+"""hnswlib: HNSW in memory, over 32-bit floats."""
 
 import numpy
 

@@ -1,8 +1,10 @@
-"""LanceDB: HNSW over codes of 8 bits on storage, and the answers ranked again by the vectors."""
+"""LanceDB: HNSW over codes of 8 bits per dimension on storage, with candidates re-ranked by
+vectors.
+"""
 
 from . import EF_CONSTRUCTION, K, M, Engine
 
-AGAIN = 2  # so many candidates for each answer are ranked again
+AGAIN = 2  # re-ranked candidates per result
 
 
 class Lance(Engine):

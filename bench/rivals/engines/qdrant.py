@@ -1,5 +1,6 @@
-"""Qdrant's engine in this process (`qdrant-edge-py`): HNSW over codes of 8 bits in memory, and the
-answers ranked again by the vectors. One segment, and one thread for each search."""
+"""Qdrant's engine in this process (`qdrant-edge-py`): HNSW over codes of 8 bits per dimension in
+memory, with candidates re-ranked by vectors. It has one segment, and a search uses one thread.
+"""
 
 from . import EF_CONSTRUCTION, K, M, Engine
 
@@ -20,7 +21,7 @@ class Qdrant(Engine):
         graph = library.HnswIndexConfig(m=M, ef_construct=EF_CONSTRUCTION, full_scan_threshold=10_000, max_indexing_threads=2)
         codes = library.ScalarQuantizationConfig(library.ScalarType.Int8, quantile=0.99, always_ram=True)
         vectors = library.EdgeVectorParams(self.dim, getattr(library.Distance, METRICS[self.metric]))
-        # Sizes of segments are in kilobytes.
+        # max_segment_size and indexing_threshold are in kilobytes.
         one = library.EdgeOptimizersConfig(default_segment_number=1, max_segment_size=1 << 30, indexing_threshold=1)
         return library.EdgeConfig(
             vectors, hnsw_config=graph, quantization_config=codes, optimizers=one, max_search_threads=1, wal_enabled=False

@@ -1,5 +1,6 @@
-"""StratANN from Python, by its defaults, with caps on the memory of searches. Without a cap it holds the
-codes alone, and reads the rest."""
+"""StratANN from Python with its defaults, with and without a cap on the memory of searches. Without
+a cap, only the codes are in memory, and searches read all other parts.
+"""
 
 import process
 
@@ -54,7 +55,7 @@ class More(Stratann):
 
 
 class Whole(Stratann):
-    """Memory for the whole index and for the program."""
+    """StratANN with a cap that suffices for the whole index and the program."""
 
     title = "StratANN, whole index in memory"
 

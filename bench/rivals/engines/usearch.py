@@ -1,4 +1,5 @@
-"""usearch: HNSW in memory, 16-bit floats (bf16), which hold small integers exactly."""
+"""usearch: HNSW in memory, over 16-bit floats (bf16), which represent integers up to 256 exactly.
+"""
 
 import numpy
 

@@ -1,6 +1,6 @@
 //! The strategies of a filtered search, and the one place that chooses between them.
 //!
-//! | way | how | its reads, about |
+//! | strategy | method | approximate reads |
 //! |---|---|---|
 //! | *within* | a walk or a probe, also through other nodes | list / selectivity nodes; probes |
 //! | *before* | codes of all matches, then vectors of the best | a few times k vectors |
@@ -264,7 +264,7 @@ pub(super) fn choose(
         way = ?plan.way,
         within = estimates.within,
         before = estimates.before,
-        "chose the way of a search with a filter"
+        "chose the strategy of a search with a filter"
     );
     Explained {
         matching: matching.len() as u64,

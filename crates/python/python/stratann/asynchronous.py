@@ -1,5 +1,5 @@
-"""Searches that an event loop awaits. Each loop watches one bell, a file descriptor that the
-searching threads make readable.
+"""Awaits searches in event loops of asyncio. Each loop watches a `Bell`: a file descriptor that a
+searching thread makes readable when a search has ended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop]" = weakref.
 
 
 async def answers(search: Search) -> Tuple[Any, ...]:
-    """The result of a search, when it has ended. Cancelling the task ends the search."""
+    """Waits for a search, and returns its result. If the task is cancelled, the search ends."""
     loop = asyncio.get_running_loop()
     here = _loops.get(loop)
     if here is None:

@@ -37,8 +37,8 @@ rows that do not name it.
 def table(
     attributes: Any, payload: Any, rows: int, single: bool, types: Optional[Mapping[str, str]] = None
 ) -> Tuple[Dict[str, Column], Optional[List[Optional[str]]]]:
-    """The columns and the payload of `rows` vectors. For a single vector, `attributes` may be a dict
-    of its values, and `payload` is the payload itself, not a list.
+    """The columns and the payload of `rows` vectors. For a single vector, `attributes` may be a
+    dict of its values, and `payload` is the payload itself, not a list.
 
     `types` are the types of the columns that the index has.
     """
@@ -121,9 +121,9 @@ def _columns(attributes: Any, rows: int, types: Mapping[str, str]) -> Dict[str, 
 
 
 def _whole_where_all_are(values: List[Any], dtype: Any) -> List[Any]:
-    """The floats of an array as integers, if every value that is not missing is a whole number below
-    the bound. Otherwise the values are unchanged. Beyond this bound, different integers have the
-    same float.
+    """The floats of an array as integers, if every value that is not missing is a whole number
+    below the bound. Otherwise the values are unchanged. Beyond this bound, different integers have
+    the same float.
     """
     bound = 2.0 ** (numpy.finfo(getattr(dtype, "numpy_dtype", dtype)).nmant + 1)
     if not all(_is_missing(one) or (abs(one) < bound and float(one).is_integer()) for one in values):

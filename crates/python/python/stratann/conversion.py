@@ -7,8 +7,8 @@
 - pyarrow: arrays and chunked arrays of lists, also of a fixed size.
 
 Each form is converted row after row to the wanted dtype. Types of pandas, polars and pyarrow are
-recognised by the name of their module, so this module imports none of these packages unless the
-caller has.
+recognised by the name of their module. So this module imports one of these packages only if the
+caller has imported it.
 
 Whole numbers are never rounded. A vector of floats is converted to uint8 only if each element is a
 whole number in the range of uint8. An id is always exactly the integer that was passed. Conversions
@@ -38,9 +38,9 @@ LARGE = 64 << 20
 """The number of bytes from which on a copy causes a warning."""
 
 MOST_ID = 2**64 - 2
-"""The largest id: 2^64 - 1 stands for "no answer" in results."""
+"""The largest id. In results, 2^64 - 1 marks a missing result."""
 
-_BLOCK = 1 << 22  # elements that are converted at a time, so that checking them takes little memory
+_BLOCK = 1 << 22  # elements that are converted at a time, to bound the memory of their checks
 _FOLDER = str(pathlib.Path(__file__).parent)
 _warned: Set[Tuple[str, str]] = set()
 

@@ -38,7 +38,7 @@ class StratannEmbeddingRetriever:
         search: dict[str, Any] | None = None,
     ) -> None:
         if not isinstance(document_store, StratannDocumentStore):
-            raise TypeError(f"document_store is of type {type(document_store).__name__}; the retriever searches another one. Pass a StratannDocumentStore")
+            raise TypeError(f"document_store is of type {type(document_store).__name__}; the retriever searches only a StratannDocumentStore. Pass one")
         if top_k <= 0:
             raise ValueError(f"top_k is {top_k}; a search returns at least one document. Pass 1 or more")
         self.document_store = document_store

@@ -124,7 +124,7 @@ class StratannSearchIndex:
         for at, query in enumerate(queries):
             ranked = top_ranked.get(query_idx_to_id[at])
             if not ranked:
-                warnings.warn(f"the query {query_idx_to_id[at]!r} has no documents to rank", stacklevel=3)
+                warnings.warn(f"top_ranked has no documents of the query {query_idx_to_id[at]!r}, so its results are empty", stacklevel=3)
                 all_scores.append([])
                 all_places.append([])
                 continue

@@ -39,9 +39,9 @@ BARE = "_stratann_bare"
 LATE = "_stratann_late"
 """The column that is true for documents that were added after the build of a small index."""
 KEYS = "_stratann_keys"
-"""The column that lists the keys of a document whose values are in no column."""
+"""The column with a list of the keys of a document that have a value, but no column for it."""
 HIDDEN = "_stratann_hidden"
-"""The column that lists the keys of a document that were not filterable when it was written."""
+"""The column with a list of the keys of a document that were not filterable when `put` wrote it."""
 
 _MOST_NAME = 128
 _MOST_STRING = 32 << 10
@@ -129,11 +129,13 @@ class Columns:
         count: Optional[Callable[[Filter], int]] = None,
         deleting: bool = False,
     ) -> None:
-        """The columns of a schema. A filter on a key that is not in `filterable` is refused. If
-        a key has no column, a filter on it is also refused if `count` finds documents with the key
-        that were put when it was not filterable. With `deleting`, such documents count for keys
-        with a column too. A filter that negates a key which no document has is then also refused,
-        since a misspelt key would delete every document.
+        """The columns of a schema. A filter is refused in these cases:
+
+        - Its key is not in `filterable`.
+        - Its key has no column, and `count` finds documents that were put with this key when the
+          key was not filterable. With `deleting`, keys with a column are refused too in this case.
+        - With `deleting`, it negates a key that no document has. If the key is misspelt, the
+          deletion would delete every document.
         """
         self.schema: Dict[str, str] = dict(schema)
         self._filterable = None if filterable is None else frozenset(filterable)

@@ -26,8 +26,7 @@ until the index exists.
 
 
 def is_current(index: Index) -> bool:
-    """Whether an open index is still the current one at its path, with the changes of all
-    processes.
+    """Whether an open index is still the index at its path, and has the changes of all processes.
     """
     try:
         return index.is_current()
@@ -42,8 +41,8 @@ class Handle:
     see each other's changes immediately.
 
     The first change takes two locks: the index's own, and a lock beside the folder (`FOLDER.lock`).
-    `close` releases both. During a rebuild, only the second lock can be held. The lock file also
-    records that a first build is running, or was killed.
+    `close` releases both. During a rebuild, only the second lock can be held, since the rebuild
+    replaces the index. The lock file also records that a first build is running, or was killed.
 
     A forked process resets the handles that it inherits (`_forked`): it has no index open and holds
     no lock, and takes locks for its own changes.

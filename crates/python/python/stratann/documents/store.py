@@ -37,9 +37,9 @@ from .several import listed
 _BATCH = 1024
 _NO_ID = 2**64 - 1
 # The codes of an index are trained on the vectors of its build, and codes of very few vectors
-# hardly distinguish vectors. If 5,000 vectors are inserted into an index of one, recall@10 is .2;
-# into an index of ten, it is .99. So the index is rebuilt each time it has grown by `_GROWTH`,
-# until a build had `_ENOUGH` vectors.
+# hardly distinguish vectors. After 5,000 inserts into an index of one vector, recall@10 is .2;
+# after as many inserts into an index of ten vectors, it is .99. So the index is rebuilt each time it
+# has grown by `_GROWTH`, until a build had `_ENOUGH` vectors.
 _GROWTH = 4
 _ENOUGH = 5_000
 

@@ -179,7 +179,7 @@ def _build(
     codebook: bool,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    """Builds a shard, and returns its facts.
+    """Builds a shard, and returns its name, first row, number of vectors and build report.
 
     If an earlier task built the shard and then died, this task builds the shard again, but the
     first shard is kept.
@@ -197,8 +197,8 @@ def _build(
 
 
 def _wait(tasks: list[Any], tell: Callable[[int], object] = lambda done: None) -> list[Any]:
-    """Waits for tasks, and returns their results. If a task fails finally, or the wait is
-    interrupted, the other tasks are ended first.
+    """Waits for tasks, and returns their results. If a task fails in its last attempt, or
+    the wait is interrupted, the other tasks are ended first.
     """
     waiting = list(tasks)
     try:

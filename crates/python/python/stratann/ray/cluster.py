@@ -188,8 +188,8 @@ class Cluster:
         self._handles: dict[str, Any] = {}
         self._addresses: dict[str, str] = {}
         self._lock = threading.Lock()
-        # Clients by the number of the server that each asks first. The time of a query is passed
-        # with each call.
+        # Clients by the number of the server that each asks first. The time limit of a query is
+        # passed with each call.
         self._clients: dict[int, stratann.Client] = {}
         self._pool: Optional[concurrent.futures.ThreadPoolExecutor] = None
 

@@ -170,7 +170,8 @@ class Actors:
         return {name: answers[name] for name in self._actors}
 
     def end(self) -> None:
-        """Ends the actors. An actor that is dead already is no error. A second call does nothing."""
+        """Ends the actors. An actor that is dead already is no error. A second call does nothing.
+        """
         for actor in self._actors.values():
             ray.kill(actor, no_restart=True)
         self._actors = {}

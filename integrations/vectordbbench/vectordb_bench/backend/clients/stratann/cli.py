@@ -13,9 +13,9 @@ class StratannTypedDict(CommonTypedDict):
     preset: Annotated[str, click.option("--preset", type=str, default="stratann", help="the preset of stratann.build", show_default=True)]
     degree: Annotated[int, click.option("--degree", type=int, default=None, help="the degree of the graph")]
     build_list: Annotated[int, click.option("--build-list", type=int, default=100, help="the list size of the build", show_default=True)]
-    memory: Annotated[str, click.option("--memory", type=str, default=None, help="the most memory of searches, such as 64MiB")]
+    memory: Annotated[str, click.option("--memory", type=str, default=None, help="the maximum memory of searches, such as 64MiB")]
     list_size: Annotated[int, click.option("--list-size", type=int, default=None, help="the list size of searches")]
-    recall: Annotated[float, click.option("--recall", type=float, default=None, help="the recall to ask searches for")]
+    recall: Annotated[float, click.option("--recall", type=float, default=None, help="the target recall of searches")]
 
 
 @cli.command()
