@@ -344,7 +344,7 @@ impl ClusterStores {
             return Err(Error::Damaged {
                 file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
                 what: format!(
-                    "it names no file of the vectors from {} on, but there are {} vectors",
+                    "it names no file for vectors from number {} on, but the index has {} vectors",
                     last.unwrap_or(self.built),
                     self.nodes
                 ),

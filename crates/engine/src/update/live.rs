@@ -334,9 +334,10 @@ impl std::fmt::Debug for LiveIndex {
 }
 
 impl Drop for LiveIndex {
-    /// Removes a log without records. Makes a checkpoint of direct inserts, which then need not be
-    /// replayed. In a forked process it does nothing, since the index belongs to the parent: its
-    /// locks may be held by threads that exist only there.
+    /// Makes a checkpoint of direct inserts, so that no process need replay them. If vectors still
+    /// wait in memory, no checkpoint is made. Removes the log if it has no records. In a forked
+    /// process, the drop does nothing: threads of the parent, which the child does not have, may
+    /// hold locks of the index.
     fn drop(&mut self) {
         if !self.home.is_here() {
             return;
