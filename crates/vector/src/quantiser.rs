@@ -169,7 +169,7 @@ impl ProductQuantizer {
     ///
     /// # Errors
     ///
-    /// As [`ProductQuantizer::train`].
+    /// Fails as [`ProductQuantizer::train`] does.
     ///
     /// # Panics
     ///

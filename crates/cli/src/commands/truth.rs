@@ -42,7 +42,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
             base.rows()
         )));
     };
-    // Checked before the work, which may take hours.
+    // The ids are checked before the computation, which may take hours.
     match &ids {
         Some(ids) => GroundTruth::check_ids(&arguments.out, ids)?,
         None => GroundTruth::check_ids(&arguments.out, &[behind.saturating_sub(1)])?,

@@ -56,7 +56,7 @@ pub fn is_there_for(
 /// index, and the others wait for it.
 ///
 /// # Errors
-/// As for [`create`] and [`is_there_for`]. `options` would overwrite an index.
+/// Fails as [`create`] and [`is_there_for`] do. Other errors: `options` would overwrite an index.
 pub fn create_if_absent(
     path: impl AsRef<Path>,
     element: Element,

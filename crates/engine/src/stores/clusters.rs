@@ -503,7 +503,7 @@ impl ClusterStores {
         self.view_at(cluster, self.place(cluster), bytes, check)
     }
 
-    /// As [`view`](Self::view), for a current or former posting list of the cluster.
+    /// Does the same as [`view`](Self::view), for a current or former posting list of the cluster.
     fn view_at<'b>(
         &'b self,
         cluster: u32,

@@ -190,8 +190,8 @@ impl LiveIndex {
     /// clusters, the call does nothing. Inserts, deletes and searches continue meanwhile.
     ///
     /// # Errors
-    /// As for [`compact`](LiveIndex::compact). The waiting vectors and the heads of the clusters
-    /// exceed the memory budget.
+    /// Fails as [`compact`](LiveIndex::compact) does, or if the waiting vectors and the heads of
+    /// the clusters exceed the memory budget.
     pub fn rebalance(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.merging.lock();
         self.health.check()?;

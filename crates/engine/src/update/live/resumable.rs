@@ -134,9 +134,9 @@ impl LiveIndex {
     /// rows are durable when the call returns.
     ///
     /// # Errors
-    /// As for [`insert_rows`](LiveIndex::insert_rows). [`Error::CutOff`]: an insert of the same
-    /// rows was interrupted. A resume fails if no insert of these rows is known, or if the index
-    /// has other vectors under their ids.
+    /// Fails as [`insert_rows`](LiveIndex::insert_rows) does. [`Error::CutOff`]: an insert of the
+    /// same rows was interrupted. A resume fails if no insert of these rows is known, or if the
+    /// index has other vectors under their ids.
     pub fn insert_resumable(
         &self,
         vectors: &dyn VectorSource,
