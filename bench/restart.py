@@ -131,7 +131,7 @@ def client(ask, path, right, over, ended):
 
 
 class Counts:
-    """The number of answers of a compute server over time."""
+    """Samples the number of queries that a compute server has answered, at regular times."""
 
     def __init__(self, http):
         self.http, self.seen, self.over = http, [], threading.Event()

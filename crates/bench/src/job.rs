@@ -276,7 +276,7 @@ pub struct PlannedRun {
     pub name: String,
     /// Its preset.
     pub preset: Preset,
-    /// Measured twice.
+    /// Whether the index is measured twice, which shows the noise of the measurements.
     pub noise: bool,
     /// Build options. `order` and `compression` are always set, and `layout` unless it depends on
     /// the vectors.

@@ -232,7 +232,8 @@ impl Part {
             Element::I8 => "i8bin",
         };
         let name = format!("first-{rows}-of-{}.{extension}", std::process::id());
-        // Created before the file, so that an incomplete file is removed too.
+        // `Part` removes its file when it is dropped. It is created before the file, so that an
+        // incomplete file is removed too.
         let part = Part(folder.join(name));
         let first = FirstRows { file: &file, rows };
         stratann::data::write_bin(&part.0, &first)?;
@@ -389,7 +390,7 @@ fn child(arguments: &[&std::ffi::OsStr], setting: &Setting) -> Result<String, Fa
     child_told(arguments, None, setting)
 }
 
-/// As `child`, with an environment variable.
+/// Does the same as `child`, with an environment variable.
 pub(super) fn child_told(
     arguments: &[&std::ffi::OsStr],
     told: Option<(&str, String)>,

@@ -339,7 +339,8 @@ impl SlotCache {
         if before & WRITING != 0 || before < STEP {
             return false;
         }
-        // Checked again, since the tag that led here may have been that of an earlier value.
+        // The tag is checked again, since the first check may have read the tag of an earlier
+        // value.
         let tag = set.tags[way].load(Relaxed);
         let Some((first, rest)) = self.slot(at, way).split_first() else {
             return false;

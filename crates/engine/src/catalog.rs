@@ -321,7 +321,7 @@ impl Catalog {
     /// The number of indexes that exist now.
     ///
     /// # Errors
-    /// As for [`names`](Catalog::names).
+    /// Fails as [`names`](Catalog::names) does.
     pub fn len(&self) -> Result<usize, Error> {
         Ok(self.names()?.len())
     }
@@ -329,7 +329,7 @@ impl Catalog {
     /// Whether no index exists now.
     ///
     /// # Errors
-    /// As for [`names`](Catalog::names).
+    /// Fails as [`names`](Catalog::names) does.
     pub fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.names()?.is_empty())
     }
@@ -365,7 +365,7 @@ impl Catalog {
     /// few milliseconds for an interruption.
     ///
     /// # Errors
-    /// As for [`index`](Catalog::index), and [`Error::Interrupted`].
+    /// Fails as [`index`](Catalog::index) does, and with [`Error::Interrupted`].
     pub fn index_observed(&self, name: &str, progress: &dyn Progress) -> Result<Arc<Index>, Error> {
         let path = self.place.path(name)?;
         let mut attempt = 0;

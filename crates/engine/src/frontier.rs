@@ -188,8 +188,8 @@ impl Frontier {
         }
     }
 
-    /// As [`insert`](Self::insert), for a candidate whose node may have to be refused. `refused` is
-    /// called with the node only if the candidate would be kept.
+    /// Does the same as [`insert`](Self::insert), for a candidate whose node may have to be
+    /// refused. `refused` is called with the node only if the candidate would be kept.
     #[inline]
     pub(crate) fn insert_unless(&mut self, key: u64, refused: impl FnOnce(u32) -> bool) {
         if key < self.last() {
@@ -197,8 +197,8 @@ impl Frontier {
         }
     }
 
-    /// As [`insert_unless`](Self::insert_unless), for a key with an exact distance. If `noted` is
-    /// set, that distance is already noted.
+    /// Does the same as [`insert_unless`](Self::insert_unless), for a key with an exact distance.
+    /// If `noted` is set, that distance is already noted.
     pub(crate) fn insert_exact_unless(
         &mut self,
         key: u64,
@@ -341,11 +341,11 @@ impl Frontier {
         None
     }
 
-    /// As [`take_unread`](Self::take_unread), among the nearest `depth` candidates that count.
-    /// Farther candidates stay unread. Of these and the refused candidates before the last one, a
-    /// refused candidate is taken only at one of the first places. Their number is `depth` plus a
-    /// share, `through`, of the number of refused candidates there. A refused candidate that was
-    /// not taken is passed for good, unless a nearer candidate comes.
+    /// Does the same as [`take_unread`](Self::take_unread), among the nearest `depth` candidates
+    /// that count. Farther candidates stay unread. Of these and the refused candidates before the
+    /// last one, a refused candidate is taken only at one of the first places. Their number is
+    /// `depth` plus a share, `through`, of the number of refused candidates there. A refused
+    /// candidate that was not taken is passed for good, unless a nearer candidate comes.
     pub(crate) fn take_unread_among(&mut self, depth: usize, through: f64) -> Option<u64> {
         // Refused candidates do not count towards the depth.
         let until = match depth < self.size {
@@ -366,8 +366,8 @@ impl Frontier {
         None
     }
 
-    /// As [`take_unread`](Self::take_unread), among candidates within `bounds`. Candidates beyond
-    /// the bounds stay unread, and may be taken when the bounds are wider.
+    /// Does the same as [`take_unread`](Self::take_unread), among candidates within `bounds`.
+    /// Candidates beyond the bounds stay unread, and may be taken when the bounds are wider.
     pub(crate) fn take_unread_within(&mut self, bounds: &Bounds) -> Option<u64> {
         let farthest = bounds.estimated.max(bounds.exact);
         // The cursor may only pass over candidates that are read or being read.

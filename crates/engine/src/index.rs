@@ -137,8 +137,8 @@ impl Index {
         Self::open_from(home, &stored::home(path.as_ref())?, options)
     }
 
-    /// As [`open`](Index::open), for an index whose primary copy is in the volume `home`. Other
-    /// processes may change the index during the call.
+    /// Does the same as [`open`](Index::open), for an index whose primary copy is in the volume
+    /// `home`. Other processes may change the index during the call.
     pub(crate) fn open_from(
         home: Arc<dyn Volume>,
         path: &Path,
@@ -207,9 +207,9 @@ impl Index {
         Self::assemble(volume, path, manifest, options, Arc::default())
     }
 
-    /// As [`open_in`](Index::open_in), but the budget includes memory for inserts. If the index
-    /// shares a budget with others, `lent` is the lease of the index that this one replaces. If the
-    /// lease must wait for memory, `progress` may end the wait.
+    /// Does the same as [`open_in`](Index::open_in), but the budget includes memory for inserts. If
+    /// the index shares a budget with others, `lent` is the lease of the index that this one
+    /// replaces. If the lease must wait for memory, `progress` may end the wait.
     pub(crate) fn open_for_changes(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -221,9 +221,9 @@ impl Index {
         Self::open_next(volume, path, manifest, options, (lent, progress))
     }
 
-    /// As [`open_for_changes`](Index::open_for_changes), for the files of a manifest that is not
-    /// committed yet. The budget in `options` is the first lease. Further memory that the index
-    /// needs is leased as well.
+    /// Does the same as [`open_for_changes`](Index::open_for_changes), for the files of a manifest
+    /// that is not committed yet. The budget in `options` is the first lease. Further memory that
+    /// the index needs is leased as well.
     pub(crate) fn open_next(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -291,8 +291,9 @@ impl Index {
         Self::assemble_within(volume, path, manifest, options, shared, divide)
     }
 
-    /// As [`assemble`](Index::assemble), with a function that divides the memory among the parts of
-    /// the index. It is called after the tables are read, and before the codes are read.
+    /// Does the same as [`assemble`](Index::assemble), with a function that divides the memory
+    /// among the parts of the index. It is called after the tables are read, and before the codes
+    /// are read.
     pub(crate) fn assemble_within(
         volume: Arc<dyn Volume>,
         path: &Path,

@@ -263,9 +263,9 @@ impl Navigation {
         walk(*entry, links_of, vectors, (kernel, query), list, scratch)
     }
 
-    /// As [`walk`](Self::walk). If all found nodes are equally far, the walk had no direction. If
-    /// the graph has at most 65,536 nodes, all of them are then compared. Vectors with a single
-    /// element that is not 0 are an example.
+    /// Does the same as [`walk`](Self::walk). If all found nodes are equally far, the walk had no
+    /// direction. If the graph has at most 65,536 nodes, all of them are then compared. Vectors
+    /// with a single element that is not 0 are an example.
     pub(crate) fn look(
         &self,
         kernel: &Kernel,

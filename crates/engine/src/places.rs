@@ -359,7 +359,7 @@ impl Places {
     /// The places of `self` and of `more`.
     ///
     /// # Errors
-    /// As [`put`](Places::put).
+    /// Fails as [`put`](Places::put) does.
     pub fn and(mut self, more: &Places) -> Result<Places, String> {
         for place in &more.0 {
             self.put(place.role.name(), &place.tier.to_string())?;

@@ -633,7 +633,7 @@ pub(crate) mod refusal {
         LEFT.get()
     }
 
-    /// Called wherever a budget may be too small.
+    /// Injects the error of a budget that is too small. All code that can meet this error calls it.
     pub(crate) fn check() -> Result<(), Error> {
         match LEFT.get() {
             None => Ok(()),

@@ -216,9 +216,9 @@ impl Press {
         seeds: 0,
     };
     /// Of the tried parameters, those with the least work on photo-sift and package-text with a
-    /// beam of 8 (`docs/results/search.md`). Compared with the paper, a longer list by low codes
-    /// and a smaller share in each round send fewer candidates to high codes. No candidate is
-    /// dropped too soon. Seeds reduce the work as well.
+    /// beam of 8 (`docs/results/search.md`). The candidate list by low codes is longer than the
+    /// paper's, and the share in each round is smaller. So fewer candidates are sent to high codes,
+    /// and no candidate is dropped too soon. Seeds reduce the work as well.
     pub const TUNED: Press = Press {
         low: 3.0,
         ratio: 0.2,

@@ -39,8 +39,8 @@ pub(crate) fn shared<S, T: Send>(
     shared_beside(shares, helpers, work, || ()).0
 }
 
-/// As [`shared`], with `helpers` threads besides the calling one. The calling thread does `own`
-/// before it helps.
+/// Does the same as [`shared`], with `helpers` threads besides the calling one. The calling thread
+/// does `own` before it helps.
 pub(crate) fn shared_beside<S, T: Send, O>(
     shares: impl ExactSizeIterator<Item = S> + Send,
     helpers: usize,

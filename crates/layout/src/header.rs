@@ -179,7 +179,7 @@ impl FileHeader {
         })
     }
 
-    /// As [`FileHeader::decode`], and refuses a file of another kind.
+    /// Does the same as [`FileHeader::decode`], and refuses a file of another kind.
     pub fn decode_as(kind: FileKind, bytes: &[u8], file: &str) -> Result<FileHeader, LayoutError> {
         let header = FileHeader::decode(bytes, file)?;
         header.expect_kind(kind, file)?;

@@ -236,7 +236,8 @@ impl LogHeader {
     /// Decodes the header of log `number` from the first bytes of `file`.
     ///
     /// # Errors
-    /// As for [`FileHeader::decode_as`]; also an impossible shape, or the header of another log.
+    /// Fails as [`FileHeader::decode_as`] does. Other errors: an impossible shape, or the header of
+    /// another log.
     pub fn decode(bytes: &[u8], number: u64, file: &str) -> Result<LogHeader, LayoutError> {
         let header = FileHeader::decode_as(FileKind::Log, bytes, file)?;
         let marked = header.version >= MARKED;

@@ -326,7 +326,7 @@ impl Manifest {
     /// The facts of a graph, mutable.
     ///
     /// # Panics
-    /// As [`graph`](Manifest::graph).
+    /// Panics as [`graph`](Manifest::graph) does.
     pub fn graph_mut(&mut self) -> &mut GraphFacts {
         match &mut self.kind {
             IndexKind::Graph(facts) => facts,

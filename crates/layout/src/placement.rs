@@ -140,7 +140,7 @@ impl PlacementFile {
     /// - a length that does not match its counts;
     /// - more nodes of the build than nodes;
     /// - codes that are not `code_bytes` for each later node;
-    /// - a page that is not below the number of pages;
+    /// - a page number that is not below the number of pages;
     /// - first nodes of added pages that do not ascend from the build's end;
     /// - ranges of ids that are empty, exceed the largest number, touch each other or do not
     ///   ascend;

@@ -209,7 +209,7 @@ impl GrowingStream {
     /// Passes the remaining blocks to `sink`. Returns the header.
     ///
     /// # Panics
-    /// As for [`StreamWriter::new`].
+    /// Panics as [`StreamWriter::new`] does.
     pub fn finish<E>(
         self,
         kind: FileKind,

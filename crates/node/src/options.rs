@@ -1,5 +1,5 @@
-//! Options for the listening side of a server: address, secret and certificate. Also the errors
-//! when a server starts.
+//! Options for the listening side of a server: address, secret and certificate. The module also has
+//! the errors of the start of a server.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};

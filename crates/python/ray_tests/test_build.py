@@ -172,12 +172,12 @@ def test_an_exchange_that_was_cut_short_is_put_right(tmp_path):
     folder, old = tmp_path / "shards", tmp_path / "shards.replaced-0123"
     old.mkdir()
     (old / "shards.json").touch()
-    # Neither is there: the old one comes back.
+    # The folder does not exist, so the old folder gets its name back.
     with pytest.raises(FileExistsError, match="overwrite=True"):
         with Staging.begin(folder, overwrite=False):
             pass
     assert nothing_but(folder) and (folder / "shards.json").exists()
-    # Both are there: the old one goes.
+    # Both folders exist, so the old one is removed.
     old.mkdir()
     with Staging.begin(folder, overwrite=True) as staging:
         (staging.catalog / "new").touch()

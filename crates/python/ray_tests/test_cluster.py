@@ -197,7 +197,7 @@ def test_servers_that_listen_elsewhere_are_looked_up(folder, queries, expected):
         index.search(queries[:5])
 
         def moves(actor):
-            # As on another node: another address, which only the actor tells.
+            # The server gets another address, as on another node. Only the actor reports it.
             before, host = actor._server, actor._server.address.rsplit(":", 1)[0]
             actor._server = actor.again(f"{host}:0")
             before.close()

@@ -69,7 +69,7 @@ impl<'py> Vectors<'py> {
         }
     }
 
-    /// As [`new`](Self::new), for the vectors of a build, which may be none.
+    /// Does the same as [`new`](Self::new), for the vectors of a build, which may be none.
     fn even_none(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
         if let Some(path) = as_path(value) {
             let path = existing(path, "file")?;
@@ -79,7 +79,7 @@ impl<'py> Vectors<'py> {
         Ok(Self::Array(Rows::matrix(value, name, None)?))
     }
 
-    /// As [`with`](Self::with), for vectors that may be none.
+    /// Does the same as [`with`](Self::with), for vectors that may be none.
     fn with_even_none<T>(
         &self,
         work: impl FnOnce(&dyn VectorSource) -> PyResult<T>,

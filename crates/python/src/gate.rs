@@ -59,8 +59,8 @@ impl Gate {
         })
     }
 
-    /// As [`close`](Gate::close), but only if there is neither a change nor a close. `None`
-    /// otherwise.
+    /// Does the same as [`close`](Gate::close), but only if there is neither a change nor a close.
+    /// `None` otherwise.
     pub fn close_if_idle(self: &Arc<Self>) -> Option<Closing> {
         let mut state = self.state.lock();
         if state.closing || !state.under_way.is_empty() {

@@ -200,7 +200,7 @@ fn end_logging(py: Python<'_>) {
         std::mem::take(&mut state.lines)
     });
     for (level, line) in left {
-        // As above: an exception of a handler is the host's.
+        // As in the loop above, exceptions of a handler are ignored here.
         let _ = tell(py, level, &line, FORWARD.lost.swap(0, Ordering::Relaxed));
     }
 }

@@ -67,7 +67,7 @@ impl<'a, 'py> Opening<'a, 'py> {
     /// Opens the index at `path`, with the report of its build if it was built just now.
     ///
     /// # Errors
-    /// As `stratann.open`.
+    /// Fails as `stratann.open` does.
     pub fn open(
         self,
         py: Python<'py>,

@@ -329,7 +329,7 @@ pub fn run<T: Send, E: Into<Error> + Send>(
     run_rows(py, listener, None, work)
 }
 
-/// As [`run`], for work on `rows` rows, which are inserted one after the other.
+/// Does the same as [`run`], for work on `rows` rows, which are inserted one after the other.
 pub fn run_rows<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     listener: &Listener,
@@ -340,7 +340,7 @@ pub fn run_rows<T: Send, E: Into<Error> + Send>(
     run_stoppable(py, listener, rows, work)
 }
 
-/// As [`run_rows`], for work with an error type of its own.
+/// Does the same as [`run_rows`], for work with an error type of its own.
 pub fn run_stoppable<T: Send, E: Stopped>(
     py: Python<'_>,
     listener: &Listener,

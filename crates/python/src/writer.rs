@@ -121,7 +121,7 @@ impl State {
 pub struct Held(Option<Arc<Opened<LiveIndex>>>);
 
 impl Held {
-    /// Not open for changes.
+    /// The value for an index that is not open for changes.
     pub fn nothing() -> Self {
         Self(None)
     }

@@ -197,7 +197,7 @@ def test_a_trained_codebook_is_that_of_the_index(tmp_path, small):
     assert (stats["codebook"], stats["code_bytes"]) == (facts["hash"], 16)
     with pytest.raises(FileExistsError, match="overwrite=True"):
         stratann.train(small, code)
-    # Neither threads nor where the vectors come from change it; a seed does.
+    # The codebook does not depend on the threads or the source of the vectors, but on the seed.
     again = stratann.train(small, str(code), code_bytes=16, threads=1, overwrite=True)
     assert again == facts
     assert stratann.train(small, tmp_path / "b", code_bytes=16, seed=7)["hash"] != facts["hash"]

@@ -608,7 +608,7 @@ def test_two_stores_of_a_process_share_what_they_see(tmp_path):
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_folder_that_is_removed_is_an_empty_store(tmp_path, closed):
-    # As where the cells of a notebook run again.
+    # A notebook whose cells run again removes the folder of an open store like this.
     folder = tmp_path / "a.idx"
     old = Documents(folder)
     old.put([document(1)])

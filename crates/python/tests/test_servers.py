@@ -164,7 +164,7 @@ def test_changes_need_no_memory_server(folder, queries, tmp_path):
             assert client.changes and client.dim == queries.shape[1] and len(client) == 2000
             client.upsert(queries[:3], [9000, 9001, 9002])
             assert client.delete([9000, 5_000_000]) == 1
-            # As of now, not as of the last merge.
+            # The length includes the changes since the last merge.
             assert len(client) == 2002 and client
     with stratann.open(own) as index:
         assert len(index) == 2002

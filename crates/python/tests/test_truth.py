@@ -27,7 +27,7 @@ def test_of_fewer_rows_than_are_wanted_there_are_all(small, queries, tmp_path):
     numpy.testing.assert_array_equal(ids[:, :20], whole[0])
     numpy.testing.assert_array_equal(distances[:, :20], whole[1])
     assert (ids[:, 20:] == 2**64 - 1).all() and numpy.isinf(distances[:, 20:]).all()
-    # As a search has it, as built and after changes, and through a catalog.
+    # A search returns rows of the same form: after a build, after changes, and through a catalog.
     index = stratann.build(small[:20], tmp_path / "few", degree=8, build_list=16)
     catalog = stratann.Catalog(tmp_path)
     found = index.search(queries[:5], 30)

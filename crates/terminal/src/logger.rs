@@ -19,7 +19,7 @@ use serde::Serialize;
 pub enum Form {
     /// A line for each message.
     Plain,
-    /// As `Plain`, after the time (UTC).
+    /// A line for each message, which begins with the time (UTC).
     Timed,
     /// One JSON object a line: `time`, `level`, `target`, `message`.
     Json,
@@ -145,8 +145,9 @@ mod tests {
 
     #[test]
     fn moments_are_those_of_the_calendar() {
-        // As `date -u -d @N +%FT%TZ` prints them. The first day, leap days of a year divisible by 4
-        // and by 400, a year without one, and the ends of years.
+        // `date -u -d @N +%FT%TZ` printed these times. They are the first day, leap days of years
+        // that are divisible by 4 and by 400, a day of a year without a leap day, and ends of
+        // years.
         for (seconds, right) in [
             (0, "1970-01-01T00:00:00.007Z"),
             (951_782_400, "2000-02-29T00:00:00.007Z"),

@@ -54,7 +54,7 @@ pub fn catch_interrupts() {
 pub fn outlive_limits() {
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
         log::warn!(
-            "a file that reaches the size limit of the system will end the program: {error}"
+            "the handler of the signal SIGXFSZ could not be registered ({error}), so a file that reaches the file size limit (`ulimit -f`) will end the program"
         );
     }
 }

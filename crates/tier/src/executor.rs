@@ -30,7 +30,7 @@ use crate::timers::Precision;
 /// A task for [`Thread::run_all`].
 pub type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// The context of one thread, through which its tasks read. Neither `Send` nor `Sync`.
+/// The context of one thread, through which its tasks read. It is neither `Send` nor `Sync`.
 ///
 /// A [`WorkerPool`](crate::WorkerPool) gives one to each of its workers. [`Thread::local`] makes
 /// one for the calling thread.

@@ -140,8 +140,8 @@ mod tests {
         GrowingBytes::filled::<TierError>(len, capacity, |_| Ok(())).unwrap()
     }
 
-    /// The bytes of these pages that are in memory. The kernel reports eight bytes for each page.
-    /// Their highest bit tells whether the page is in memory.
+    /// Returns how many of `bytes` bytes from `first` on are in memory, in whole pages. The kernel
+    /// reports a 64-bit entry for each page. Its highest bit is set if the page is in memory.
     fn resident(first: *const u8, bytes: usize) -> usize {
         use std::os::unix::fs::FileExt;
         let pages = std::fs::File::open("/proc/self/pagemap").unwrap();

@@ -209,7 +209,7 @@ pub(crate) struct PreadDriver {
     pool: Arc<Pool>,
     answers: Arc<Answers>,
     queue: Vec<Job>,
-    /// The answers that were taken from `answers` and not popped yet.
+    /// The answers that this driver has moved out of `answers` and not yet returned.
     taken: Vec<Event>,
     in_flight: usize,
     /// The poller, after the first socket was watched.

@@ -54,7 +54,7 @@ impl Thread {
     /// Waits until a socket can take bytes, or is connected, so that a write does not block.
     ///
     /// # Errors
-    /// As for [`readable`](Thread::readable).
+    /// Fails as [`readable`](Thread::readable) does.
     pub fn writable<'fd>(&self, socket: &'fd impl AsFd) -> SocketReady<'fd> {
         self.when(socket.as_fd(), libc::POLLOUT)
     }

@@ -93,8 +93,8 @@ pub trait Volume: Send + Sync + Debug {
     /// support reservations.
     ///
     /// # Errors
-    /// [`TierError::NoSpace`] if there is too little free space: an earlier reservation stays. Also
-    /// if the volume fails.
+    /// [`TierError::NoSpace`] if there is too little free space: an earlier reservation stays. The
+    /// call also fails if the volume fails.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         let _ = (name, bytes);
         Ok(false)

@@ -73,7 +73,7 @@ struct RunState {
     /// The workers that have taken a share.
     by: Vec<usize>,
     panic: Option<Panic>,
-    /// Submitted work, until it has ended.
+    /// The work of a run that was submitted. It is `None` after the work has ended.
     work: Option<Arc<dyn Work>>,
 }
 
@@ -361,7 +361,7 @@ impl WorkerPool {
     /// [`run_tasks`](WorkerPool::run_tasks).
     ///
     /// # Panics
-    /// As [`run_tasks`](WorkerPool::run_tasks).
+    /// Panics as [`run_tasks`](WorkerPool::run_tasks) does.
     pub fn run(&self, threads: usize, job: &(dyn Fn(&Thread, usize) + Sync)) -> usize {
         self.run_tasks(threads, &|thread, index| {
             job(thread, index);
@@ -377,9 +377,10 @@ impl WorkerPool {
     /// together.
     ///
     /// # Panics
-    /// If a job or a task panics: with that panic, after the other shares of this run have ended.
-    /// Other runs and the pool continue. Also if the caller is a job of this pool, since the call
-    /// would never end, and in a process that was forked from the pool's process.
+    /// If a job or a task panics, this call panics with the same payload, after the other shares of
+    /// this run have ended. Other runs and the pool continue. The call also panics if the caller is
+    /// a job of this pool, since it would wait for itself, and in a process that was forked from
+    /// the pool's process.
     pub fn run_tasks<'a>(
         &self,
         threads: usize,

@@ -139,8 +139,8 @@ impl PairedQuantizer {
     /// sample and the seed, but not on the number of threads or on the processor.
     ///
     /// # Errors
-    /// As [`ProductQuantizer::train`]. Also if a high code would have a single byte, which has no
-    /// half.
+    /// Fails as [`ProductQuantizer::train`] does, and if a high code would have a single byte,
+    /// which has no half.
     pub fn train(
         sample: &[f32],
         dim: usize,

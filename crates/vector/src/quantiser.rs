@@ -169,7 +169,7 @@ impl ProductQuantizer {
     ///
     /// # Errors
     ///
-    /// As [`ProductQuantizer::train`].
+    /// Fails as [`ProductQuantizer::train`] does.
     ///
     /// # Panics
     ///
@@ -464,11 +464,11 @@ impl ProductQuantizer {
 
     /// Fills the entries of a table: 256 for each byte of a code.
     pub(crate) fn fill(&self, metric: Metric, query: &[f32], entries: &mut [f32]) {
-        assert_eq!(query.len(), self.dim, "a query of the wrong length");
+        assert_eq!(query.len(), self.dim, "the query has a wrong length");
         assert_eq!(
             entries.len(),
             self.code_bytes * CENTROIDS,
-            "entries of the wrong length"
+            "the table has a wrong number of entries"
         );
         for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
             let (first, width) = self.chunk(chunk);

@@ -67,9 +67,9 @@ pub struct Truth {
 /// The judgement of the results of a query.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Judged {
-    /// Results among the k nearest.
+    /// The number of results that are among the k nearest vectors.
     pub hits: usize,
-    /// Wrong results: rows that were deleted before the search, or never inserted.
+    /// The number of wrong results: rows that were deleted before the search, or never inserted.
     pub stale: usize,
 }
 

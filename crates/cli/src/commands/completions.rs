@@ -8,7 +8,8 @@ use crate::args::{Arguments, CompletionsArguments};
 
 /// Prints the script.
 pub fn run(arguments: &CompletionsArguments) -> Result<(), Failure> {
-    // Written to memory first, since the generator panics if a write fails, as on a closed pipe.
+    // The script is written to memory first: the generator panics if a write fails, for example to
+    // a closed pipe.
     let mut script = Vec::new();
     clap_complete::generate(
         arguments.shell,

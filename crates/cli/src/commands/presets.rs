@@ -60,7 +60,7 @@ fn reranking(preset: &Preset) -> String {
     } = preset.rerank;
     match (preset.layout, estimate) {
         (Some(layout), _) if layout.has_vectors_in_records() => "on the path".into(),
-        _ if ratio > 0.0 => format!("the first {ratio} of the list"),
+        _ if ratio > 0.0 => format!("the first {ratio} of the candidates"),
         (_, true) => format!("batch of {batch}, then by estimate"),
         (_, false) => format!("batches of {batch}, benefit {benefit}"),
     }

@@ -84,7 +84,7 @@ pub fn listening(listen: &str, arguments: &ListenArguments) -> Result<Options, F
         most_clients: arguments.clients,
         ..Options::default()
     };
-    // Checked before an index is read, which may take minutes.
+    // The options are checked before the index is read, since the read may take minutes.
     options.check().map_err(refused)?;
     if let Some(http) = &arguments.http {
         Http::check(http, &options).map_err(refused)?;

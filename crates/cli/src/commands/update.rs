@@ -268,7 +268,7 @@ pub(super) fn finish(
     for file in changed.forgotten.iter().flatten() {
         lines.push((
             "forgotten",
-            format!("the insert of {file}; the rows that it inserted stay in the index"),
+            format!("the unfinished insert of {file}; its rows stay in the index"),
         ));
     }
     if changed.inserted > 0 {

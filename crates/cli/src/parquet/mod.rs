@@ -119,7 +119,7 @@ pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Fa
     let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
     let folder = folder_of(target.index);
     let read = guarded(|| written(file, &name, wanted, &folder, target));
-    // Also after a panic.
+    // The stage ends even if the reader panicked.
     target.progress.end();
     let (mut contents, lines) = read.map_err(|error| error.of(&name))?;
     if let Some((lines, columns)) = lines {
@@ -132,7 +132,7 @@ pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Fa
 /// if it has no rows.
 ///
 /// # Errors
-/// As for [`read`], for the footer, the columns that are wanted, and the first vectors.
+/// Fails as [`read`] does, but reads only the footer, the wanted columns, and the first vectors.
 pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<Outline>, Failure> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;

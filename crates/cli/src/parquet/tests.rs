@@ -43,7 +43,7 @@ fn found(bytes: &[u8], wanted: &Wanted, memory: Option<u64>) -> Result<Contents,
     Ok(contents)
 }
 
-/// As attributes.
+/// Reads a file as attributes, within a memory budget.
 fn read_within(bytes: &[u8], memory: Option<u64>) -> Result<(), ParquetError> {
     let columns = JsonColumns::default();
     let wanted = Wanted {
@@ -212,7 +212,8 @@ fn a_list_that_takes_a_few_bytes_and_much_memory_is_refused() {
     assert!(matches!(refused, ParquetError::Memory { .. }), "{refused}");
 }
 
-/// Refused for its length, and not for memory: an item of a list takes far more as a text.
+/// A value is refused for its length, and not for lack of memory: an item of a list takes far more
+/// bytes as a text.
 #[test]
 fn what_is_too_long_is_refused_before_it_becomes_a_text() {
     let read = |column: Written, payload: Option<&str>, memory: u64| {

@@ -322,7 +322,8 @@ fn what_vectors_have_is_counted_listed_and_printed() {
     );
     get(&["77777", "--attributes"]).refused(1, &["not in the index", "77777"]);
 
-    // Inserted and replaced with attributes. Then replaced without, after which none are left.
+    // Vectors are inserted and replaced with attributes. Then they are replaced without attributes,
+    // and none are left.
     place.write("new.u8bin", &u8s(2, DIM, 9));
     place.write("new.ids", &lines([8, 1_003]));
     place.write("rows.jsonl", &jsonl([1_003, 1_003].into_iter()));
@@ -652,7 +653,8 @@ fn interrupted(place: &Place, words: &[&str], before: impl Fn()) -> String {
     for _ in 0..20 {
         before();
         let logged = log_bytes(&index);
-        // Started in advance, since a program started only now could be too late.
+        // The shell that kills is started in advance: a program that is started later could be
+        // late.
         let mut kills = std::process::Command::new("sh")
             .args(["-c", "read id && kill -TERM $id"])
             .stdin(Stdio::piped())

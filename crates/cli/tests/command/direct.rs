@@ -121,7 +121,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         let more = change(&[&insert[..], &["--durability", "always"]].concat());
         assert_eq!(more, [5, 0, 2_305], "{at}");
 
-        // Deleted: vectors of the build, and later ones.
+        // The deleted vectors are vectors of the build, and later vectors.
         let gone = [0, 1, 1_999, 2_000, 2_001, 9_004];
         place.write("gone.ids", &lines(gone));
         let deleted = change(&["delete", "index", "gone.ids"]);
@@ -136,7 +136,8 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
             );
         }
 
-        // Replaced: a vector of the build, a later one, a deleted one, and a new one.
+        // The upsert has the ids of a vector of the build, a later vector and a deleted vector, and
+        // a new id.
         let replaced = [10, 2_010, 0, 7_000];
         place.write("upsert.ids", &lines(replaced));
         place.write("upsert.u8bin", &rows(3_000, 4));
@@ -269,7 +270,7 @@ fn a_merge_that_is_due_is_said() {
 fn a_killed_direct_insert_keeps_what_was_logged() {
     let kills = times(3, 100);
     let (mut middle, mut replayed) = (0, 0);
-    // Repeated until enough kills came in the middle.
+    // The rounds are repeated until enough kills have hit the middle of an insert.
     for round in 0..10 {
         for (preset, way) in WAYS {
             let hit = kill_inserts(preset, way, kills, round);

@@ -103,7 +103,7 @@ impl<'a> Disk<'a> {
 impl Drop for Disk<'_> {
     fn drop(&mut self) {
         if self.mounted {
-            // Also if a test failed, and a process still has files open there.
+            // `--lazy` also unmounts the disk if a test failed and a process still has files open.
             let _ = done(self.place, "umount", &["--lazy", "disk"]);
         }
     }
@@ -150,7 +150,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         fs::remove_dir_all(place.path("disk/index")).unwrap();
         copy(&place.path("fresh"), &place.path("disk/index"));
         done(&place, "sync", &["-f", "disk"]).unwrap();
-        // Acknowledged: each of these ends with status 0.
+        // Each of these inserts ends with status 0, so its rows are acknowledged.
         let mut there = BUILT;
         for (count, durability) in [(100, "end"), (70, "always"), (130, "20ms")] {
             step(&place, there, count);
@@ -161,7 +161,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         place.write("gone", b"5\n2050\n");
         let delete = ["delete", "index", "gone", "--json", "--update", way];
         assert_eq!(changed(place.run(&delete)), [0, 2, there as u64 - 2]);
-        // Not acknowledged, or only in part.
+        // No row of the next insert, or only a part of the rows, is acknowledged before the cut.
         step(&place, there, ROWS);
         let start = Instant::now();
         let mut child = place

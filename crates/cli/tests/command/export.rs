@@ -134,7 +134,7 @@ fn the_truth_of_an_index_with_wide_ids_has_them() {
         place.run(&words)
     };
     truth("truth.bin").refused(2, &["an id is 50000", ".bin64"]);
-    // Refused before the work, which would fail here for another reason.
+    // The ids are refused before the computation, which would fail for another reason.
     place.write("zero.u8bin", &[&u8s(3, 16, 7)[..8], &[0; 48]].concat());
     place.write("wide.ids", b"1 2 5000000000");
     for ids in [["--first-id", "4294967293"], ["--ids", "wide.ids"]] {

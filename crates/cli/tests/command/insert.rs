@@ -125,7 +125,7 @@ fn kill_and_go_on(way: &[&str], given: bool) -> usize {
         insert(more).done();
     }
     each_is_in_once(&place);
-    // Resumed once more, it does nothing.
+    // If the insert is resumed once more, it does nothing.
     let again = insert(&["--resume", "--json"]).done().json();
     assert_eq!(
         (&again["in_before"], &again["inserted"]),
@@ -179,7 +179,7 @@ fn a_stopped_insert_says_the_call_that_goes_on() {
         );
         let (_, call) = ran.stderr.split_once(". To continue: ").unwrap();
         assert!(call.contains("insert --resume index more.u8bin"), "{call}");
-        // As a user runs it.
+        // A shell runs the printed command, as a user would.
         let went = Command::new("sh")
             .args(["-c", call])
             .current_dir(place.path("."))
@@ -259,7 +259,7 @@ impl Progress for Ends {
     }
 }
 
-/// As from Python, where the name is no file.
+/// The interrupted insert is like one from Python: its name is not the name of a file.
 #[test]
 fn an_insert_of_an_array_that_was_cut_off_is_forgotten_by_its_name() {
     let place = place();

@@ -226,7 +226,7 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             assert_eq!(search(secret, &text), (Some(0), String::new()));
             assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
         }
-        // Pipelined too: it succeeds, but its answers depend on the order of reads.
+        // A pipelined search succeeds too, but its results depend on the order of reads.
         let pipelined = ["search", "a.idx", "queries.u8bin", "--place", &text];
         let mut pipelined = place.command(&[&pipelined[..], &["--strategy", "pipelined"]].concat());
         let output = pipelined.env("STRATANN_SECRET", secret).output().unwrap();

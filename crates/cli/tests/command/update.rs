@@ -75,7 +75,7 @@ pub fn answers(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
     answers_of(place, queries, "100")
 }
 
-/// As `answers`, with a search so wide that it reaches every reachable node.
+/// Does the same as `answers`, with a search so wide that it reaches every reachable node.
 pub fn answers_wide(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
     answers_of(place, queries, "2000")
 }
@@ -284,7 +284,8 @@ fn insert_delete_upsert_compact() {
     let chosen = [9_000, 9_001, 9_002, 9_003, 9_004, 5_000, 5_001];
     all_found(&place, "chosen.u8bin", chosen, "chosen");
 
-    // Deleted: three vectors of the checkpoint and three of the log, with the largest id of all.
+    // The deleted vectors are three of the checkpoint and three of the log, among them the vector
+    // with the largest id.
     let gone = [0, 1, 1_999, 2_000, 2_001, 9_004];
     place.write("gone.ids", &lines(gone));
     let delete = ["delete", "index", "gone.ids", "--json", "--durability"];
@@ -305,7 +306,8 @@ fn insert_delete_upsert_compact() {
     };
     nowhere(&place);
 
-    // Replaced: a vector of the checkpoint, one of the log, a deleted one, and a new one.
+    // The upsert has the ids of a vector of the checkpoint, one of the log and a deleted one, and a
+    // new id.
     let replaced = [10, 2_010, 0, 7_000];
     place.write("upsert.ids", &lines(replaced));
     place.write("upsert.u8bin", &rows(3_000, 4));
@@ -324,7 +326,7 @@ fn insert_delete_upsert_compact() {
     as_replaced(&place);
     assert_eq!(verified(&place), 300 + 5 + 2 + 6 + 4);
 
-    // Merged: the same vectors, without the logs.
+    // After a merge, the index has the same vectors, without the logs.
     let (before, _) = logs(&place);
     assert!(before.len() >= 5, "a log for each command: {before:?}");
     let compacted = place
@@ -674,8 +676,8 @@ fn a_killed_insert_keeps_what_was_logged() {
     fs::rename(place.path("index"), place.path("fresh")).unwrap();
     let mut next = numbers(5);
     let mut in_the_middle = 0;
-    // Several kills for each index, each starting from the state after the one before. Repeated
-    // until enough came in the middle.
+    // Each index is killed several times, each time from the state after the kill before. The kills
+    // are repeated until enough of them have hit the middle of a command.
     for life in 0.. {
         if in_the_middle >= hits {
             break;
@@ -783,7 +785,7 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
         now.iter().filter(|name| !known.contains(name)).count()
     };
     let mut in_the_middle = 0;
-    // Repeated until enough kills came in the middle.
+    // The kills are repeated until enough of them have hit the middle of a command.
     for kill in 0.. {
         if in_the_middle >= hits {
             break;

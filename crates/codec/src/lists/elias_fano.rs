@@ -31,7 +31,7 @@ pub fn low_bits(count: usize, nodes: u32) -> u32 {
     }
 }
 
-/// Bits of the code of `ids`, which must ascend.
+/// The number of bits of the code of the node numbers `ids`, which must ascend.
 pub(super) fn bits(ids: &[u32], low: u32) -> usize {
     match ids.last() {
         None => 0,
@@ -39,8 +39,9 @@ pub(super) fn bits(ids: &[u32], low: u32) -> usize {
     }
 }
 
-/// The paper's bound in bits for a list of `degree` ids below `nodes`: `2R + R * ceil(log2(N /
-/// R))`, with R at most N. No list with at most this number of ids takes more.
+/// The paper's bound in bits for a list of `degree` node numbers below `nodes`:
+/// `2R + R * ceil(log2(N / R))`, with R at most N. No list with at most `degree` node numbers takes
+/// more bits.
 pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     let degree = degree.min(nodes as usize);
     if degree == 0 {
@@ -54,14 +55,15 @@ pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     degree * (2 + ceil)
 }
 
-/// Bytes of a cache slot for any list of at most `degree` ids below `nodes`, including the header.
-/// It holds for the code of [`ListModel::elias_fano`](super::ListModel::elias_fano), and so for
-/// every model with the same number of nodes.
+/// The bytes of a cache slot for any list of at most `degree` node numbers below `nodes`, including
+/// the header. The slot suffices for the code of
+/// [`ListModel::elias_fano`](super::ListModel::elias_fano), and so for the code of every model with
+/// the same number of nodes.
 pub fn slot_bytes(degree: usize, nodes: u32) -> usize {
     super::header_bytes(degree) + bound_bits(degree, nodes).div_ceil(8)
 }
 
-/// Appends the code of `ids`, which must ascend.
+/// Appends the code of the node numbers `ids`, which must ascend.
 pub(super) fn encode(ids: &[u32], low: u32, out: &mut Vec<u8>) {
     let mut writer = BitWriter::new(out);
     let mask = (1u32 << low) - 1;

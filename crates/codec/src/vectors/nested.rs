@@ -77,7 +77,7 @@ pub struct NestedModel {
     division: Division,
     zeros: u32,
     medians: Vec<i16>,
-    /// Added to a dimension's coded numbers to get the middle of the step.
+    /// The offset from a coded number of each dimension to the middle of its step.
     middles: Vec<f32>,
     numbers: PrefixCode,
     triples: Triples<{ 1 << LIMIT }>,

@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn a_chunk_has_a_base_only_where_it_lowers_the_entropy() {
-        // Each position has its own byte: without a base there are eight different bytes, with it
-        // one.
+        // Each of the eight positions has a byte of its own. Without a base, the chunk has eight
+        // different bytes. After XOR with the base, all bytes are equal.
         let alike: Vec<u8> = (0..8000u32).map(|i| (i % 8) as u8 * 31).collect();
         assert_eq!(
             choose_base(&alike, 8),

@@ -64,7 +64,7 @@ pub(crate) struct Choices<'a> {
     pub(crate) degree: usize,
     /// The bytes of a vector's PQ code.
     pub(crate) code_bytes: usize,
-    /// The expected bytes of a node.
+    /// The expected sizes of a node's list and vector, in bytes.
     pub(crate) expected: Expected,
 }
 

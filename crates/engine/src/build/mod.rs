@@ -116,7 +116,8 @@ pub(crate) use spool::Spool;
 /// This is a [`build`] of no rows.
 ///
 /// # Errors
-/// As for [`build`]. The options have ids or a space budget, which need existing vectors.
+/// Fails as [`build`] does. Other errors: the options have ids or a space budget, which need
+/// existing vectors.
 pub fn create(
     path: impl AsRef<Path>,
     element: Element,
@@ -171,9 +172,9 @@ pub fn build(
 /// attributes and its payload.
 ///
 /// # Errors
-/// As for [`build`]. The number of rows is not that of the vectors. A row cannot be read. A value's
-/// type differs from that of its column in earlier rows. All rows are checked before the work
-/// begins.
+/// Fails as [`build`] does. Other errors: the number of rows is not that of the vectors. A row
+/// cannot be read. A value's type differs from that of its column in earlier rows. All rows are
+/// checked before the work begins.
 pub fn build_with_rows(
     source: &dyn VectorSource,
     rows: &dyn RowSource,
@@ -284,7 +285,7 @@ fn check_path(path: &Path) -> Result<(), Error> {
 /// vectors of `dim` elements. For a caller to whom the rows cost much. It changes nothing.
 ///
 /// # Errors
-/// As for [`build`]. Options that depend on the number of rows are not checked.
+/// Fails as [`build`] does. Options that depend on the number of rows are not checked.
 pub fn check_build(
     path: impl AsRef<Path>,
     element: Element,
@@ -527,15 +528,15 @@ struct Next<'a> {
     carried: Option<Carried<'a>>,
     /// The attributes of the vectors, if they were given.
     rows: Option<Rows<'a>>,
-    /// Called with the manifest before it is committed.
+    /// The callback that gets the manifest before the commit.
     ready: Option<Ready<'a>>,
     /// Whether there are no rows.
     placeholder: bool,
 }
 
-/// Called with the manifest that is about to be committed, after its files are written. The
-/// callback can refuse it. It also prepares everything that the index needs afterwards, since no
-/// step after the commit may fail.
+/// A callback that gets the manifest before its commit, after its files are written. The callback
+/// can refuse the manifest. It also prepares everything that the index needs after the commit,
+/// since no later step may fail.
 pub(crate) type Ready<'a> = &'a mut dyn FnMut(&Manifest) -> Result<(), Error>;
 
 /// Builds the next checkpoint of an index whose lock the caller holds. Scratch files go to

@@ -61,8 +61,8 @@ pub fn plan_build(source: &dyn VectorSource, options: &BuildOptions) -> Result<B
 /// of them is written to a temporary folder ([`std::env::temp_dir`]) and removed.
 ///
 /// # Errors
-/// As for [`plan_build`]. [`build_with_rows`](crate::build_with_rows) would refuse the rows, the
-/// folder for temporary files cannot be written, or `progress` interrupts.
+/// Fails as [`plan_build`] does. [`build_with_rows`](crate::build_with_rows) would refuse the rows,
+/// the folder for temporary files cannot be written, or `progress` interrupts.
 pub fn plan_build_with_rows(
     source: &dyn VectorSource,
     rows: &dyn RowSource,

@@ -129,7 +129,7 @@ fn neighbourhood(sweep: &mut Sweep<'_>, node: u32) -> Result<Vec<u32>, Error> {
     around.sort_unstable();
     around.dedup();
     around.retain(|&other| other != node);
-    // Sampled evenly, so that the neighbours of one hub do not dominate.
+    // The sample is even, so that the neighbours of one hub do not dominate.
     let step = around.len().div_ceil(MOST).max(1);
     Ok(std::iter::once(node)
         .chain(around.into_iter().step_by(step))

@@ -1,8 +1,9 @@
-//! The sweep reads the collection in node order, and passes the lists and vectors to a layout in
-//! batches of nodes. It also writes the PQ codes of the nodes, unless they were written before.
+//! A sweep reads the collection in node order, and passes the lists and vectors to a layout in
+//! batches of nodes. If the sweep has a codebook, it also writes the PQ codes of the nodes to a
+//! file.
 //!
 //! ```text
-//!   rows  ──┬──> batch ──> coupled | packed | decoupled | inline ──> their files
+//!   rows  ──┬──> batch ──> coupled | packed | decoupled | ..      ──> their files
 //!   lists ──┘      └─────> PQ codes, except for inline ────────────> codes-…
 //! ```
 

@@ -249,8 +249,9 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
             if seed == 0 && (slow() || at % 3 == 0) {
                 build(&image, 170).unwrap();
                 assert_eq!(vectors_in(&image), Some(170));
-                // MANIFEST, codebook, navigation, and codes or entry points. For each of two
-                // segments, vectors and chunks. Also ids, if nodes have another order than rows.
+                // The files are MANIFEST, codebook, navigation, and codes or entry points. Each of
+                // two segments has files of vectors and chunks. If nodes have another order than
+                // rows, there is a file of ids.
                 let files = match layout {
                     Layout::Coupled | Layout::Inline | Layout::Csr => 4 + 1,
                     Layout::Packed => 4 + 2,

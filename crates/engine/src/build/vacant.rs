@@ -10,10 +10,11 @@ use stratann_tier::{LOCK_FILE, TierError};
 use crate::durable::are_of_first_build;
 use crate::{Error, bounds, savepoint, stored};
 
-/// Whether a build that replaces nothing may begin in the directory `path`. True if nothing is
-/// there, the directory is empty, or it holds only files of a first build. Such a build is running,
-/// or its process was killed before there was an index. False for an index, for a file, and for a
-/// directory of other things. Also false for an index with changes whose manifest is missing.
+/// Whether a build that replaces nothing may begin in the directory `path`. The result is true if
+/// nothing is there, the directory is empty, or it has only files of a first build. Such a build is
+/// running, or its process was killed before there was an index. The result is false for an index,
+/// for a file, and for a directory of other things. It is also false for an index with changes
+/// whose manifest is missing.
 ///
 /// # Errors
 /// The path cannot be examined, or its entries cannot be listed.

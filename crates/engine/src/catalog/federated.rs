@@ -79,7 +79,7 @@ impl Catalog {
     /// may interrupt.
     ///
     /// # Errors
-    /// As for [`search`](Catalog::search), and [`Error::Interrupted`].
+    /// Fails as [`search`](Catalog::search) does, and with [`Error::Interrupted`].
     pub fn search_observed<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -100,8 +100,8 @@ impl Catalog {
     /// the filter ([`Explained`](crate::Explained)).
     ///
     /// # Errors
-    /// As for [`search`](Catalog::search), and [`Error::Filter`] if the filter does not fit the
-    /// columns. If only one index is the reason, the error names that index.
+    /// Fails as [`search`](Catalog::search) does, and with [`Error::Filter`] if the filter does not
+    /// fit the columns. If only one index is the reason, the error names that index.
     pub fn search_filtered<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -116,7 +116,7 @@ impl Catalog {
     /// in each index and may interrupt.
     ///
     /// # Errors
-    /// As for `search_filtered`, and [`Error::Interrupted`].
+    /// Fails as `search_filtered` does, and with [`Error::Interrupted`].
     pub fn search_filtered_observed<N: AsRef<str>>(
         &self,
         names: &[N],

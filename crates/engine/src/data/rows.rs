@@ -48,7 +48,7 @@ pub trait RowSource: Send + Sync {
     /// them.
     ///
     /// # Errors
-    /// As for [`row`](RowSource::row).
+    /// Fails as [`row`](RowSource::row) does.
     fn cleared(&self, _at: usize) -> Result<Cleared, DataError> {
         Ok(Cleared::default())
     }
@@ -145,7 +145,7 @@ impl JsonRows {
     /// without a path. Messages call the file `name`. `progress` counts bytes.
     ///
     /// # Errors
-    /// As for [`open`](Self::open), and [`DataError::Interrupted`].
+    /// Fails as [`open`](Self::open) does, and with [`DataError::Interrupted`].
     pub fn of_file(
         file: File,
         name: String,

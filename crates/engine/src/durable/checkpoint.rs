@@ -473,8 +473,8 @@ fn is_of_changes(name: &str) -> bool {
     changes || name == INSERTS || log_number(name).is_some()
 }
 
-/// Whether the files may come from a first build that stopped before its manifest was written. Also
-/// true if there are no files.
+/// Whether the files may come from a first build that stopped before its manifest was written. If
+/// there are no files, the result is true.
 pub(crate) fn are_of_first_build<'n>(mut names: impl Iterator<Item = &'n str>) -> bool {
     names.all(|name| name != MANIFEST && is_ours(name) && !is_of_changes(name))
 }

@@ -52,7 +52,8 @@ fn check_version(volume: &dyn Volume, why: Unreadable) -> Result<(), Error> {
 /// distinguished after the next change of the checkpoint id.
 ///
 /// # Errors
-/// As for [`read`]. Or the inserts into the replaced index cannot be removed from the file.
+/// Fails as [`read`] does, or if the inserts into the replaced index cannot be removed from the
+/// file.
 pub(crate) fn of_index(
     volume: &dyn Volume,
     state: Option<&str>,
@@ -96,7 +97,7 @@ pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Er
 /// unchanged.
 ///
 /// # Errors
-/// As for [`of_index`].
+/// Fails as [`of_index`] does.
 pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
     match of_index(volume, state) {
         Err(Error::Layout(LayoutError::UnknownVersion { .. })) => Ok(()),
@@ -161,7 +162,7 @@ pub(crate) fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), 
 /// Records fewer inserts, like [`write`]. On a full disk this uses the reserved blocks.
 ///
 /// # Errors
-/// As for [`write`].
+/// Fails as [`write`] does.
 pub(crate) fn write_fewer(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
     match write(volume, inserts) {
         Err(error @ TierError::NoSpace { .. }) => {

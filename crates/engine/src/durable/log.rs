@@ -294,7 +294,7 @@ impl Log {
     /// [`Durability::Always`], when it is durable.
     ///
     /// # Errors
-    /// As for [`Log::append_all`].
+    /// Fails as [`Log::append_all`] does.
     #[cfg(test)]
     pub(crate) fn append(&self, record: LogRecord<'_>) -> Result<u64, Error> {
         Ok(self.append_all(&[record])?.start)
@@ -361,8 +361,8 @@ impl Log {
     /// to the reserved blocks.
     ///
     /// # Errors
-    /// As for [`append_all`](Self::append_all). Or the disk is full, and no blocks are reserved or
-    /// all of them are used.
+    /// Fails as [`append_all`](Self::append_all) does, or if the disk is full, and no blocks are
+    /// reserved or all of them are used.
     pub(crate) fn append_in_room(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
         debug_assert!(
             records.iter().all(is_delete),
@@ -427,7 +427,7 @@ impl Log {
     /// reserved blocks becomes the next one.
     ///
     /// # Errors
-    /// As for [`rotate`](Self::rotate). Or the disk is full and no blocks are reserved.
+    /// Fails as [`rotate`](Self::rotate) does, or if the disk is full and no blocks are reserved.
     pub(crate) fn rotate_in_room(&self) -> Result<(), Error> {
         let files = self.shared.state.lock().files;
         match self.rotate() {

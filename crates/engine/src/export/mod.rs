@@ -118,12 +118,12 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// As [`Index::export`], of the vectors that are live now. Searches, changes and merges
-    /// continue.
+    /// Does the same as [`Index::export`], of the vectors that are live now. Searches, changes and
+    /// merges continue.
     ///
     /// # Errors
-    /// As for [`Index::export`]; [`Error::Restless`] if ids were replaced so often meanwhile that
-    /// their versions at the read timestamp are forgotten.
+    /// Fails as [`Index::export`] does. Other errors: [`Error::Restless`] if ids were replaced so
+    /// often meanwhile that their versions at the read timestamp are forgotten.
     pub fn export(
         &self,
         out: impl AsRef<Path>,

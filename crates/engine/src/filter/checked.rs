@@ -169,7 +169,7 @@ impl Checked {
     /// nodes outside `all`.
     ///
     /// # Errors
-    /// As `atom`.
+    /// Fails as `atom` does.
     pub(crate) fn nodes<E>(
         &self,
         all: &NodeSet,

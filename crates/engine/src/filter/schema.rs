@@ -126,7 +126,8 @@ impl Schema {
     /// Adds the columns that a row has.
     ///
     /// # Errors
-    /// As [`declare`](Schema::declare); in a column of floats, an integer that equals no float.
+    /// Fails as [`declare`](Schema::declare) does. Other errors: in a column of floats, an integer
+    /// that equals no float.
     pub(crate) fn take(&mut self, row: &mut Row) -> Result<(), Error> {
         self.fit(row);
         for (name, value) in &row.attributes {

@@ -36,7 +36,7 @@ impl Rows {
 #[derive(Clone, Copy)]
 pub struct NodeRows<'a> {
     rows: &'a dyn VectorSource,
-    /// The row of each node, if the rows are not in the order of the nodes.
+    /// The row number of each node. `None` if the rows are in the order of the nodes.
     order: Option<&'a [u32]>,
 }
 

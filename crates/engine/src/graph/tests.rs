@@ -99,7 +99,7 @@ fn recall(
     recall_of(asked, rows, element, dim, entry, neighbours)
 }
 
-/// As [`recall`], with the rows `asked` as queries.
+/// Does the same as [`recall`], with the rows `asked` as queries.
 fn recall_of(
     asked: std::ops::Range<usize>,
     rows: &[u8],

@@ -128,7 +128,7 @@ impl Kind {
         }
     }
 
-    /// As [`files`](Kind::files), for the pages that may be kept in memory.
+    /// Does the same as [`files`](Kind::files), for the pages that may be kept in memory.
     pub(super) fn keepable(&self) -> (PageFile, PageFile) {
         match self {
             Self::Graph(graph) => graph.stores.keepable(),

@@ -204,7 +204,8 @@ impl Opener {
     /// Opens for reading the index that is in a directory now.
     ///
     /// # Errors
-    /// As [`Index::open`]. For an index of a catalog also a budget that has no memory for it.
+    /// Fails as [`Index::open`] does. Another error for an index of a catalog: a budget that has no
+    /// memory for it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Index, Error> {
         match &self.lender {
             Some((lender, instead)) => lender.clone().open(path.as_ref(), *instead),

@@ -39,7 +39,7 @@ impl IdHashes {
     /// The nodes in a range that may have one of the ids. The end of the range is exclusive.
     ///
     /// # Errors
-    /// As for [`Index::each_node`].
+    /// Fails as [`Index::each_node`] does.
     pub(crate) fn nodes(
         &self,
         index: &Index,

@@ -192,7 +192,7 @@ impl Index {
     /// Whether an id was in the index when it was opened.
     ///
     /// # Errors
-    /// As for [`ids`](Index::ids).
+    /// Fails as [`ids`](Index::ids) does.
     pub fn contains(&self, id: u64) -> Result<bool, Error> {
         let found = self.ids(id.checked_sub(1), 1)?;
         Ok(found.first() == Some(&id))

@@ -17,7 +17,7 @@ impl Snapshot {
     /// left out.
     ///
     /// # Errors
-    /// As for [`Index::vectors`](crate::Index::vectors).
+    /// Fails as [`Index::vectors`](crate::Index::vectors) does.
     pub(crate) fn nodes(
         &self,
         ids: &[u64],
@@ -35,7 +35,7 @@ impl LiveIndex {
     /// its vector before or after the change. See [`Index::vectors`](crate::Index::vectors).
     ///
     /// # Errors
-    /// As for [`Index::vectors`](crate::Index::vectors).
+    /// Fails as [`Index::vectors`](crate::Index::vectors) does.
     pub fn vectors(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error> {
         let mut snapshot = self.at_present();
         let index = snapshot.index.clone();
@@ -65,7 +65,7 @@ impl LiveIndex {
     /// stays in the index exactly once, whatever changes meanwhile.
     ///
     /// # Errors
-    /// As for [`Index::ids`](crate::Index::ids).
+    /// Fails as [`Index::ids`](crate::Index::ids) does.
     pub fn ids(&self, after: Option<u64>, most: usize) -> Result<Vec<u64>, Error> {
         let Some(least) = after.map_or(Some(0), |after| after.checked_add(1)) else {
             return Ok(Vec::new());

@@ -42,7 +42,7 @@ pub fn copies(index: Option<&Path>, places: &Places) -> Result<Vec<Copies>, Erro
 /// Lists the copies as [`copies`] does, and removes all that no process has open.
 ///
 /// # Errors
-/// As for [`copies`].
+/// Fails as [`copies`] does.
 pub fn remove_copies(index: Option<&Path>, places: &Places) -> Result<Vec<Copies>, Error> {
     all(index, places, true)
 }

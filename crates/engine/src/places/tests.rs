@@ -458,7 +458,7 @@ fn a_state_has_one_name_everywhere_but_in_an_index_that_does_not_say_which_it_is
     }
     let states = [&built.path, &copied].map(|path| named(path));
     assert!(states[0] != first && states[1] != first && states[0] != states[1]);
-    // As an earlier version left it.
+    // An earlier version left the manifest without a checkpoint id.
     let manifest = built.path.join(MANIFEST);
     let mut old = Manifest::decode(&fs::read(&manifest).unwrap(), "m").unwrap();
     old.state = None;
@@ -652,7 +652,7 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
                 places: places(&text),
                 ..OpenOptions::default()
             };
-            // Opened for searching first, so that copies of the present checkpoint exist.
+            // The index is opened for searching first, so that copies of its checkpoint exist.
             let index = std::sync::Arc::new(Index::open(&built.path, &options).unwrap());
             // One insert after the other, so that each run builds the same graph.
             let writing = WriteOptions {
@@ -821,7 +821,8 @@ fn the_indexes_of_a_catalog_are_on_places() {
         .iter()
         .for_each(|file| spoil(file));
     assert_eq!(answers(&catalog.index("index").unwrap()).unwrap(), right);
-    // Refused, since a copy in memory would be made before the catalog reserves memory for it.
+    // This place is refused, since the copy in memory would be made before the catalog reserves
+    // memory for it.
     let options = CatalogOptions {
         open: OpenOptions {
             places: places("topology=dram"),

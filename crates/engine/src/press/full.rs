@@ -65,7 +65,8 @@ impl Full {
     /// Opens the vectors of the index at `path`, also for changes ([`index`](Self::index)).
     ///
     /// # Errors
-    /// As [`open`](Self::open); also if another process has the index open for changes.
+    /// Fails as [`open`](Self::open) does. Another error: another process has the index open for
+    /// changes.
     pub fn open_for_changes(
         path: impl AsRef<Path>,
         threads: usize,
@@ -152,7 +153,7 @@ impl Full {
     /// [`WriteOptions::durability`], and every ranking that begins later sees them.
     ///
     /// # Errors
-    /// As [`LiveIndex::upsert`]; also if the index was opened for reading.
+    /// Fails as [`LiveIndex::upsert`] does. Another error: the index was opened for reading.
     pub fn upsert(&self, ids: &[u64], rows: &[u8]) -> Result<(), Error> {
         let index = self.changing()?;
         let collection = index.index();
@@ -221,11 +222,11 @@ impl Full {
         self.rank_while((state, query), nodes, k, || true, done)
     }
 
-    /// As [`rank`](Self::rank), if a caller still wants the result. `wanted` is called before the
-    /// first read. If it returns false, `done` gets [`Error::Interrupted`].
+    /// Does the same as [`rank`](Self::rank), if a caller still wants the result. `wanted` is
+    /// called before the first read. If it returns false, `done` gets [`Error::Interrupted`].
     ///
     /// # Errors
-    /// As [`rank`](Self::rank).
+    /// Fails as [`rank`](Self::rank) does.
     pub fn rank_while(
         &self,
         (state, query): (u64, &[u8]),

@@ -332,9 +332,9 @@ impl HighQuery {
         Ok(())
     }
 
-    /// As [`refine`](Self::refine), for a compute server that has [offloaded](super) low codes.
-    /// Estimates the distances of the nodes in `missing`, and refines the nearest out of `missing`
-    /// and `offered`.
+    /// Does the same as [`refine`](Self::refine), for a compute server that has [offloaded](super)
+    /// low codes. Estimates the distances of the nodes in `missing`, and refines the nearest out of
+    /// `missing` and `offered`.
     ///
     /// `estimates` is replaced by the low-code estimates that are small enough for the compute
     /// server's L_low.

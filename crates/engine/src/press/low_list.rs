@@ -122,7 +122,7 @@ impl LowList {
         self.meet_at(codes, nodes, nodes);
     }
 
-    /// As [`meet`](Self::meet), for nodes whose codes are at the positions `places`.
+    /// Does the same as [`meet`](Self::meet), for nodes whose codes are at the positions `places`.
     ///
     /// # Panics
     /// If there is no code at a position, or the numbers of places and nodes differ.

@@ -10,8 +10,9 @@
 //! package-text with a target of .95, queries of another source found .923 with measurements by
 //! rows alone, and .956 with both kinds of queries.
 //!
-//! A made query is nearer to its own row than to any other row. So that row is excluded from its
-//! results. Otherwise the first result would always be found, and show nothing.
+//! A made query is nearer to row `a`, from which it was made, than to any other row. Every search
+//! would find row `a`, so it would not count as evidence of recall. The results of the query
+//! therefore exclude row `a`.
 //!
 //! Made queries alone are not enough. If rows form clusters that are far apart, all made queries
 //! lie between clusters, and do not represent future queries. So rows count up to the distance at

@@ -78,7 +78,7 @@ pub(super) fn salvage(
                 },
                 VectorsAt::Records,
             ) => files.placed(layout, facts),
-            // Handled above.
+            // The branch for clusters has returned before this match.
             (Records::Clustered, VectorsAt::Records) => Ok(manifest.vectors),
         };
     }

@@ -369,11 +369,11 @@ impl Index {
         self.search_observed(queries, options, &Silent)
     }
 
-    /// As [`search`](Index::search). `progress` is called for each finished query, and may
-    /// interrupt the batch.
+    /// Does the same as [`search`](Index::search). `progress` is called for each finished query,
+    /// and may interrupt the batch.
     ///
     /// # Errors
-    /// As for [`search`](Index::search), and [`Error::Interrupted`].
+    /// Fails as [`search`](Index::search) does, and with [`Error::Interrupted`].
     pub fn search_observed(
         &self,
         queries: &dyn VectorSource,
@@ -385,8 +385,8 @@ impl Index {
         Ok(found)
     }
 
-    /// As [`search_observed`](Index::search_observed), but the queries are not sampled for live
-    /// recall.
+    /// Does the same as [`search_observed`](Index::search_observed), but the queries are not
+    /// sampled for live recall.
     pub(crate) fn search_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -421,8 +421,8 @@ impl Index {
         }
     }
 
-    /// As [`search_observed`](Index::search_observed). `heat` counts the reads of pages. `seen` has
-    /// the changes since the checkpoint that every query sees.
+    /// Does the same as [`search_observed`](Index::search_observed). `heat` counts the reads of
+    /// pages. `seen` has the changes since the checkpoint that every query sees.
     pub(crate) fn search_with(
         &self,
         queries: &dyn VectorSource,
@@ -437,10 +437,10 @@ impl Index {
         answers.into_results(took)
     }
 
-    /// As [`search_observed`](Index::search_observed), but only vectors of the checkpoint are
-    /// results. Vectors that were inserted or deleted since are excluded. `left_out` has a node for
-    /// each query, which is excluded from its results. [`LeftOut`] decides whether the walk
-    /// traverses this node.
+    /// Does the same as [`search_observed`](Index::search_observed), but only vectors of the
+    /// checkpoint are results. Vectors that were inserted or deleted since are excluded. `left_out`
+    /// has a node for each query, which is excluded from its results. [`LeftOut`] decides whether
+    /// the walk traverses this node.
     pub(crate) fn search_leaving_out(
         &self,
         queries: &dyn VectorSource,
@@ -459,8 +459,8 @@ impl Index {
         answers.into_results(took)
     }
 
-    /// As [`search_observed`](Index::search_observed), but only vectors that match a filter are
-    /// results.
+    /// Does the same as [`search_observed`](Index::search_observed), but only vectors that match a
+    /// filter are results.
     pub(crate) fn search_matching(
         &self,
         queries: &dyn VectorSource,
@@ -506,11 +506,11 @@ impl Index {
         self.check_numbers(options, self.overlay()).map(drop)
     }
 
-    /// As [`check_search`](Index::check_search), and checks the shape of the queries. They may be
-    /// an [outline](crate::Outline).
+    /// Checks the options as [`check_search`](Index::check_search) does, and the shape of the
+    /// queries. They may be an [outline](crate::Outline).
     ///
     /// # Errors
-    /// As for `check_search`; queries of another dimension or element type.
+    /// Fails as `check_search` does. Other errors: queries of another dimension or element type.
     pub fn check_queries(
         &self,
         queries: &dyn VectorSource,
@@ -540,8 +540,8 @@ impl Index {
         Ok(())
     }
 
-    /// As [`check_search`](Index::check_search), with the changes since the checkpoint. Returns the
-    /// number of vectors that can be found.
+    /// Does the same as [`check_search`](Index::check_search), with the changes since the
+    /// checkpoint. Returns the number of vectors that can be found.
     pub(crate) fn check_numbers(
         &self,
         options: &SearchOptions,
@@ -591,8 +591,8 @@ impl Index {
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
-            // Loaded here, so that no query waits for it, and an error is reported before the batch
-            // begins.
+            // The navigation graph is loaded before the batch begins. So no query waits for it, and
+            // an error is reported in advance.
             self.navigation()?;
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {

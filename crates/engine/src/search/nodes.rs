@@ -104,10 +104,10 @@ impl Index {
         self.each_node_in(&room, nodes, exactness, admission, progress, each)
     }
 
-    /// As [`each_node`](Index::each_node), with memory that is already reserved.
+    /// Does the same as [`each_node`](Index::each_node), with memory that is already reserved.
     ///
     /// # Errors
-    /// As [`each_node`](Index::each_node).
+    /// Fails as [`each_node`](Index::each_node) does.
     pub(crate) fn each_node_in(
         &self,
         room: &Taken,

@@ -166,7 +166,7 @@ impl Promise {
         }
     }
 
-    /// As [`passed`](Self::passed), with the exact distance of the node.
+    /// Does the same as [`passed`](Self::passed), with the exact distance of the node.
     pub(crate) fn passed_exactly(&mut self, distance: f32) {
         if self.depth.is_some() {
             self.met(distance);

@@ -322,8 +322,8 @@ macro_rules! searches {
             /// ignored. [`RangeResults::complete`] says whether vectors may be missing.
             ///
             /// # Errors
-            /// As a search for the k nearest; several queries; a distance that is NaN;
-            /// [`SearchOptions::recall`].
+            /// Fails as a search for the k nearest does. Other errors: several queries; a distance
+            /// that is NaN; [`SearchOptions::recall`] is set.
             pub fn search_range(
                 &self,
                 query: &dyn VectorSource,
@@ -339,7 +339,7 @@ macro_rules! searches {
             /// id. The given vector itself is excluded. Other vectors that are equal to it are not.
             ///
             /// # Errors
-            /// As a search; no ids; an id that is not in the index.
+            /// Fails as a search does. Other errors: no ids; an id that is not in the index.
             pub fn search_like(
                 &self,
                 ids: &[u64],

@@ -65,7 +65,7 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
     /// codes say little about the results.
     ///
     /// # Errors
-    /// As [`find`](CandidateSource::find).
+    /// Fails as [`find`](CandidateSource::find) does.
     async fn find_further(&mut self, list: usize) -> Result<(), Error>;
 
     /// Whether the source ended before it had found as many matches of the filter as requested. If

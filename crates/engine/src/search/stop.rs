@@ -53,7 +53,7 @@ impl Stop {
         self.known()
     }
 
-    /// As [`reason`](Stop::reason), without reading the clock.
+    /// Does the same as [`reason`](Stop::reason), without reading the clock.
     fn known(&self) -> Option<Error> {
         match self.reason.load(Ordering::SeqCst) {
             GOES_ON => None,

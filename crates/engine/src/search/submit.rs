@@ -131,11 +131,11 @@ impl Index {
     /// search waits for memory.
     ///
     /// # Errors
-    /// As [`submit`](Index::submit), and [`Error::Filter`] if the filter does not fit the
-    /// [columns](Index::schema). Errors of reading columns come through the handle.
+    /// Fails as [`submit`](Index::submit) does, and with [`Error::Filter`] if the filter does not
+    /// fit the [columns](Index::schema). Errors of reading columns come through the handle.
     ///
     /// # Panics
-    /// As [`submit`](Index::submit).
+    /// Panics as [`submit`](Index::submit) does.
     pub fn submit_filtered(
         self: &Arc<Self>,
         queries: Matrix,
@@ -158,7 +158,7 @@ impl Index {
 /// Submits a search, with a filter if there is one.
 ///
 /// # Errors
-/// As [`Index::submit`] and [`Index::submit_filtered`].
+/// Fails as [`Index::submit`] and [`Index::submit_filtered`] do.
 pub(crate) fn submitted(
     searched: Box<dyn Searched>,
     queries: Matrix,
@@ -495,8 +495,8 @@ impl SubmittedSearch {
     /// Waits until the search has ended, and returns its results.
     ///
     /// # Errors
-    /// As [`Index::search`]; [`Error::DeadlineExceeded`]; and [`Error::Interrupted`] if the search
-    /// was [cancelled](SubmittedSearch::cancel).
+    /// Fails as [`Index::search`] does. Other errors: [`Error::DeadlineExceeded`]; and
+    /// [`Error::Interrupted`] if the search was [cancelled](SubmittedSearch::cancel).
     pub fn wait(self) -> Result<SearchResults, Error> {
         self.check_process();
         let mut outcome = self.ending.outcome.lock();

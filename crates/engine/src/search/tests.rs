@@ -128,7 +128,7 @@ fn stored_under(stored: Stored, faults: Faults) -> Index {
     hitting(|_| true, stored, faults)
 }
 
-/// As [`stored_under`], with faults only in the files that `hit` selects.
+/// Does the same as [`stored_under`], with faults only in the files that `hit` selects.
 fn hitting(hit: fn(&str) -> bool, stored: Stored, faults: Faults) -> Index {
     let mut index = Index::open(path(stored), &OpenOptions::default()).unwrap();
     let volume = stratann_tier::Directory::open(path(stored)).unwrap();

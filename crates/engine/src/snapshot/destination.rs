@@ -212,7 +212,7 @@ impl<'a> Unfinished<'a> {
     /// Copies a log up to its recorded length.
     ///
     /// # Errors
-    /// As for [`files`](Unfinished::files).
+    /// Fails as [`files`](Unfinished::files) does.
     pub(super) fn log(&mut self, log: &LogPart, progress: &dyn Progress) -> Result<(), Error> {
         let mut file = self.create(&log.name)?;
         file.write_at(0, &log.front)?;

@@ -119,8 +119,8 @@ impl LiveIndex {
     /// Searches, changes and merges continue; checkpoints may have to wait for the copy.
     ///
     /// # Errors
-    /// As for [`snapshot`](crate::snapshot). The log cannot be made durable, or the index is no
-    /// longer at its path.
+    /// Fails as [`snapshot`](crate::snapshot) does. Other errors: the log cannot be made durable,
+    /// or the index is no longer at its path.
     pub fn snapshot(
         &self,
         dest: impl AsRef<Path>,
@@ -168,7 +168,7 @@ fn into_folder(
 /// index, if this process has it open for changes.
 ///
 /// # Errors
-/// As for [`snapshot`]. The copied files are removed. If a file cannot be removed, the next
+/// Fails as [`snapshot`] does. The copied files are removed. If a file cannot be removed, the next
 /// snapshot removes it.
 pub(crate) fn take(
     source: &dyn Volume,

@@ -157,7 +157,8 @@ impl<'a> Source<'a> {
         let place = stored::name_of(self.volume, &name);
         let reader = self.volume.open_reader(&name)?;
         let mut tries = 1;
-        // Marks are read before the length. So the file is at least as long as the marks declare.
+        // The marks are read before the length of the file. If the marks are valid, the file is
+        // therefore at least as long as they declare.
         let front = loop {
             let mut front = vec![0; reader.size()?.min(FIRST_RECORD) as usize];
             reader.read_at(0, &mut front)?;

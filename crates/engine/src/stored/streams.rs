@@ -94,7 +94,7 @@ pub(crate) fn read_pieces(
     )
 }
 
-/// As [`read_pieces`], of an open file.
+/// Does the same as [`read_pieces`], of an open file.
 fn stream_of(
     opened: &dyn VolumeReader,
     volume: &dyn Volume,
@@ -119,7 +119,8 @@ fn stream_of(
     Ok(())
 }
 
-/// As [`read_stream_whole`], of an open file, which may have been renamed or removed since.
+/// Does the same as [`read_stream_whole`], of an open file, which may have been renamed or removed
+/// since.
 pub(crate) fn read_opened(
     opened: &dyn VolumeReader,
     volume: &dyn Volume,

@@ -344,7 +344,7 @@ impl ClusterStores {
             return Err(Error::Damaged {
                 file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
                 what: format!(
-                    "it names no file of the vectors from {} on, but there are {} vectors",
+                    "it names no file for vectors from number {} on, but the index has {} vectors",
                     last.unwrap_or(self.built),
                     self.nodes
                 ),
@@ -503,7 +503,7 @@ impl ClusterStores {
         self.view_at(cluster, self.place(cluster), bytes, check)
     }
 
-    /// As [`view`](Self::view), for a current or former posting list of the cluster.
+    /// Does the same as [`view`](Self::view), for a current or former posting list of the cluster.
     fn view_at<'b>(
         &'b self,
         cluster: u32,

@@ -78,7 +78,7 @@ impl IdTable {
     /// Opens a file of ids. `expected` is the number of its ids, if that is known.
     ///
     /// # Errors
-    /// As [`open`](IdTable::open), also a file without ids.
+    /// Fails as [`open`](IdTable::open) does, and if the file has no ids.
     pub(crate) fn open_file(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -88,11 +88,11 @@ impl IdTable {
         Self::opened(reader, volume, entry, expected)
     }
 
-    /// As [`open_file`](IdTable::open_file), for a file that is already open and may have been
-    /// unlinked.
+    /// Does the same as [`open_file`](IdTable::open_file), for a file that is already open and may
+    /// have been unlinked.
     ///
     /// # Errors
-    /// As [`open_file`](IdTable::open_file).
+    /// Fails as [`open_file`](IdTable::open_file) does.
     pub(crate) fn opened(
         reader: Arc<dyn VolumeReader>,
         volume: &dyn Volume,
@@ -169,7 +169,7 @@ impl IdTable {
     /// The node of an id.
     ///
     /// # Errors
-    /// As [`find`](IdTable::find).
+    /// Fails as [`find`](IdTable::find) does.
     pub(crate) fn node_of(&self, id: u64) -> Result<Option<u32>, Error> {
         let found = self.find(id, &mut LastBlock::none())?;
         Ok(found.ok().map(|(_, node)| node))
@@ -294,7 +294,7 @@ mod tests {
         written(volume, &stream::encode(FileKind::Ids, &payload, &[]))
     }
 
-    /// As `entry_of`, for ids that are row numbers. Their file has only nodes.
+    /// Does the same as `entry_of`, for ids that are row numbers. Their file has only nodes.
     fn entry_of_rows(volume: &SimVolume, count: u32) -> FileEntry {
         let file = IdsFile::nodes_alone(count.into());
         let (nodes, mut payload) = ((0..count).rev().collect::<Vec<u32>>(), Vec::new());

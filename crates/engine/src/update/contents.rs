@@ -107,7 +107,7 @@ fn each_member(
 /// lists. Otherwise it does nothing.
 ///
 /// # Errors
-/// As [`each_vector`].
+/// Fails as [`each_vector`] does.
 pub(crate) fn each_vector_page(
     index: &Index,
     progress: &dyn Progress,
@@ -179,7 +179,7 @@ pub(crate) fn vector_pages(index: &Index, place: Extent, out: &mut [u8]) -> Resu
 /// Calls `each` with every node and its neighbours, in the order of [`each_vector`].
 ///
 /// # Errors
-/// As [`each_vector`].
+/// Fails as [`each_vector`] does.
 pub(crate) fn each_list(
     index: &Index,
     progress: &dyn Progress,

@@ -253,8 +253,8 @@ impl Index {
 /// The result of the last sample of the vectors inserted since the last build or merge.
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
-    /// Locked while a sample is examined. Searches never wait for this lock, since the examination
-    /// may wait for the memory and threads of searches.
+    /// The lock of the examination of a sample. Searches never wait for this lock, since the
+    /// examination may wait for the memory and threads of searches.
     looking: Mutex<()>,
     looked: Mutex<Looked>,
 }

@@ -414,7 +414,7 @@ impl LiveIndex {
     /// Merges in the background. `may` is called before each merge and can refuse it.
     ///
     /// # Errors
-    /// As for [`merge_when_due`](Self::merge_when_due).
+    /// Fails as [`merge_when_due`](Self::merge_when_due) does.
     pub fn merge_when_due_and(
         self: &Arc<Self>,
         when: MergeWhen,

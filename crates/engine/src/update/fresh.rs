@@ -543,7 +543,7 @@ impl FreshGraph {
     /// Like [`search`](FreshGraph::search), but compares the given slots only, and all of them.
     ///
     /// # Panics
-    /// As for [`search`](FreshGraph::search).
+    /// Panics as [`search`](FreshGraph::search) does.
     pub(crate) fn search_among(
         &self,
         query: &[u8],

@@ -40,10 +40,10 @@ const SCANNED: u64 = 10_000;
 /// Which vectors a search examines, beyond those chosen by codes or heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LooksAt {
-    /// Those that codes or heads lead to, and no others.
+    /// Only the vectors to which codes or heads lead.
     Chosen,
-    /// Also every vector on a page that a walk reads, in layouts with vectors beside lists. Codes
-    /// exclude none of these vectors.
+    /// The vectors of `Chosen`, and every vector on a page that a walk reads, in layouts with
+    /// vectors beside lists. Codes exclude none of these vectors.
     WholePages,
     /// Every vector of the index.
     All,

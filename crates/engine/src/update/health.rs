@@ -100,14 +100,15 @@ impl Health {
         self.halted.get_or_init(|| reason);
     }
 
-    /// Called after a failed sync of a file of pages, whose content on disk is then unknown.
+    /// Stops changes after a failed sync of a file of pages. The content of the file on disk is
+    /// then unknown.
     pub(crate) fn sync_failed(&self, error: &dyn std::fmt::Display) {
         self.halt(format!(
             "a sync of its pages failed ({error}), so that the contents of the disk are unknown; the log has all acknowledged changes, and searches go on"
         ));
     }
 
-    /// Called if the directory is no longer the one that this handle changes.
+    /// Stops changes, since the directory is no longer the one that this handle changes.
     pub(crate) fn replaced(&self, what: &str) {
         self.halt(format!(
             "{what}, so that its path no longer has the index that was opened here; nothing more is written there"

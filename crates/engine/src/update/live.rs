@@ -106,10 +106,10 @@ pub enum CodebookFate {
     /// none.
     #[default]
     Kept,
-    /// Replaced by a new codebook, trained on the present vectors, since the index had outgrown the
+    /// The merge trained a new codebook on the present vectors, since the index had outgrown the
     /// previous one.
     Trained,
-    /// Unchanged, although the index has outgrown it. It was given to the build
+    /// The codebook is unchanged, although the index has outgrown it. It was given to the build
     /// ([`BuildOptions::codebook`](crate::BuildOptions::codebook)), and other indexes may share it.
     Outgrown,
 }
@@ -267,7 +267,7 @@ impl State {
     }
 }
 
-/// An index that is open for changes. Shared by any number of threads.
+/// An index that is open for changes. Any number of threads can share it.
 pub struct LiveIndex {
     path: PathBuf,
     volume: Arc<dyn Volume>,
@@ -288,7 +288,7 @@ pub struct LiveIndex {
     /// Calls that change the index hold this lock for reading. A merge holds it for writing when it
     /// begins and when it commits.
     gate: RwLock<()>,
-    /// Locked during a merge or a checkpoint, so that only one runs at a time.
+    /// The lock of a merge or a checkpoint, so that only one of them runs at a time.
     merging: Mutex<()>,
     /// The checkpoint before the last merge, if a caller asked to keep it.
     before: Mutex<Before>,
@@ -334,9 +334,10 @@ impl std::fmt::Debug for LiveIndex {
 }
 
 impl Drop for LiveIndex {
-    /// Removes a log without records. Makes a checkpoint of direct inserts, which then need not be
-    /// replayed. In a forked process it does nothing, since the index belongs to the parent: its
-    /// locks may be held by threads that exist only there.
+    /// Makes a checkpoint of direct inserts, so that no process need replay them. If vectors still
+    /// wait in memory, no checkpoint is made. Removes the log if it has no records. In a forked
+    /// process, the drop does nothing: threads of the parent, which the child does not have, may
+    /// hold locks of the index.
     fn drop(&mut self) {
         if !self.home.is_here() {
             return;
@@ -397,7 +398,8 @@ impl LiveIndex {
     /// Opens the index in a directory for changes, and takes its lock.
     ///
     /// # Errors
-    /// As for [`Index::open`]; another process has the index open for changes; the log is damaged.
+    /// Fails as [`Index::open`] does. Other errors: another process has the index open for changes;
+    /// the log is damaged.
     pub fn open(
         path: impl AsRef<Path>,
         open: &OpenOptions,
@@ -469,9 +471,9 @@ impl LiveIndex {
     /// a merge takes up to 64 MiB more while it runs.
     ///
     /// # Errors
-    /// As for [`LiveIndex::open`]. [`Error::Memory`] if the catalog's budget is too small for the
-    /// index. [`Error::Crowded`] if the budget is too small for it and the indexes that callers
-    /// hold.
+    /// Fails as [`LiveIndex::open`] does. [`Error::Memory`] if the catalog's budget is too small
+    /// for the index. [`Error::Crowded`] if the budget is too small for it and the indexes that
+    /// callers hold.
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         Self::over_observed(index, options, &Silent)
     }
@@ -482,7 +484,7 @@ impl LiveIndex {
     /// remaining vectors wait in memory.
     ///
     /// # Errors
-    /// As for [`over`](LiveIndex::over). [`Error::Interrupted`] if the wait for memory was
+    /// Fails as [`over`](LiveIndex::over) does. [`Error::Interrupted`] if the wait for memory was
     /// interrupted: no index was opened.
     pub fn over_observed(
         index: &Arc<Index>,
@@ -729,7 +731,7 @@ impl LiveIndex {
     /// call began.
     ///
     /// # Errors
-    /// As for [`Index::search`].
+    /// Fails as [`Index::search`] does.
     pub fn search(
         &self,
         queries: &dyn VectorSource,
@@ -742,7 +744,7 @@ impl LiveIndex {
     /// and may interrupt the batch.
     ///
     /// # Errors
-    /// As for [`Index::search_observed`].
+    /// Fails as [`Index::search_observed`] does.
     pub fn search_observed(
         &self,
         queries: &dyn VectorSource,

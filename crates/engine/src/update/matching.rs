@@ -86,7 +86,7 @@ impl Index {
     /// which also passes other vectors, and a comparison with all matches ([`Way`](crate::Way)).
     ///
     /// # Errors
-    /// As for [`search`](Index::search). [`Error::Filter`] if the filter does not fit the
+    /// Fails as [`search`](Index::search) does. [`Error::Filter`] if the filter does not fit the
     /// [columns](Index::schema).
     ///
     /// ```no_run
@@ -113,7 +113,7 @@ impl Index {
     /// finished query and may interrupt the batch.
     ///
     /// # Errors
-    /// As for [`search_filtered`](Index::search_filtered), and [`Error::Interrupted`].
+    /// Fails as [`search_filtered`](Index::search_filtered) does, and with [`Error::Interrupted`].
     pub fn search_filtered_observed(
         &self,
         queries: &dyn VectorSource,
@@ -143,7 +143,7 @@ impl Index {
     /// checked.
     ///
     /// # Errors
-    /// As for [`search_filtered_observed`](Index::search_filtered_observed).
+    /// Fails as [`search_filtered_observed`](Index::search_filtered_observed) does.
     pub(crate) fn search_checked(
         &self,
         queries: &dyn VectorSource,
@@ -166,7 +166,7 @@ impl LiveIndex {
     /// this call began.
     ///
     /// # Errors
-    /// As for [`Index::search_filtered`].
+    /// Fails as [`Index::search_filtered`] does.
     pub fn search_filtered(
         &self,
         queries: &dyn VectorSource,
@@ -180,7 +180,7 @@ impl LiveIndex {
     /// before this call began.
     ///
     /// # Errors
-    /// As for [`Index::search_filtered_observed`].
+    /// Fails as [`Index::search_filtered_observed`] does.
     pub fn search_filtered_observed(
         &self,
         queries: &dyn VectorSource,

@@ -66,8 +66,8 @@ impl<'a> Reading<'a> {
         moment: Moment,
         ids: Option<&'a StoredIds>,
     ) -> Self {
-        // Taken after the timestamp. So if a vector was moved from memory to storage before, its
-        // row is there.
+        // The view is taken after the timestamp. So it has the row of each vector that was moved
+        // from memory to storage before the timestamp.
         let view = index.columns().view();
         Self {
             index,
@@ -157,7 +157,7 @@ impl<'a> Reading<'a> {
     /// The number of vectors that match a filter.
     ///
     /// # Errors
-    /// As for [`matched`](Reading::matched).
+    /// Fails as [`matched`](Reading::matched) does.
     pub(crate) fn count(&self, filter: &Filter) -> Result<u64, Error> {
         let Matched {
             nodes,
@@ -289,7 +289,7 @@ impl<'a> Reading<'a> {
     /// `after`, or fewer if there are no more.
     ///
     /// # Errors
-    /// As for [`matched`](Reading::matched) and [`ids`](Reading::ids).
+    /// Fails as [`matched`](Reading::matched) and [`ids`](Reading::ids) do.
     pub(crate) fn scroll(
         &self,
         filter: &Filter,
@@ -383,7 +383,7 @@ impl Index {
     /// above `after`, or fewer if there are no more.
     ///
     /// # Errors
-    /// As for [`count`](Index::count).
+    /// Fails as [`count`](Index::count) does.
     pub fn scroll(
         &self,
         filter: &Filter,
@@ -397,7 +397,7 @@ impl Index {
     /// if there are no more. The attributes of the vectors are not returned.
     ///
     /// # Errors
-    /// As for [`count`](Index::count).
+    /// Fails as [`count`](Index::count) does.
     pub fn ids_matching(
         &self,
         filter: &Filter,

@@ -133,7 +133,7 @@ pub(crate) fn put_rows(
 /// insert may run.
 ///
 /// # Errors
-/// As for [`each_vector`].
+/// Fails as [`each_vector`] does.
 fn nodes_of(index: &Index, deleted: &Tombstones, ids: &[u64]) -> Result<HashMap<u64, u32>, Error> {
     let mut nodes = HashMap::new();
     if ids.is_empty() {

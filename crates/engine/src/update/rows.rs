@@ -24,7 +24,8 @@ pub(super) struct IndexRows<'a> {
     index: &'a Index,
     segments: &'a Segments,
     name: String,
-    /// The node of each row. In this list, the nodes of a segment are contiguous and ascending.
+    /// The node of each row. The rows of the nodes of one segment follow one another, with
+    /// ascending nodes.
     node_of: Vec<u32>,
     new: Option<VectorFile>,
 }

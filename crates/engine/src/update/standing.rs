@@ -122,7 +122,7 @@ impl<'a> Standing<'a> {
     /// scan are not reported to `progress` as steps.
     ///
     /// # Errors
-    /// As for [`Index::each_node`].
+    /// Fails as [`Index::each_node`] does.
     pub(crate) fn each_node(
         &self,
         first: u32,

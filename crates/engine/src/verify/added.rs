@@ -66,7 +66,7 @@ impl Check<'_> {
             if found + held != ends {
                 let most = ends - begins;
                 let what = format!(
-                    "page {page} holds {held} nodes from {found} on; it should hold {most} by {}",
+                    "page {page} has {held} nodes, the first is node {found}; it should have {most} nodes by {}",
                     placement_tables.name
                 );
                 return check.report.problem(name, Some(offset), what);

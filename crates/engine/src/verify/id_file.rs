@@ -142,9 +142,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Called for a record that has this id. If it is a record of the build, the file of ids must
-    /// have the id with this node. If ids are row numbers and there is no such file, the id must be
-    /// in range.
+    /// Checks the id of a record. If it is a record of the build, the file of ids must have the id
+    /// with this node. If ids are row numbers and there is no file of ids, the id must be in range.
     pub(super) fn expect_id(&mut self, place: NodeAt<'_>, id: u64) {
         let (node, manifest) = (place.node, self.manifest);
         let Some(file) = &mut self.id_file else {

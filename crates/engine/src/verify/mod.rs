@@ -178,8 +178,8 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
 /// the index itself is read as well, since a copy of a damaged file is damaged too.
 ///
 /// # Errors
-/// As for [`verify`]. A place is in memory, which cannot be checked. The index does not have one of
-/// the roles.
+/// Fails as [`verify`] does. Other errors: a place is in memory, which cannot be checked. The index
+/// does not have one of the roles.
 pub fn verify_placed(
     path: impl AsRef<Path>,
     places: &Places,

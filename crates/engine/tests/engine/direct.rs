@@ -263,7 +263,7 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
     live.delete(&[5, 4_007]).unwrap();
     live.upsert(&part(&all, 6_000, 2), &[6, 4_008], &Silent)
         .unwrap();
-    // As after a crash: no handle is closed.
+    // The copy is made while the handle is open, so it has the files that a crash would leave.
     let copy = folder.path().join("copy");
     std::fs::create_dir(&copy).unwrap();
     for file in std::fs::read_dir(&path).unwrap() {
@@ -619,7 +619,7 @@ fn whoever_opens_an_index_may_leave_what_waits_in_its_log() {
         .unwrap();
     drop(live);
     let index = Arc::new(Index::open(&path, &OpenOptions::default()).unwrap());
-    // Neither to open nor to close the index inserts them into the graph.
+    // To open and close the index does not insert the waiting vectors into the graph.
     for _ in 0..2 {
         let live = LiveIndex::over_observed(&index, &alone(None), &Impatient).unwrap();
         assert_eq!((live.stats().logged, live.len()), (100, 1_100));

@@ -494,7 +494,7 @@ fn an_index_that_begins_with_nothing_gets_as_good_as_a_build() {
             index
                 .insert(&rows(SIFT_BASE, first, 100), None, &Silent)
                 .unwrap();
-            // As the background merge does, but independent of the clock.
+            // This merge replaces the background merge, which depends on the clock.
             if index.due(&when).is_some() {
                 index.compact(&Silent).unwrap();
             }

@@ -448,7 +448,8 @@ fn grown_index_opens_and_answers(path: &Path) {
 
 #[test]
 fn an_index_of_format_1_opens_and_answers() {
-    // Written once by the first version, as `fixtures/README.md` describes. It must stay readable.
+    // The first version wrote this fixture, as `fixtures/README.md` describes. It must stay
+    // readable.
     let path = fixture("index-v1");
     assert!(verify(&path, &Silent).unwrap().clean());
     let index = Index::open(&path, &OpenOptions::default()).unwrap();

@@ -252,7 +252,7 @@ fn found_together(low_codes: LowCodes) {
     assert!(near(high + full, by_high), "{} {by_high}", high + full);
     assert!(near(low, counters.low_computations), "{low} {counters:?}");
     assert!(high < counters.low_computations / 3, "{high} {counters:?}");
-    // Lists travel compressed. As numbers, they would have four bytes a node.
+    // Lists are sent compressed. Uncompressed, they would have four bytes for each node.
     println!("{lists} bytes of lists of {numbers} nodes");
     assert!(lists < 2 * numbers, "{lists} {numbers}");
 }

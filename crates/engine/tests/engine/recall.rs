@@ -79,7 +79,7 @@ fn a_recall_is_found_that_was_asked_for() {
     assert!(error.to_string().contains("at most 100 results"), "{error}");
     let report = verify(&path, &Silent).unwrap();
     assert_eq!(report.problem_count, 0, "{report:?}");
-    // Measured with the given queries, which are nearer than rows are.
+    // The recall is measured with the given queries, which are nearer to the vectors than rows are.
     let calibration =
         calibrate(&path, &OpenOptions::default(), Some(&queries), 1, &Silent).unwrap();
     assert_eq!(calibration.queries, 300);

@@ -36,7 +36,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// As users do in notebooks.
+/// Users build an index again over an open handle, for example in notebooks.
 #[test]
 fn a_handle_leaves_the_index_alone_that_has_taken_its_place() {
     let folder = tempfile::tempdir().unwrap();

@@ -651,7 +651,7 @@ fn a_pass_that_is_interrupted_or_cannot_read_says_so_and_searches_go_on() {
     let mut bytes = std::fs::read(pages).unwrap();
     let end = bytes.len();
     bytes[end - 4_096..end - 2_048].fill(0x5a);
-    // Written in place, since the index has the file open.
+    // The bytes are written in place, since the index has the file open.
     std::os::unix::fs::FileExt::write_all_at(
         &std::fs::OpenOptions::new().write(true).open(pages).unwrap(),
         &bytes[end - 4_096..],

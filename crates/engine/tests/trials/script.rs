@@ -1,5 +1,5 @@
-//! Random calls from a seed. The same seed gives the same calls, however they end. Shared by the
-//! trials in one process and the trials in several processes.
+//! Random calls from a seed. The same seed gives the same calls, however they end. The trials in
+//! one process and the trials in several processes share this module.
 
 use std::collections::BTreeMap;
 

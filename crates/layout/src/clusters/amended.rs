@@ -123,8 +123,8 @@ impl AmendedFile {
     ///
     /// # Errors
     /// If the length does not match the counts, there is no cluster, or a posting list is too short
-    /// or its cluster does not exist. Also if segments are empty or their numbers do not ascend, or
-    /// the first vectors of files of members do not ascend from the end of the build.
+    /// or its cluster does not exist. Other errors: segments that are empty or do not ascend, and
+    /// files of members whose first vectors do not ascend from the end of the build.
     pub fn decode(
         payload: &[u8],
         (built, vectors): (u32, u32),

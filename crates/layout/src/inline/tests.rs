@@ -435,7 +435,7 @@ fn a_cleared_builder_keeps_nothing() {
 }
 
 #[test]
-#[should_panic(expected = "bytes of the neighbours' codes")]
+#[should_panic(expected = "`codes` must have one code for each neighbour")]
 fn every_neighbour_has_a_code() {
     let shape = shape(Element::U8, 16, 8, 2);
     InlineBuilder::new(shape).push(7, &[0; 16], &[1, 2, 3], &[0; 5]);

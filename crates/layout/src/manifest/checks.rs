@@ -91,17 +91,17 @@ impl Manifest {
         for (number, segment) in self.segments.iter().enumerate() {
             if u64::from(segment.first) != next || segment.vectors == 0 {
                 let found = format!(
-                    "{number}: {} vectors from {} on",
+                    "{number}: {} vectors, first number {}",
                     segment.vectors, segment.first
                 );
-                let expected = format!("1 vector or more from {next} on");
+                let expected = format!("1 or more vectors, first number {next}");
                 return Err(field(file, at, "segment", found, expected));
             }
             next += u64::from(segment.vectors);
             let (first, records) = segment.stored();
             if u64::from(first) + records > u64::from(u32::MAX) {
-                let found = format!("{number}: {records} records from {first} on");
-                let expected = "at most 4294967295 together";
+                let found = format!("{number}: {records} records, first number {first}");
+                let expected = "a sum of both of at most 4294967295";
                 return Err(field(file, at, "segment", found, expected));
             }
             if segment.kept.is_some() && self.reader_features & KEPT == 0 {

@@ -689,13 +689,19 @@ fn layouts_and_segments_that_contradict_each_other_are_refused() {
         (|m| m.vectors += 1, "is 100000; expected 100001"),
         (
             |m| m.segments[1].first += 1,
-            "segment at offset 34 is 1: 34464 vectors from 65537 on; expected 1 vector or more from 65536 on",
+            "segment at offset 34 is 1: 34464 vectors, first number 65537; expected 1 or more vectors, first number 65536",
         ),
-        (|m| m.segments[0].first = 1, "is 0: 65536 vectors from 1 on"),
-        (|m| m.segments[0].vectors = 0, "is 0: 0 vectors from 0 on"),
+        (
+            |m| m.segments[0].first = 1,
+            "is 0: 65536 vectors, first number 1",
+        ),
+        (
+            |m| m.segments[0].vectors = 0,
+            "is 0: 0 vectors, first number 0",
+        ),
         (
             |m| m.segments.swap(0, 1),
-            "is 0: 34464 vectors from 65536 on",
+            "is 0: 34464 vectors, first number 65536",
         ),
     ] {
         let mut manifest = sample();
@@ -789,7 +795,7 @@ fn segments_that_were_kept_need_their_bit_and_leave_others_as_they_were() {
     });
     let text = decode(&manifest).unwrap_err().to_string();
     assert!(
-        text.contains("1: 65536 records from 4294927295 on"),
+        text.contains("1: 65536 records, first number 4294927295"),
         "{text}"
     );
 }

@@ -858,8 +858,9 @@ fn nodes_that_contradict_each_other_are_refused() {
             assert!(text.starts_with(&expected), "{text}");
             for first in [0, 9, 11] {
                 let text = refused(&|page| page[8] = first);
-                let expected =
-                    format!("f: least node of the page at offset 4104 is {first}; expected 10");
+                let expected = format!(
+                    "f: number of the page's first node at offset 4104 is {first}; expected 10"
+                );
                 assert!(text.starts_with(&expected), "{text}");
             }
             let text = refused(&|page| page[at..at + 4].copy_from_slice(&[1, 0, 0, 0]));

@@ -528,7 +528,7 @@ impl<'a> SlottedView<'a> {
         }
         nodes.sort_unstable();
         if nodes[0] != self.first {
-            let what = "least node of the page";
+            let what = "number of the page's first node";
             return Err(self.wrong(4, what, &self.first, &nodes[0]));
         }
         if let Some(twice) = nodes.windows(2).find(|two| two[0] == two[1]) {

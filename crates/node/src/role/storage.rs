@@ -309,9 +309,9 @@ impl StorageState {
         append_refusal(head_of(id), Reason::Busy, text, out);
     }
 
-    /// Whether the caller has to make a change that [`message`](Self::message) returned. False if
-    /// its deadline has passed; the reply is appended in this case. Also false if its client has
-    /// withdrawn it in the meantime and was told so.
+    /// Whether the caller has to make a change that [`message`](Self::message) returned. If the
+    /// deadline of the change has passed, the result is false, and the reply is appended. The
+    /// result is also false if the client has withdrawn the change in the meantime and was told so.
     pub fn starts(
         &self,
         now: Duration,

@@ -21,7 +21,7 @@ const LOOKS: Duration = Duration::from_millis(50);
 /// The time limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {
-    /// The time for a query. Also the time for connecting, over all servers together.
+    /// The time limit of a query. The same limit applies to connecting, over all servers together.
     pub patience: Duration,
     /// The time after which an unanswered query is sent again. It grows with each repetition.
     pub retry: Duration,

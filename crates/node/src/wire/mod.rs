@@ -173,7 +173,7 @@ pub enum WireError {
         right: u32,
     },
     /// A body that its kind does not allow.
-    #[error("{what} of {kind} at byte {offset} of {len}; the other side is broken")]
+    #[error("message \"{kind}\", byte {offset} of {len}: {what}; the other side is broken")]
     Body {
         /// The kind of message.
         kind: &'static str,

@@ -1,5 +1,5 @@
-//! The condition that a compute server reports, with the servers that it waits for. Also the
-//! reaction of clients to it.
+//! The condition that a compute server reports, with the servers that it waits for, and the
+//! reaction of clients to this condition.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! The roles as servers on threads, over each kind of connection. Also the outcome of queries when
-//! a server is killed.
+//! The roles as servers on threads, over each kind of connection, and the outcome of queries when a
+//! server is killed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

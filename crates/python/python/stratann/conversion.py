@@ -123,7 +123,7 @@ def _array_of_vectors(value: Any, name: str) -> Tuple[NDArray[Any], str]:
 
 
 def _of_rows(rows: Iterable[Any], name: str) -> NDArray[Any]:
-    """A list of vectors, or of the elements of one vector."""
+    """Converts a list of vectors, or the list of the elements of one vector, to an array."""
     rows = list(rows)
     for row, cell in enumerate(rows):
         if cell is None or _is_missing(cell):

@@ -155,8 +155,8 @@ impl CopyFolder {
     /// other user can write to it.
     ///
     /// # Errors
-    /// [`TierError::NotPrivate`]. Also an error if `place` is a device, would be created among
-    /// devices, or cannot be created.
+    /// [`TierError::NotPrivate`]. The call also fails if `place` is a device, would be created
+    /// among devices, or cannot be created.
     pub fn prepare(place: &Path) -> Result<(), TierError> {
         check_beside_devices(place)?;
         make(place)?;
@@ -168,7 +168,7 @@ impl CopyFolder {
     /// Removes unused folders of the same owner. Both names consist of letters and digits.
     ///
     /// # Errors
-    /// As for [`prepare`](CopyFolder::prepare).
+    /// Fails as [`prepare`](CopyFolder::prepare) does.
     pub fn open(
         place: &Path,
         owner: &str,

@@ -475,7 +475,7 @@ impl Secret {
     /// [`VARIABLE`](Secret::VARIABLE).
     ///
     /// # Errors
-    /// As for [`read`](Secret::read). Also if the variable is too short.
+    /// Fails as [`read`](Secret::read) does, and if the variable is too short.
     pub fn of_environment() -> Result<Option<Secret>, TierError> {
         let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(path) = of(Self::FILE) {

@@ -627,7 +627,7 @@ impl RingListener {
     /// Accepts the next client. Nothing is known of it yet.
     ///
     /// # Errors
-    /// As for [`UnixListener::accept`].
+    /// Fails as [`UnixListener::accept`] does.
     pub fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept()?.0)
     }

@@ -113,7 +113,7 @@ impl Protocol {
             Some(_) => {
                 let (own, theirs) = (self.version() & 0xFFFF, version & 0xFFFF);
                 format!(
-                    "speaks version {theirs} of the protocol, and this program speaks version {own}. Use the same version of StratANN on both sides"
+                    "speaks protocol version {theirs}, but this program speaks protocol version {own}. Use the same version of StratANN on both sides"
                 )
             }
             None => format!(

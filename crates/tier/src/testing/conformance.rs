@@ -50,7 +50,7 @@ struct Subject {
 /// mode `io`.
 ///
 /// # Panics
-/// If the tier breaks a rule, with a message that names it.
+/// The function panics if the tier breaks a rule. The message names the rule.
 pub fn conformance(make: &dyn Fn(&[u8]) -> Arc<dyn Tier>, io: IoMode) {
     let bytes = pattern(BLOCKS * BLOCK);
     let subject = Subject {
@@ -83,7 +83,7 @@ impl Subject {
     fn queue(&self, thread: &Thread) -> Box<dyn ReadQueue> {
         self.tier
             .queue(thread)
-            .expect("rule: a queue opens on any thread")
+            .expect("rule: a read queue can be opened on any thread")
     }
 
     fn request(&self, tag: u64, block: usize, blocks: usize) -> Request {
@@ -152,7 +152,10 @@ impl Subject {
             "rule: len() is the number of bytes; it says {}",
             tier.len()
         );
-        assert!(!tier.is_empty(), "rule: is_empty() agrees with len()");
+        assert!(
+            !tier.is_empty(),
+            "rule: is_empty() is false if len() is above 0"
+        );
         assert!(!tier.name().is_empty(), "rule: a tier has a name");
         let (granularity, alignment) = (tier.granularity() as usize, tier.alignment() as usize);
         assert!(
@@ -384,7 +387,7 @@ impl Subject {
         let thread = self.thread();
         let mut queue = tier
             .queue(&thread)
-            .expect("rule: a queue opens on any thread");
+            .expect("rule: a read queue can be opened on any thread");
         self.submit(rule, queue.as_mut(), &[5, 6, 7]);
         let blocks = thread.block_on(async {
             let mut blocks = Vec::new();

@@ -39,8 +39,8 @@ fn alone(tier: &dyn Tier, reads: usize, len: u32) -> Vec<Duration> {
     })
 }
 
-/// A device for only one test, since tests share the other devices. Also the shortest time of a
-/// read of 256 bytes on it.
+/// Creates a device for only one test, since tests share the other devices. Returns it with the
+/// shortest time of a read of 256 bytes on it.
 fn own(kind: DeviceKind) -> (Arc<dyn Tier>, Duration) {
     let model = kind.model();
     let cost = model.cost(0, 256);

@@ -116,7 +116,7 @@ impl Width for Any {
 ///
 /// # Safety
 ///
-/// As for [`to_group`], and `j` is below the width.
+/// The conditions of [`to_group`] hold, and `j` is below the width.
 #[inline(always)]
 unsafe fn square<L: Lanes>(book: Codebook, point: *const f32, group: usize, j: usize) -> L::F {
     // SAFETY: the caller's promise.
@@ -178,7 +178,7 @@ pub(crate) unsafe fn assign<L: Lanes>(
 
 /// # Safety
 ///
-/// As for [`assign`], and `W` is the width.
+/// The conditions of [`assign`] hold, and `W` is the width.
 #[inline(always)]
 unsafe fn assign_width<L: Lanes, W: Width>(
     book: Codebook,
@@ -231,7 +231,7 @@ pub(crate) unsafe fn squares<L: Lanes>(
 ///
 /// # Safety
 ///
-/// As for [`squares`].
+/// The conditions of [`squares`] hold.
 #[inline(always)]
 pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f32, out: *mut f32) {
     // SAFETY: the caller's promise; `W` is the width.

@@ -236,7 +236,7 @@ impl Kernel {
         Kernel::narrow_with_isa(dim, InstructionSet::current())
     }
 
-    /// As [`Kernel::narrow`] for a given instruction set; for tests and comparisons.
+    /// Does the same as [`Kernel::narrow`] for a given instruction set; for tests and comparisons.
     ///
     /// # Panics
     ///

@@ -79,7 +79,7 @@ impl Measurer {
         Self::start_with_rests(watch, measure, rest_after)
     }
 
-    /// As [`start`](Self::start), with other lengths of the pauses.
+    /// Does the same as [`start`](Self::start), with other lengths of the pauses.
     fn start_with_rests(
         watch: RecallWatch,
         measure: impl Fn(&Stop) -> Option<Result<(), Error>> + Send + 'static,

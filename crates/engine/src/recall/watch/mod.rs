@@ -227,7 +227,7 @@ impl RecallWatch {
     /// has only the owner's queries.
     ///
     /// # Errors
-    /// As for [`new`](RecallWatch::new).
+    /// Fails as [`new`](RecallWatch::new) does.
     pub fn told(queries: usize) -> Result<Self, Error> {
         Self::begin(queries, true)
     }
@@ -517,7 +517,7 @@ impl Index {
         })?;
         let before = place.replace(measurer);
         drop(place);
-        // Dropped without the lock, since this waits for the thread.
+        // The drop waits for the thread, so it runs without the lock.
         drop(before);
         Ok(())
     }
@@ -532,7 +532,7 @@ impl Index {
     /// Ends the measurements in the background, and waits for their thread.
     pub fn end_measurements(&self) {
         let ended = self.measurer().lock().take();
-        // Dropped without the lock, which searches may take.
+        // The drop runs without the lock, which searches may take.
         drop(ended);
     }
 }
@@ -550,25 +550,27 @@ impl LiveIndex {
         }
     }
 
-    /// As [`Index::measure_recall`], for the vectors at one read timestamp during the call.
-    /// Searches, changes and merges continue meanwhile. If a merge ends, the measurement starts
-    /// again.
+    /// Does the same as [`Index::measure_recall`], for the vectors at one read timestamp during the
+    /// call. Searches, changes and merges continue meanwhile. If a merge ends, the measurement
+    /// starts again.
     ///
     /// # Errors
-    /// As for [`Index::measure_recall`]. [`Error::Restless`] if merges ended again and again, or if
-    /// ids were replaced so often that the vectors at the read timestamp are no longer known.
+    /// Fails as [`Index::measure_recall`] does. [`Error::Restless`] if merges ended again and
+    /// again, or if ids were replaced so often that the vectors at the read timestamp are no longer
+    /// known.
     pub fn measure_recall(&self, progress: &dyn Progress) -> Result<LiveRecall, Error> {
         // The present [`Index`] is not kept, since a merge may replace it.
         let watch = self.index().watch()?.clone();
         self.measure_recall_by(&watch, progress)
     }
 
-    /// As [`measure_recall`](LiveIndex::measure_recall), with a given watch. The index need not
-    /// have been opened with this watch. [`RecallWatch::has_served`] reports served queries to such
-    /// a watch.
+    /// Does the same as [`measure_recall`](LiveIndex::measure_recall), with a given watch. The
+    /// index need not have been opened with this watch. [`RecallWatch::has_served`] reports served
+    /// queries to such a watch.
     ///
     /// # Errors
-    /// As for [`measure_recall`](LiveIndex::measure_recall); also a watch of another index.
+    /// Fails as [`measure_recall`](LiveIndex::measure_recall) does. Other errors: a watch of
+    /// another index.
     pub fn measure_recall_by(
         &self,
         watch: &RecallWatch,
@@ -579,17 +581,17 @@ impl LiveIndex {
         Ok(watch.found())
     }
 
-    /// As [`Index::measure_recall_in_background`].
+    /// Does the same as [`Index::measure_recall_in_background`].
     ///
     /// # Errors
-    /// As for [`Index::measure_recall_in_background`].
+    /// Fails as [`Index::measure_recall_in_background`] does.
     pub fn measure_recall_in_background(self: &Arc<Self>) -> Result<(), Error> {
         let watch = self.index().watch()?.clone();
         self.measure_recall_in_background_by(&watch)
     }
 
-    /// As [`measure_recall_in_background`](LiveIndex::measure_recall_in_background), with a given
-    /// watch. The index need not have been opened with this watch.
+    /// Does the same as [`measure_recall_in_background`](LiveIndex::measure_recall_in_background),
+    /// with a given watch. The index need not have been opened with this watch.
     ///
     /// # Errors
     /// A watch of another index; no thread could be started.
@@ -611,7 +613,7 @@ impl LiveIndex {
         let before = taken(&mut measurers, watch);
         measurers.push(measurer);
         drop(measurers);
-        // Dropped without the lock, since this waits for the thread.
+        // The drop waits for the thread, so it runs without the lock.
         drop(before);
         Ok(())
     }
@@ -628,7 +630,7 @@ impl LiveIndex {
     /// Ends measurements in the background for this watch, and waits for their threads.
     pub fn end_measurements_by(&self, watch: &RecallWatch) {
         let ended = taken(&mut self.measurers().lock(), watch);
-        // Dropped without the lock, which searches may take.
+        // The drop runs without the lock, which searches may take.
         drop(ended);
     }
 

@@ -281,7 +281,7 @@ impl Look<'_, '_> {
                         self.meet(Place::Node(node), id, vector);
                     }
                 })?;
-                // Compared on this thread, since the search threads only read.
+                // This thread computes the distances, since the search threads only read.
                 self.nearest.compare(self.round);
                 progress.advance((end - first).into());
                 first = end;

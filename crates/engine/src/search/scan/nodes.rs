@@ -13,7 +13,7 @@ impl Scan<'_> {
     /// leading part. `nodes` must ascend.
     ///
     /// # Errors
-    /// As [`each_vector`](Scan::each_vector).
+    /// Fails as [`each_vector`](Scan::each_vector) does.
     pub(in crate::search) async fn each_node<N: NodePages>(
         &self,
         pages: &N,

@@ -23,7 +23,7 @@ fn texts() -> (Vec<f32>, Vec<f32>) {
     )
 }
 
-/// Converts floats of ordinary size to another element type. As bytes they are coarse.
+/// Converts floats of ordinary size to another element type. The conversion to bytes is coarse.
 fn matrix(floats: &[f32], element: Element) -> Matrix {
     let bytes: Vec<u8> = match element {
         Element::F32 => floats.iter().flat_map(|x| x.to_le_bytes()).collect(),

@@ -160,7 +160,7 @@ fn counted(faults: &Faults) -> (Index, Arc<Traffic>) {
     counted_at(&path(BEST), faults, 0)
 }
 
-/// As [`counted`], for the index at `path`. A read of its graph takes `slow` polls.
+/// Does the same as [`counted`], for the index at `path`. A read of its graph takes `slow` polls.
 fn counted_at(path: &std::path::Path, faults: &Faults, slow: usize) -> (Index, Arc<Traffic>) {
     let mut index = Index::open(path, &OpenOptions::default()).unwrap();
     let volume = stratann_tier::Directory::open(path).unwrap();

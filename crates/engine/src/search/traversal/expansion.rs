@@ -260,7 +260,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         for slot in 0..count {
             let node = view.node(slot)?;
             if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
-                // As in `expand_record`: the rest of the page is newer than the checkpoint.
+                // The rest of the page is newer than the checkpoint, as in `expand_record`.
                 break;
             }
             largest = largest.max(node);
@@ -298,8 +298,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// As [`share`](Traversal::share), where the codes of the page's nodes are stored in the
-    /// records of other nodes. Exact distances then serve as estimates.
+    /// Does the same as [`share`](Traversal::share), where the codes of the page's nodes are stored
+    /// in the records of other nodes. Exact distances then serve as estimates.
     pub(super) fn share_exactly(&mut self, view: N::View<'_>) -> Result<(), Error> {
         let Setting { pages, timer, .. } = self.setting;
         for slot in 0..self.fresh.len() {

@@ -42,7 +42,8 @@ impl<'a> ClusterReader<'a> {
         self.extent_at(cluster, self.stores.place(cluster))
     }
 
-    /// As [`extent`](Self::extent), for a current or former posting list of the cluster.
+    /// Does the same as [`extent`](Self::extent), for a current or former posting list of the
+    /// cluster.
     ///
     /// # Errors
     /// The posting list cannot be read, or is damaged.

@@ -110,7 +110,7 @@ impl StreamFile {
     /// is read, together with the following bytes up to `to`.
     ///
     /// # Errors
-    /// As [`read`](StreamFile::read).
+    /// Fails as [`read`](StreamFile::read) does.
     pub(super) fn read_in<'w>(
         &self,
         window: &'w mut Window,

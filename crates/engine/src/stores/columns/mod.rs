@@ -308,7 +308,7 @@ impl Columns {
     /// Adds all columns of the index that this one replaces.
     ///
     /// # Errors
-    /// As [`declare`](Columns::declare).
+    /// Fails as [`declare`](Columns::declare) does.
     pub(crate) fn declare_all(&self, schema: &Schema) -> Result<(), Error> {
         let mut held = self.held.write();
         for (name, kind) in schema.iter() {
@@ -317,8 +317,8 @@ impl Columns {
         Ok(())
     }
 
-    /// As [`declare`](Columns::declare), for a row from the log, which was checked before it was
-    /// logged.
+    /// Does the same as [`declare`](Columns::declare), for a row from the log, which was checked
+    /// before it was logged.
     pub(crate) fn declare_logged(&self, row: &[u8]) -> Result<(), Error> {
         self.declare(std::slice::from_mut(&mut decoded(row)?))?
             .keep();
@@ -341,7 +341,7 @@ impl Columns {
     /// Exactly the nodes below `nodes` whose newest row matches a filter.
     ///
     /// # Errors
-    /// As [`View::matching`].
+    /// Fails as [`View::matching`] does.
     pub(crate) fn matching(&self, filter: &Checked, nodes: u32) -> Result<NodeSet, Error> {
         self.view().matching(filter, nodes)
     }
@@ -367,7 +367,7 @@ impl Columns {
     /// The newest node of an id. `None` if no node of the id has a row.
     ///
     /// # Errors
-    /// As [`row_of`](Columns::row_of).
+    /// Fails as [`row_of`](Columns::row_of) does.
     pub(crate) fn node_of(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
         self.view().node_of(id, windows)
     }

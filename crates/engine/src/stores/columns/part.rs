@@ -209,7 +209,8 @@ impl PartReader {
         Ok(())
     }
 
-    /// As [`in_range`](Self::in_range), always with a look-up of the numbers in the range.
+    /// Does the same as [`in_range`](Self::in_range), always with a look-up of the numbers in the
+    /// range.
     fn of_range(
         &self,
         column: &PartColumn,

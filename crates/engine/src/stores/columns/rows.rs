@@ -107,7 +107,7 @@ impl RowsReader {
     /// The `n`-th smallest id, and the number of its entry.
     ///
     /// # Errors
-    /// As [`entry`](RowsReader::entry).
+    /// Fails as [`entry`](RowsReader::entry) does.
     pub(crate) fn id(&self, n: u64, windows: &mut RowWindows) -> Result<(u64, u32), Error> {
         let from = self.rows.id_at(n);
         let part = from..from + ID_ENTRY as u64;
@@ -118,7 +118,7 @@ impl RowsReader {
     /// The row of an entry.
     ///
     /// # Errors
-    /// As [`entry`](RowsReader::entry).
+    /// Fails as [`entry`](RowsReader::entry) does.
     pub(crate) fn row<'w>(
         &self,
         entry: &RowEntry,
@@ -130,7 +130,7 @@ impl RowsReader {
     /// The entry of a node, if this file has one.
     ///
     /// # Errors
-    /// As [`entry`](RowsReader::entry).
+    /// Fails as [`entry`](RowsReader::entry) does.
     pub(crate) fn find_node(
         &self,
         node: u32,
@@ -149,7 +149,7 @@ impl RowsReader {
     /// The entry of an id, if this file has one.
     ///
     /// # Errors
-    /// As [`entry`](RowsReader::entry).
+    /// Fails as [`entry`](RowsReader::entry) does.
     pub(crate) fn find_id(
         &self,
         id: u64,
@@ -227,7 +227,7 @@ impl RowsReader {
     /// false.
     ///
     /// # Errors
-    /// As [`entry`](RowsReader::entry), or an error of `each`.
+    /// Fails as [`entry`](RowsReader::entry) does, or if `each` fails.
     pub(crate) fn each(&self, first: u64, each: &mut EachRow<'_>) -> Result<(), Error> {
         let mut windows = RowWindows::default();
         let mut last = None;

@@ -61,7 +61,7 @@ impl View {
     /// The id of a node that has a row.
     ///
     /// # Errors
-    /// As [`row_of`](View::row_of).
+    /// Fails as [`row_of`](View::row_of) does.
     pub(crate) fn id_of(&self, node: u32, windows: &mut Windows) -> Result<Option<u64>, Error> {
         match self.new.of_node(node) {
             Some(found) => Ok(Some(found.id)),
@@ -95,7 +95,7 @@ impl View {
     /// The newest node of an id. `None` if no node of the id has a row.
     ///
     /// # Errors
-    /// As [`row_of`](View::row_of).
+    /// Fails as [`row_of`](View::row_of) does.
     pub(crate) fn node_of(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
         if let Some(node) = self.new.node_of(id) {
             return Ok(Some(node));

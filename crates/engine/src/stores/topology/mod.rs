@@ -53,11 +53,11 @@ pub enum Layout {
     /// The lists in pages of their own, and the vectors in segments of their own, as in DecoupleVS
     /// §3.3.
     Decoupled,
-    /// As coupled, with the codes of the neighbours beside each list, as in AiSAQ §3.1. So no codes
-    /// stay in memory.
+    /// The layout [`Coupled`](Layout::Coupled), with the codes of the neighbours beside each list
+    /// (AiSAQ §3.1). So no codes stay in memory.
     Inline,
-    /// As packed, but with only the leading part of the vector, which ranks the node. The trailing
-    /// parts are in segments of their own.
+    /// The layout [`Packed`](Layout::Packed), but with only the leading part of each vector, which
+    /// ranks the node. The trailing parts are in segments of their own.
     Layered,
     /// The id, vector and list of each node without padding, for memory that is read in units of
     /// bytes (second-tier memory §5).
@@ -69,8 +69,8 @@ pub enum Layout {
     /// every vector is stored once. The second-tier memory paper calls this layout decoupled
     /// (§6.1).
     Addressed,
-    /// As addressed, but each vector is stored in the group of one of its clusters. A group is read
-    /// at once (second-tier memory paper, §6.2).
+    /// The layout [`Addressed`](Layout::Addressed), but each vector is stored in the group of one
+    /// of its clusters. A group is read at once (second-tier memory paper, §6.2).
     Grouped,
 }
 

@@ -334,8 +334,8 @@ impl Pending {
         Some(waiting.clone())
     }
 
-    /// As [`take`](Pending::take), for a page that is written together with others and may have no
-    /// changes. `None` if another thread is writing the page.
+    /// Does the same as [`take`](Pending::take), for a page that is written together with others
+    /// and may have no changes. `None` if another thread is writing the page.
     pub(crate) fn take_any(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         if let Some(waiting) = shard.get_mut(&page) {

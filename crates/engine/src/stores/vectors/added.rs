@@ -129,7 +129,8 @@ impl Added {
         self.run(at, self.pages.load(Ordering::Acquire))
     }
 
-    /// As [`pages_from`](Self::pages_from), for added page `at` out of `all` added pages.
+    /// Does the same as [`pages_from`](Self::pages_from), for added page `at` out of `all` added
+    /// pages.
     fn run(&self, at: u32, all: u32) -> u32 {
         let mut last = at;
         // A bit may be set before the page exists on which the vector continues.
@@ -259,8 +260,8 @@ impl Added {
         }
     }
 
-    /// Called when a page and all pages before it are on storage. If all vectors of a page are now
-    /// on storage, the page is released. `kept` has the pages that must stay in memory.
+    /// Releases a page whose vectors are all on storage. The caller calls this when the page and
+    /// all pages before it are on storage. `kept` has the pages that must stay in memory.
     fn let_go(&self, kept: &mut Vec<u32>, page: u32) {
         let at = page - self.behind;
         let goes_on = self.goes_on(at);

@@ -25,8 +25,8 @@ impl VectorModel {
         })
     }
 
-    /// As [`from_bytes`](VectorModel::from_bytes). Refuses a model that does not fit the vectors of
-    /// an index.
+    /// Does the same as [`from_bytes`](VectorModel::from_bytes). Refuses a model that does not fit
+    /// the vectors of an index.
     pub(crate) fn of_index(
         bytes: &[u8],
         vectors: VectorsAt,

@@ -83,7 +83,7 @@ impl SegmentFormat {
         })
     }
 
-    /// As [`new`](Self::new), for trailing parts of vectors.
+    /// Does the same as [`new`](Self::new), for trailing parts of vectors.
     pub(crate) fn of_parts(choices: &Choices<'_>) -> Result<Self, Error> {
         let format = Self::new(choices)?;
         let (_, trailing) = format.coding.largest_parts();

@@ -42,7 +42,7 @@ pub(super) fn takes<N: NodePages<Changes: Way<N>>>(_: &N, update: Update) -> boo
     N::Changes::takes(update)
 }
 
-/// [`Way::write_waiting`] of a layout.
+/// Calls [`Way::write_waiting`] for the layout of these pages.
 pub(super) fn write_waiting<N: NodePages<Changes: Way<N>>>(
     direct: &Direct,
     pages: &N,
@@ -51,7 +51,7 @@ pub(super) fn write_waiting<N: NodePages<Changes: Way<N>>>(
     N::Changes::write_waiting(direct, pages, checkpoint)
 }
 
-/// [`Way::write_in_place`] of a layout.
+/// Calls [`Way::write_in_place`] for the layout of these pages.
 pub(super) fn write_in_place<N: NodePages<Changes: Way<N>>>(
     direct: &Direct,
     pages: &N,

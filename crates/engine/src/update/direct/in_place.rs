@@ -123,8 +123,8 @@ impl Direct {
         Ok((entry, numbers))
     }
 
-    /// Called when a checkpoint is committed whose journal has these pages. Writes each page in
-    /// place.
+    /// Writes each of these pages in place. The caller has committed a checkpoint whose journal has
+    /// the pages.
     pub(super) fn journaled(&self, numbers: Vec<u32>) {
         self.journal.named.store(numbers.len(), Ordering::Relaxed);
         self.journal.changed.lock().clear();

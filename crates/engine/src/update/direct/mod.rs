@@ -256,11 +256,11 @@ pub(crate) struct Direct {
     /// The pages to rewrite in place.
     journal: Journal,
     threshold: Threshold,
-    /// Locked while a node gets its number.
+    /// The lock that an insert takes while its node gets a number.
     numbering: Mutex<()>,
     /// The locks of records that change, chosen by node ([`Update::Relocate`]).
     locks: Box<[Mutex<()>]>,
-    /// Locked while pages are chosen for changed records.
+    /// The lock that an insert takes while it chooses pages for changed records.
     allocating: Mutex<()>,
     /// Set if an insert failed halfway: the graph in memory no longer agrees with the log.
     failed: AtomicBool,

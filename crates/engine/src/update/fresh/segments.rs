@@ -51,7 +51,7 @@ pub(super) struct Node {
     pub(super) born: AtomicU64,
     /// The first epoch in which the vector is deleted.
     pub(super) died: AtomicU64,
-    /// Locked by the thread that writes the node's list.
+    /// The lock of the thread that writes the node's list.
     pub(super) lock: Mutex<()>,
 }
 

@@ -209,7 +209,7 @@ impl LiveIndex {
     /// Checks a filter, like [`Index::check_filter`](crate::Index::check_filter).
     ///
     /// # Errors
-    /// As for `Index::check_filter`.
+    /// Fails as `Index::check_filter` does.
     pub fn check_filter(&self, filter: &Filter) -> Result<(), Error> {
         filter.check(&self.schema()).map(drop)
     }
@@ -228,7 +228,7 @@ impl LiveIndex {
     /// timestamp. The call waits for changes in progress.
     ///
     /// # Errors
-    /// As for [`count`](LiveIndex::count).
+    /// Fails as [`count`](LiveIndex::count) does.
     pub fn scroll(
         &self,
         filter: &Filter,
@@ -243,7 +243,7 @@ impl LiveIndex {
     /// are not returned.
     ///
     /// # Errors
-    /// As for [`count`](LiveIndex::count).
+    /// Fails as [`count`](LiveIndex::count) does.
     pub fn ids_matching(
         &self,
         filter: &Filter,
@@ -258,8 +258,8 @@ impl LiveIndex {
     /// vectors that are in progress. Vectors that begin to match after the call began may be left.
     ///
     /// # Errors
-    /// As for [`count`](LiveIndex::count); the log cannot be written. If some vectors were deleted
-    /// before the error, the error says how many.
+    /// Fails as [`count`](LiveIndex::count) does. Other errors: the log cannot be written. If some
+    /// vectors were deleted before the error, the error says how many.
     pub fn delete_matching(&self, filter: &Filter) -> Result<u64, Error> {
         self.delete_matching_observed(filter, &Silent)
     }
@@ -268,7 +268,7 @@ impl LiveIndex {
     /// as vectors are deleted, and may interrupt the call between two batches.
     ///
     /// # Errors
-    /// As for `delete_matching`. An interruption is [`Error::Interrupted`] before the first
+    /// Fails as `delete_matching` does. An interruption is [`Error::Interrupted`] before the first
     /// deletion, and [`Error::PartlyDeleted`] later.
     pub fn delete_matching_observed(
         &self,
@@ -396,8 +396,8 @@ impl LiveIndex {
     /// other, so none loses the changes of another.
     ///
     /// # Errors
-    /// As for `set_attributes`. A row is too long together with the kept parts: the rows before it
-    /// are set.
+    /// Fails as `set_attributes` does. Other errors: a row is too long together with the kept
+    /// parts: the rows before it are set.
     pub fn update_attributes(
         &self,
         ids: &[u64],

@@ -64,8 +64,8 @@ impl LiveIndex {
     /// one by one edit, `progress` gets a warning.
     ///
     /// # Errors
-    /// As for [`insert`](LiveIndex::insert). The number of rows is not that of the vectors. A row
-    /// cannot be read, or one of its values has another type than its column.
+    /// Fails as [`insert`](LiveIndex::insert) does. Other errors: the number of rows is not that of
+    /// the vectors. A row cannot be read, or one of its values has another type than its column.
     pub fn insert_rows(
         &self,
         vectors: &dyn VectorSource,
@@ -157,7 +157,7 @@ impl LiveIndex {
     /// attributes are removed.
     ///
     /// # Errors
-    /// As for [`insert`](LiveIndex::insert), except that ids may be in the index.
+    /// Fails as [`insert`](LiveIndex::insert) does, but not for an id that is in the index.
     pub fn upsert(
         &self,
         vectors: &dyn VectorSource,
@@ -171,8 +171,8 @@ impl LiveIndex {
     /// for each vector, in place of the old row. It warns as `insert_rows` does.
     ///
     /// # Errors
-    /// As for [`upsert`](LiveIndex::upsert), and for the rows as for
-    /// [`insert_rows`](LiveIndex::insert_rows).
+    /// Fails as [`upsert`](LiveIndex::upsert) does for the vectors, and as
+    /// [`insert_rows`](LiveIndex::insert_rows) does for the rows.
     pub fn upsert_rows(
         &self,
         vectors: &dyn VectorSource,
@@ -217,12 +217,14 @@ impl LiveIndex {
     /// calls.
     ///
     /// # Errors
-    /// As for `delete`. [`Error::Interrupted`]: the wait was interrupted, and no id was deleted.
+    /// Fails as `delete` does. [`Error::Interrupted`]: the wait was interrupted, and no id was
+    /// deleted.
     pub fn delete_observed(&self, ids: &[u64], progress: &dyn Progress) -> Result<(), Error> {
         check_ids(ids, ids.len())?;
         let _reservation = self.reserved.all(ids, progress)?;
         let _gate = self.gate.read();
-        // Checked under the gate: the commit of a merge may have ended all changes.
+        // The health is checked under the gate, since the commit of a merge may have stopped all
+        // changes.
         self.health.check()?;
         let state = self.state();
         let mut built = Vec::with_capacity(ids.len());

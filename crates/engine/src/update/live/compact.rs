@@ -190,8 +190,8 @@ impl LiveIndex {
     /// clusters, the call does nothing. Inserts, deletes and searches continue meanwhile.
     ///
     /// # Errors
-    /// As for [`compact`](LiveIndex::compact). The waiting vectors and the heads of the clusters
-    /// exceed the memory budget.
+    /// Fails as [`compact`](LiveIndex::compact) does, or if the waiting vectors and the heads of
+    /// the clusters exceed the memory budget.
     pub fn rebalance(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.merging.lock();
         self.health.check()?;
@@ -240,8 +240,9 @@ impl LiveIndex {
         };
         let state = frozen.state.clone();
         let mut next = None;
-        // No change runs between the commit and the swap. The gate is dropped before `frozen`,
-        // whose drop takes the gate too.
+        // The closure `ready` takes the gate, which stops all changes from the commit of the new
+        // checkpoint until the swap of the state. The drop of `frozen` takes the gate too, so the
+        // guard `gate` is declared after `frozen` and is dropped first.
         let mut gate = None;
         let mut ready = |manifest: &stratann_layout::Manifest| {
             let index = Arc::new(Index::open_next(

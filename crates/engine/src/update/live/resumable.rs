@@ -28,11 +28,11 @@ use crate::progress::{Progress, Silent};
 use crate::stores::columns::encoded;
 use crate::{Error, ErrorKind};
 
-/// The number of rows that identify an insert: the first, the last, and others evenly between them.
-/// If an insert has fewer rows, all of them.
+/// The maximum number of rows that identify an insert: the first row, the last row, and rows evenly
+/// between them. If an insert has fewer rows, all of its rows identify it.
 const TOLD_BY: usize = 1_024;
 
-/// The number of rows that are compared with the index.
+/// The maximum number of rows of an insert that are compared with the index.
 const COMPARED: usize = 64;
 
 /// The number of ids that are looked up between two checks for an interruption.
@@ -134,9 +134,9 @@ impl LiveIndex {
     /// rows are durable when the call returns.
     ///
     /// # Errors
-    /// As for [`insert_rows`](LiveIndex::insert_rows). [`Error::CutOff`]: an insert of the same
-    /// rows was interrupted. A resume fails if no insert of these rows is known, or if the index
-    /// has other vectors under their ids.
+    /// Fails as [`insert_rows`](LiveIndex::insert_rows) does. [`Error::CutOff`]: an insert of the
+    /// same rows was interrupted. A resume fails if no insert of these rows is known, or if the
+    /// index has other vectors under their ids.
     pub fn insert_resumable(
         &self,
         vectors: &dyn VectorSource,

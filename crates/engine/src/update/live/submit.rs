@@ -25,10 +25,10 @@ impl LiveIndex {
     /// Dropping the index waits for the submitted searches, unless a search thread drops it.
     ///
     /// # Errors
-    /// As for [`Index::submit`].
+    /// Fails as [`Index::submit`] does.
     ///
     /// # Panics
-    /// As [`Index::submit`].
+    /// Panics as [`Index::submit`] does.
     pub fn submit(
         &self,
         queries: Matrix,
@@ -43,10 +43,10 @@ impl LiveIndex {
     /// call returned before this call began. For the rest, see [`Index::submit_filtered`].
     ///
     /// # Errors
-    /// As for [`Index::submit_filtered`].
+    /// Fails as [`Index::submit_filtered`] does.
     ///
     /// # Panics
-    /// As [`Index::submit`].
+    /// Panics as [`Index::submit`] does.
     pub fn submit_filtered(
         &self,
         queries: Matrix,

@@ -328,7 +328,7 @@ fn placement(index: &Index, inputs: &Inputs<'_>, first: u32, new: &[New]) -> Pla
         added: Vec::new(),
         runs: RunsOn::default(),
         codes: Vec::new(),
-        // Unused, since there are no adjacency lists.
+        // The lists are not used, since a cluster index has no adjacency lists.
         lists: vec![0; (nodes - built) as usize],
         ids: ids.all(),
         deleted,

@@ -1,6 +1,6 @@
 //! Changes that a budget accepts. They are counted by their bytes, fit when the index is opened
-//! again, and leave nothing behind if they are refused. Also deletes that a full disk accepts, with
-//! reserved blocks.
+//! again, and leave nothing behind if they are refused. Other tests make deletes on a full disk,
+//! which accepts them in reserved blocks.
 
 use stratann_tier::testing::Mishap;
 

@@ -234,7 +234,7 @@ def _look(staging: Staging, built: list[dict[str, Any]]) -> None:
 
 
 def _check(shards: int, sample: int, retries: int, memory: Optional[int], build: dict[str, Any]) -> None:
-    """Refuses wrong arguments before any work."""
+    """Raises an error if an argument of `build` is wrong, before any shard is built."""
     for name, value, least in [("shards", shards, 1), ("sample", sample, 1), ("retries", retries, 0), ("memory", memory, 1)]:
         if value is None and name == "memory":
             continue

@@ -410,7 +410,7 @@ class Cluster:
             return self._clients.setdefault(number, client) if self._handles else client
 
     def _changed(self, ask: Callable[[stratann.Client, float], _T], timeout: Optional[float]) -> _T:
-        """As `_asked`, for a change. One client has the whole time limit: it repeats the change
+        """Makes a change as `_asked` makes a query. One client has the whole time limit: it repeats the change
         itself, and orders the change before its own later changes. Another client would not know of
         the change.
         """

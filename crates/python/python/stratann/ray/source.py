@@ -100,7 +100,7 @@ class Rows:
         others = [name for name in names if name != self.ids]
         if vector_column is None:
             if len(others) != 1:
-                raise ValueError(f"the dataset has the columns {', '.join(names)}. Name the one that has the vectors (vector_column=..)")
+                raise ValueError(f"the dataset has the columns {', '.join(names)}. Name the column that has the vectors (vector_column=..)")
             vector_column = others[0]
         self.vectors = _column(vector_column, names, "vector_column")
 

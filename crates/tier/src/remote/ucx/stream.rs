@@ -102,7 +102,7 @@ impl Streams {
     /// The same for a server. It warns in the log about settings that are for trials only.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// Fails as [`new`](Self::new) does.
     pub fn serving(loopback: bool) -> Result<Streams, TierError> {
         let streams = Self::new(loopback)?;
         warn_of_tcp(
@@ -116,7 +116,7 @@ impl Streams {
     ///
     /// # Errors
     /// The other side ends the connection, or sends invalid bytes or bytes without a valid seal.
-    /// Also if UCX cannot connect, or no bytes arrive through it in time.
+    /// The call also fails if UCX cannot connect, or no bytes arrive through UCX in time.
     pub fn over(
         &self,
         socket: TcpStream,

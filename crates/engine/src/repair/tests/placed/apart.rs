@@ -266,7 +266,7 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
             assert!(told.what.contains("are damaged"), "{what}: {report:#?}");
             assert!(!found.contains_key(&77_777), "{what}");
         }
-        // Neither the header nor the table can be read.
+        // The header of the file is damaged, and the table is missing.
         let volume = place.damaged(name, &|bytes| bytes[20] ^= 1);
         volume.remove(&table).unwrap();
         assert_eq!(place.repair(&volume).unwrap().vectors_lost, 0);

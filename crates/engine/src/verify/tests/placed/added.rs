@@ -138,7 +138,7 @@ fn added_pages_begin_and_end_where_the_table_says() {
     assert_eq!(found.len(), 2, "{found:#?}");
     let held = added[1] - added[0];
     let text = format!(
-        "page {built} holds {held} nodes from {} on; it should hold {} by",
+        "page {built} has {held} nodes, the first is node {}; it should have {} nodes by",
         added[0],
         held + 1
     );
