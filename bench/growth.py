@@ -230,7 +230,7 @@ def show(measured, recall):
     for name, key, unit, scale, kind in what:
         points = [(one["rows"], one[key] / scale) for one in measured if one[key] is not None]
         if len(points) < 3:
-            print(f"{name}: {len(points)} measured, which is too few to fit. Give three numbers of rows or more")
+            print(f"{name}: {len(points)} measurements; a fit needs at least 3. Give at least three numbers of rows")
             continue
         a, b = fit(points, *kind)
         back = math.exp if kind is power else float

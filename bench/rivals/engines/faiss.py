@@ -1,4 +1,4 @@
-"""faiss: HNSW in memory, and IVF-PQ whose answers are ranked again by the vectors themselves."""
+"""faiss: HNSW in memory, and IVF-PQ whose results are re-ranked by exact distances."""
 
 import numpy
 

@@ -108,7 +108,7 @@ pub struct Build {
     pub code_bytes: Option<usize>,
     /// `input` or `locality`.
     pub order: Option<String>,
-    /// `coupled`, `packed`, `decoupled`, `inline` or `layered`; for clusters `replicated`,
+    /// `coupled`, `packed`, `decoupled`, `inline`, `layered` or `csr`; for clusters `replicated`,
     /// `addressed` or `grouped`.
     pub layout: Option<String>,
     /// `raw`, `paper` or `best`.

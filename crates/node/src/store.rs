@@ -422,7 +422,7 @@ impl Store {
         if !is_name(name) || name.contains(UNFINISHED) {
             return refuse(
                 Refusal::Name,
-                "a name may have letters, digits, dots, hyphens and underscores, and no folder",
+                "a file name has 1 to 200 letters, digits, dots, hyphens or underscores, does not begin with a dot, and is not reserved for the server",
             );
         }
         let Some(taken) = self.room.take(len) else {

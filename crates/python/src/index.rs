@@ -700,8 +700,8 @@ impl Index {
         rows.call_method1("every_id", (slf,))
     }
 
-    /// An index is pickled as its path and the arguments of `open`. A process that unpickles it,
-    /// such as a worker, opens the index for reading.
+    /// An index is pickled as its path and the arguments of `open`, without `watch_recall`. A
+    /// process that unpickles the index, such as a worker, opens it for reading.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let Some(arguments) = &self.arguments else {
             return Err(PyTypeError::new_err(format!(

@@ -447,7 +447,7 @@ mod tests {
             }
         }
         let Failure::Failed(message) = changing(Error::Interrupted) else {
-            panic!("an interruption is no wrong call");
+            panic!("`Error::Interrupted` became the failure of a wrong call");
         };
         assert!(!message.contains("frees no space"), "{message}");
     }

@@ -350,7 +350,7 @@ fn scored_nodes_come_back_with_their_estimates_and_as_many_as_these() {
         };
         let error = other.read(901, &mut read).unwrap_err().to_string();
         assert!(
-            error.contains("another number of estimates than of nodes"),
+            error.contains("the number of estimates differs from the number of nodes"),
             "{error}"
         );
     }

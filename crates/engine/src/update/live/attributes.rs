@@ -115,7 +115,8 @@ impl State {
     }
 }
 
-/// New columns of a call, each with an older column that may have been meant.
+/// Pairs of a new column in a call and an existing column with a similar name. The caller may have
+/// meant the existing column.
 #[derive(Default)]
 pub(super) struct Misspelt(Vec<(String, String)>);
 

@@ -189,7 +189,7 @@ pub(super) fn answer(
                 404 => "no such page; the pages are /health and /metrics\n",
                 405 => "only GET and HEAD are answered\n",
                 408 => "the request was not complete in time\n",
-                431 => "a request has at most 8 KiB and 64 lines before its body\n",
+                431 => "the head of a request has at most 8 KiB and 64 header lines\n",
                 _ => "this is not a valid HTTP request\n",
             };
             (Answer::of(status, text), head_only)
