@@ -533,7 +533,7 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
     };
     if as_they_are && compression != Compression::Raw {
         return Err(format!(
-            "compression = \"{compression}\"; the coupled and inline layouts support only \"raw\". Take layout = \"packed\" \
+            "compression = \"{compression}\"; the layouts coupled, inline and csr, and clusters, support only \"raw\". Take layout = \"packed\" \
              or \"decoupled\""
         ));
     }

@@ -146,7 +146,7 @@ impl Stored {
         let end = offset.checked_add(count.into());
         let Some(end) = end.filter(|&end| end <= self.len) else {
             let text = format!(
-                "{count} bytes at byte {offset}; the file has {} bytes",
+                "{count} bytes at byte {offset} were requested; the file has {} bytes",
                 self.len
             );
             return refuse(Refusal::Range, text);
@@ -427,7 +427,7 @@ impl Store {
         }
         let Some(taken) = self.room.take(len) else {
             let text = format!(
-                "{len} bytes are needed here; {} of {} are free",
+                "the file needs {len} bytes; {} of the server's {} bytes are free",
                 self.free(),
                 self.room.limit
             );

@@ -80,14 +80,14 @@ impl End {
     fn given_up() -> End {
         End::not(
             Reason::GivenUp,
-            "its client has given up this change; it was not made, and will not be",
+            "the client has given up this change; the change was not made, and will not be made",
         )
     }
 
     fn over() -> End {
         End::not(
             Reason::Over,
-            "its client no longer waits for this change; its outcome is unknown, and nothing more of it will be made",
+            "the client no longer waits for this change; the outcome of the change is unknown, and no further part of it will be made",
         )
     }
 }

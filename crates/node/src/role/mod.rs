@@ -371,7 +371,7 @@ impl Backoff {
 
 /// The text that refuses a row of the wrong length.
 fn other_row(found: usize, right: u32) -> String {
-    format!("a row of {found} bytes; rows of this collection have {right}")
+    format!("the row has {found} bytes; rows of this collection have {right} bytes")
 }
 
 /// The text that refuses a request for another state than the server's.

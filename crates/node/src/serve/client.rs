@@ -123,8 +123,8 @@ impl Correspondent for Connection {
         self.shared.stirs.notify_all();
         if new {
             let next = match self.shared.alone {
-                true => "it is tried again",
-                false => "the next one is tried",
+                true => "the client connects to this server again",
+                false => "the client tries the next server",
             };
             tracing::warn!("{text}; {next}");
         }

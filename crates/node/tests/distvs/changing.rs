@@ -176,7 +176,7 @@ fn a_change_that_fails_in_the_middle_says_how_much_is_in_and_may_be() {
         "failed: the storage server at",
         "the disk is full",
         "the first 32768 of 65636 ids were changed durably",
-        "the next 32768 may be changed too, all or some",
+        "some or all of the next 32768 may be changed too",
         "Make the whole change again",
     ] {
         assert!(text.contains(told), "{told}: {text}");
@@ -192,7 +192,7 @@ fn a_change_that_fails_in_the_middle_says_how_much_is_in_and_may_be() {
     });
     assert_eq!(counts(&unfinished), [0, PART, ALL]);
     let text = unfinished.to_string();
-    let told = "none of 65636 ids is known to be changed, but the first 32768 may be, all or some";
+    let told = "none of 65636 ids is known to be changed, but some or all of the first 32768 may be changed";
     assert!(text.contains(told) && text.contains("again"), "{text}");
 }
 
