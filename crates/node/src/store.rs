@@ -669,7 +669,10 @@ mod tests {
         each(|store| {
             let old = put(&store, "me.1.a", b"one").unwrap();
             let same = put(&store, "me.1.a", b"one").unwrap();
-            assert!(Arc::ptr_eq(&old, &same), "it is there already");
+            assert!(
+                Arc::ptr_eq(&old, &same),
+                "the store kept two files with the same name and bytes"
+            );
             drop(same);
             put(&store, "me.2.a", b"two").unwrap();
             put(&store, "you.1.a", b"three").unwrap();
@@ -711,7 +714,7 @@ mod tests {
         let id = put(&store, "a", b"hello").unwrap().id();
         assert!(
             Store::in_folder(&path, 1000).is_err(),
-            "another server has it"
+            "two servers opened the same folder"
         );
         drop(store);
         std::fs::write(path.join("b.begun-0"), "half").unwrap();

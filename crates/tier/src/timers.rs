@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(
             timers.alarm(),
             Some(at(960)),
-            "the later one needs it awake first"
+            "the thread must be awake early for the exact timer, although the plain timer ends first"
         );
         assert_eq!(timers.exact_due(), Some(at(1010)));
         assert!(timers.ended(at(999)).is_none());

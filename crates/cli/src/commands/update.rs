@@ -378,7 +378,7 @@ mod tests {
     fn a_change_that_is_in_is_not_said_to_have_been_nothing() {
         let said = |changed: Changed, error| match not_merged(Path::new("x.idx"), &changed, error) {
             Failure::Failed(message) => message,
-            failure => panic!("the change was made: {failure:?}"),
+            failure => panic!("the change was made, but its report is {failure:?}"),
         };
         let inserted = || Changed {
             inserted: 3,
@@ -440,7 +440,7 @@ mod tests {
         };
         for error in [full(), partly] {
             let Failure::Failed(message) = changing(error) else {
-                panic!("a full disk is no wrong call");
+                panic!("a full disk became the failure of a wrong call");
             };
             for word in ["no space left", "can be searched", "frees no space"] {
                 assert!(message.contains(word), "{message}");

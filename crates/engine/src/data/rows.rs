@@ -227,7 +227,9 @@ impl JsonRows {
                 let found = found.as_deref().map_or("no such key", RawValue::get);
                 let id = found.parse().ok().filter(|&id| id != u64::MAX);
                 let found = format!("{found:.80} in {key:?}");
-                Some(id.ok_or_else(|| wrong("an id", found, ID.to_owned(), "Give an id in this range"))?)
+                Some(id.ok_or_else(|| {
+                    wrong("an id", found, ID.to_owned(), "Give an id in this range")
+                })?)
             }
         };
         let (mut row, mut cleared) = (Row::default(), Cleared::default());

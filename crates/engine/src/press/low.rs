@@ -419,7 +419,7 @@ mod tests {
         }
         assert!(
             asked.into_iter().eq(1..=1024 * 80),
-            "each is asked for once"
+            "each missing node is requested once"
         );
     }
 }

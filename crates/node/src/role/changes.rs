@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(
             changes.kept().of[&1].open.len(),
             1,
-            "nothing is kept of what is over"
+            "a change that is over is still kept"
         );
     }
 

@@ -256,7 +256,11 @@ impl ComputeServer<Low> {
         }
         report.gauge("memory_bytes", "Bytes of low codes", low.unwrap_or(0));
         report.gauge("nodes", NODES, nodes.into());
-        report.gauge("low_codes", "Nodes whose low codes this compute server has", kept.into());
+        report.gauge(
+            "low_codes",
+            "Nodes whose low codes this compute server has",
+            kept.into(),
+        );
         let about = "Nodes whose low codes only the memory server has";
         report.gauge("low_codes_offloaded", about, (nodes - kept).into());
         report.count(
