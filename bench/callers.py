@@ -5,10 +5,11 @@
                      [--count 4000]
 
 A server often calls with one query. Needs the Python package (`pip install .`). The single call has
-as many queries in flight as there are calling threads. The two methods take turns in one process,
-on the same open index. Each round has the ratio of their queries a second, and the script prints
-the median of these ratios last. Threads do nothing but call: their numpy arrays of one row are made
-before the clock starts. A second table has the same for calls with 8 queries each.
+as many queries in flight as there are calling threads, rounded up to a multiple of the threads of
+the call. The two methods take turns in one process, on the same open index. Each round has the
+ratio of their queries a second, and the script prints the median of these ratios last. Threads do
+nothing but call: their numpy arrays of one row are made before the clock starts. A second table has
+the same figures for calls with 8 queries each.
 """
 
 import argparse
@@ -48,7 +49,7 @@ def compare(index, queries, calls, batch, arguments):
     at_once = {"threads": threads, "in_flight": -(-arguments.callers // threads)}
     index.search(queries, **{**settings, **at_once})
     print(f"{arguments.callers} callers, {batch} queries a call")
-    print("one call, q/s  callers, q/s  ratio")
+    print("one call: q/s  callers: q/s  callers / one call")
     ratios = []
     for _ in range(arguments.rounds):
         begun = time.perf_counter()

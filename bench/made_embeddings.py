@@ -96,7 +96,7 @@ class Near:
 
 
 def made(rows, near, anchors, random):
-    """Makes a row for each of `anchors`."""
+    """Makes one row near each row that `anchors` numbers."""
     out = numpy.empty((len(anchors), rows.shape[1]), numpy.float32)
     for first in range(0, len(anchors), BLOCK):
         chosen = anchors[first : first + BLOCK]

@@ -15,5 +15,5 @@ PACKAGES = {
 
 
 def pinned(*names):
-    """The arguments of `pip install` for these packages. Without names: for all packages."""
+    """Returns the arguments of `pip install` for `names`, or for all packages without `names`."""
     return [f"{name}=={PACKAGES[name]}" for name in names or PACKAGES]

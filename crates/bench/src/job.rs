@@ -108,7 +108,7 @@ pub struct Build {
     pub code_bytes: Option<usize>,
     /// `input` or `locality`.
     pub order: Option<String>,
-    /// `coupled`, `packed`, `decoupled`, `inline` or `layered`; for clusters `replicated`,
+    /// `coupled`, `packed`, `decoupled`, `inline`, `layered` or `csr`; for clusters `replicated`,
     /// `addressed` or `grouped`.
     pub layout: Option<String>,
     /// `raw`, `paper` or `best`.
@@ -533,7 +533,7 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
     };
     if as_they_are && compression != Compression::Raw {
         return Err(format!(
-            "compression = \"{compression}\"; the coupled and inline layouts support only \"raw\". Take layout = \"packed\" \
+            "compression = \"{compression}\"; the layouts coupled, inline and csr, and clusters, support only \"raw\". Take layout = \"packed\" \
              or \"decoupled\""
         ));
     }

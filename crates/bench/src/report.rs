@@ -400,7 +400,7 @@ mod tests {
             line("c", &[(10, 0.5, 9000.0)]),
         ];
         let all = compare(&lines, &[0.94]);
-        assert_eq!(all.len(), 2, "c does not reach it");
+        assert_eq!(all.len(), 2, "run c does not reach the recall");
         assert!((all[0].qps - 750.0).abs() < 1e-6 && (all[0].reads.unwrap() - 30.0).abs() < 1e-6);
         assert_eq!(all[0].from, "between L 20 and 40");
         // b starts above the target, so its first point is taken without extrapolation.

@@ -76,7 +76,7 @@ pub fn render(report: &Report) -> String {
             "<run",
             "reads",
             "queries/s",
-            "against the first",
+            "queries/s of run / of first run",
             "mean ms",
             "<from",
         ]);
@@ -108,7 +108,7 @@ pub fn render(report: &Report) -> String {
         );
     }
     out += &format!(
-        "\n{} the median of {} repeats, which took turns; spread = fastest - slowest repeat; CPU of a query includes the kernel\n",
+        "\n{} the median of {} repeats; the runs took turns; spread: queries/s of the fastest minus of the slowest repeat; CPU: time of a query, with the kernel's\n",
         if report.others.is_empty() {
             "each figure is"
         } else {
@@ -136,8 +136,8 @@ fn indexes(runs: &[RunResult]) -> String {
     let mut table = Table::new(&[
         "<index",
         "<order",
-        "build",
-        "CPU",
+        "build time",
+        "build CPU time",
         "peak memory",
         "on storage",
         "bits an edge",
@@ -219,7 +219,7 @@ fn parts(runs: &[RunResult], recall: &str) -> String {
     }
     match any {
         true => format!(
-            "\n{}in microseconds, including the cost of reading the clock; reads: the wait for reads\n",
+            "\n{}times are microseconds, including the cost of reading the clock; the column `reads` is the wait for reads\n",
             table.render()
         ),
         false => String::new(),

@@ -233,7 +233,7 @@ pub struct ShapeArguments {
     pub layout: Option<Layout>,
 
     /// The lossless compression of adjacency lists and vectors [default: set by the preset; raw in
-    /// the coupled layout]
+    /// the layouts coupled, inline and csr]
     #[arg(long, value_parser = names::compression())]
     pub compression: Option<Compression>,
 
@@ -419,8 +419,9 @@ pub struct SearchArguments {
     #[arg(long, value_name = "TEXT", value_parser = filter)]
     pub filter: Option<Filter>,
 
-    /// Finds all vectors within this exact distance of each query, instead of the k nearest. Prints
-    /// them as --print does, but many results of a query make several tables or lines
+    /// Finds the vectors within this exact distance of each query, instead of the k nearest. A
+    /// graph or clusters may miss some of them. Prints results as --print does, but many results of
+    /// a query make several tables or lines
     #[arg(long, value_name = "DISTANCE", allow_negative_numbers = true,
           conflicts_with_all = ["k", "recall", "truth", "out", "explain", "parts"])]
     pub within: Option<f32>,

@@ -184,7 +184,8 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
                     "the option takes a value, and has true or false. Write a text or a number",
                 );
             }
-            // clap reports an unknown option, since it can suggest a similar one.
+            // A known flag with `false` is left out. An unknown name is passed to clap, whose error
+            // can suggest a similar option.
             Some(toml::Value::Boolean(false)) if known.is_some() => continue,
             Some(toml::Value::Boolean(_)) => format!("--{name}"),
             Some(toml::Value::String(text)) => format!("--{name}={text}"),

@@ -80,7 +80,7 @@ impl PrefixCode {
             })
             .min_by_key(|&(bits, _)| bits)
             .map(|(_, code)| code)
-            .expect("four were tried")
+            .expect("four codes were tried")
     }
 
     /// The code with these lengths, which must form a complete code.

@@ -542,7 +542,10 @@ mod tests {
         assert!(!cache.get(7, 2, &mut out));
         cache.insert(7, 2, b"new");
         assert!(cache.get(7, 2, &mut out) && out == b"new");
-        assert!(!cache.get(7, 1, &mut out), "it left no copy");
+        assert!(
+            !cache.get(7, 1, &mut out),
+            "the new version left a copy of the old one"
+        );
         cache.remove(7);
         assert!(!cache.get(7, 2, &mut out) && !cache.get(7, 1, &mut out));
         cache.insert(7, 1, b"again");
@@ -660,7 +663,7 @@ mod tests {
             // With a mean of 8 in a set, a random function puts 27 or more into one of 1000 sets
             // one time in 10,000.
             let most = loads.iter().max().copied().unwrap_or(0);
-            assert!(most <= 26, "{most} in one set at stride {stride}");
+            assert!(most <= 26, "{most} keys are in one set at stride {stride}");
         }
     }
 

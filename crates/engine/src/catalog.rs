@@ -204,8 +204,8 @@ fn unseen(path: &Path, error: std::io::Error) -> Error {
     TierError::io("open", path.display().to_string(), 0, 0, error).into()
 }
 
-/// The right to open an index, which one thread has at a time. If the index was not opened, drop
-/// gives back the memory reserved for it.
+/// The right to open an index, which one thread has at a time. If the index was not opened, the
+/// drop of this value frees the memory that was reserved for the index.
 struct Opening<'a> {
     catalog: &'a Catalog,
     name: &'a str,

@@ -497,7 +497,12 @@ pub(crate) fn check_dimension(source: &dyn VectorSource) -> Result<(), Error> {
 /// The error of a dimension that no index has.
 pub(crate) fn wrong_dimension(what: impl Into<String>, dim: usize) -> Error {
     let reason = format!("an index has 1 to {MAX_DIMENSION} dimensions");
-    Error::call(what, dim, reason, "Give vectors of such a dimension")
+    Error::call(
+        what,
+        dim,
+        reason,
+        "Give vectors with a dimension in this range",
+    )
 }
 
 /// Refuses codes of no bytes, or of more bytes than dimensions.

@@ -210,9 +210,9 @@ pub struct MemoryPlan {
     pub inserting: u64,
     /// The navigation graph, if searches use it.
     pub navigation: u64,
-    /// Pages with lists that stay in memory.
+    /// Bytes of the pages with lists, as far as these pages stay in memory.
     pub graph_pages: u64,
-    /// Pages with vectors only that stay in memory.
+    /// Bytes of the pages with vectors only, as far as these pages stay in memory.
     pub vector_pages: u64,
     /// Vectors inserted since the checkpoint, and deletes since the last merge. A merge frees this
     /// memory.

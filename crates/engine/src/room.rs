@@ -325,13 +325,19 @@ mod tests {
         };
         let chosen = |needed| Wanted { needed, most: 16 };
         let first = take(chosen(2)).unwrap();
-        assert_eq!(first.0, 5, "half of ten");
+        assert_eq!(
+            first.0, 5,
+            "the first search gets half of the room for ten queries"
+        );
         let second = take(chosen(1)).unwrap();
-        assert_eq!(second.0, 2, "half of five");
+        assert_eq!(
+            second.0, 2,
+            "the second search gets half of the remaining room for five"
+        );
         let third = take(Wanted::all(1)).unwrap();
-        assert_eq!(third.0, 1, "a query that comes alone");
+        assert_eq!(third.0, 1, "a search of one query gets room for it");
         let last = take(chosen(7)).unwrap();
-        assert_eq!(last.0, 2, "as many as are needed, of what is left");
+        assert_eq!(last.0, 2, "the last search gets all of the remaining room");
     }
 
     #[test]
@@ -453,7 +459,7 @@ mod tests {
         assert_eq!((times(0), times(1), times(2)), (1, 0, 0));
         assert!(poll(&mut b, 1).is_pending() && poll(&mut c, 2).is_pending());
         let Poll::Ready(first) = poll(&mut a, 0) else {
-            panic!("it is its turn")
+            panic!("the first waiting search is not woken")
         };
         // Some memory is free for the next search, which is dropped instead. The last search then
         // gets its turn.
@@ -461,7 +467,7 @@ mod tests {
         drop(b);
         assert_eq!(times(2), 1);
         let Poll::Ready(last) = poll(&mut c, 2) else {
-            panic!("it is its turn")
+            panic!("the first waiting search is not woken")
         };
         assert!(queue(1).at_once().is_none());
         drop((first, last));

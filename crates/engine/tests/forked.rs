@@ -130,7 +130,7 @@ fn drops_an_index() {
                 drop(theirs.take());
                 true
             }),
-            "{name}: it failed, or did not end"
+            "{name}: the child process failed, or did not end"
         );
         assert!(files(&path) == before, "{name}: files were changed");
         // The handle of the parent process is unchanged.

@@ -170,7 +170,7 @@ impl PageBuilder {
     /// If the shape has no such pages ([`CoupledShape::relocated_per_page`] is 0).
     pub fn start_relocated(&mut self) {
         let Some(geometry) = self.shape.relocated else {
-            panic!("a record with its node's number does not fit a page of this shape");
+            panic!("a record with its node number does not fit into a page of this shape");
         };
         self.records.start(geometry, RELOCATED);
         self.relocated = true;
@@ -198,7 +198,10 @@ impl PageBuilder {
     /// If the page is full, the vector has the wrong length, there are more than R neighbours, or
     /// the page was started as a relocated one.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) {
-        assert!(!self.relocated, "a relocated page names its nodes");
+        assert!(
+            !self.relocated,
+            "`push` on a relocated page, which needs `push_node`"
+        );
         self.records.push(id, vector, neighbours);
     }
 
@@ -209,7 +212,10 @@ impl PageBuilder {
     /// If the page was not started as a relocated one, the node is on it already, the vector has
     /// the wrong length, or there are more than R neighbours.
     pub fn push_node(&mut self, node: u32, id: u64, vector: &[u8], neighbours: &[u32]) -> bool {
-        assert!(self.relocated, "only a relocated page names its nodes");
+        assert!(
+            self.relocated,
+            "`push_node` on a page that is not relocated"
+        );
         assert!(!self.nodes.contains(&node), "node {node} twice on a page");
         if self.records.is_full() {
             return false;
@@ -782,7 +788,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "does not fit a page of this shape")]
+    #[should_panic(expected = "does not fit into a page of this shape")]
     fn a_shape_without_relocated_pages_starts_none() {
         PageBuilder::new(shape(Element::F32, 1018, 1)).start_relocated();
     }
@@ -796,7 +802,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "only a relocated page names its nodes")]
+    #[should_panic(expected = "`push_node` on a page that is not relocated")]
     fn other_pages_name_no_nodes() {
         let mut builder = PageBuilder::new(shape(Element::U8, 1, 1));
         builder.start_relocated();
@@ -805,7 +811,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a relocated page names its nodes")]
+    #[should_panic(expected = "`push` on a relocated page, which needs `push_node`")]
     fn a_relocated_page_takes_no_record_without_a_node() {
         let mut builder = PageBuilder::new(shape(Element::U8, 1, 1));
         builder.start_relocated();

@@ -215,7 +215,11 @@ impl CsrShape {
     /// If the vector has the wrong length, there are more than R neighbours, or a neighbour needs
     /// more bits than a link has.
     pub fn push(&self, node: u32, id: u64, vector: &[u8], neighbours: &[u32], out: &mut Vec<u8>) {
-        assert_eq!(vector.len(), self.vector_bytes, "bytes of the vector");
+        assert_eq!(
+            vector.len(),
+            self.vector_bytes,
+            "the vector has the wrong number of bytes"
+        );
         assert!(
             neighbours.len() <= self.degree,
             "{} neighbours, the format allows {}",

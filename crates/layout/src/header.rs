@@ -481,7 +481,8 @@ mod tests {
         );
         header.reader_features = 0;
         header.writer_features = 1 << 63;
-        let back = FileHeader::decode(&header.encode(), "codes").expect("a reader may read it");
+        let back =
+            FileHeader::decode(&header.encode(), "codes").expect("a reader cannot read the header");
         let text = back.check_writable("codes").unwrap_err().to_string();
         assert!(
             text.contains("writer feature bit 63 at offset 24"),

@@ -48,7 +48,10 @@ pub const ENTRY: usize = 12;
 /// Pairs of a block.
 pub const ENTRIES: usize = PAYLOAD / ENTRY;
 
-const _: () = assert!(ENTRIES * ENTRY == PAYLOAD, "a pair is in one block");
+const _: () = assert!(
+    ENTRIES * ENTRY == PAYLOAD,
+    "a pair of id and node spans two blocks"
+);
 
 /// Encodes a pair.
 pub fn entry(id: u64, node: u32) -> [u8; ENTRY] {
@@ -601,7 +604,7 @@ mod tests {
         let text = refused(&header.encode());
         assert!(
             text.contains("fields"),
-            "the first version had none: {text}"
+            "the first version of the file had no fields: {text}"
         );
         refused(&stream::encode(FileKind::Heat, &[0; 12], &[]));
         refused(&[]);

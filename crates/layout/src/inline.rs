@@ -191,7 +191,7 @@ impl InlineBuilder {
         assert_eq!(
             codes.len(),
             neighbours.len() * self.code_bytes,
-            "`codes` must have one code for each neighbour"
+            "the codes of the neighbours have the wrong number of bytes"
         );
         let room = self.records.push(id, vector, neighbours);
         room[..codes.len()].copy_from_slice(codes);

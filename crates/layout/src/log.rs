@@ -382,7 +382,8 @@ fn record_bytes(payload: usize) -> usize {
     (PAYLOAD + payload).next_multiple_of(ALIGNMENT)
 }
 
-/// The position of a record. Its checksum covers the log's number and the offset.
+/// The position of a record. The checksum of the record covers the number of the log and the
+/// offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPlace {
     /// The log's number.

@@ -59,7 +59,11 @@ impl RecordsBuilder {
     pub(crate) fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) -> &mut [u8] {
         let geometry = &self.geometry;
         assert!(self.count < geometry.nodes_per_page, "the page is full");
-        assert_eq!(vector.len(), geometry.vector_bytes, "bytes of the vector");
+        assert_eq!(
+            vector.len(),
+            geometry.vector_bytes,
+            "the vector has the wrong number of bytes"
+        );
         assert!(
             neighbours.len() <= geometry.degree,
             "{} neighbours, the format allows {}",

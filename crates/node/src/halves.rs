@@ -76,7 +76,7 @@ impl TryFrom<Collection> for press::Collection {
         match collection.row_bytes() == of.row_bytes as usize {
             true => Ok(collection),
             false => Err(HalfError(format!(
-                "rows of {} bytes, and {} elements of {} have {}",
+                "a row has {} bytes, but {} elements of type {} have {} bytes",
                 of.row_bytes,
                 of.dim,
                 collection.element,

@@ -303,7 +303,9 @@ impl Door {
             return Err(ErrorKind::ConnectionRefused.into());
         }
         if callers.clients.len() >= shared.options.most_clients {
-            return Err(io::Error::other("it has as many clients as it allows"));
+            return Err(io::Error::other(
+                "the server has as many clients as it allows",
+            ));
         }
         let closer = Caller::Local(theirs.closer());
         let serving = shared.clone();

@@ -128,7 +128,7 @@ impl<'a> Session<'a> {
             Some(Kind::Commit) => blake3::OUT_LEN,
             Some(Kind::Sweep | Kind::List) => 2 * MOST_NAME + 1,
             Some(Kind::Read | Kind::Room | Kind::Reach | Kind::Hash) => 0,
-            None => return Err(nonsense("an answer instead of a request")),
+            None => return Err(nonsense("the client sent an answer instead of a request")),
         };
         let len = frame.len as usize;
         if len > most {

@@ -146,7 +146,7 @@ impl Stored {
         let end = offset.checked_add(count.into());
         let Some(end) = end.filter(|&end| end <= self.len) else {
             let text = format!(
-                "{count} bytes at byte {offset}; the file has {} bytes",
+                "{count} bytes at byte {offset} were requested; the file has {} bytes",
                 self.len
             );
             return refuse(Refusal::Range, text);
@@ -422,12 +422,12 @@ impl Store {
         if !is_name(name) || name.contains(UNFINISHED) {
             return refuse(
                 Refusal::Name,
-                "a name may have letters, digits, dots, hyphens and underscores, and no folder",
+                "a file name has 1 to 200 letters, digits, dots, hyphens or underscores, does not begin with a dot, and is not reserved for the server",
             );
         }
         let Some(taken) = self.room.take(len) else {
             let text = format!(
-                "{len} bytes are needed here; {} of {} are free",
+                "the file needs {len} bytes; {} of the server's {} bytes are free",
                 self.free(),
                 self.room.limit
             );
@@ -669,7 +669,10 @@ mod tests {
         each(|store| {
             let old = put(&store, "me.1.a", b"one").unwrap();
             let same = put(&store, "me.1.a", b"one").unwrap();
-            assert!(Arc::ptr_eq(&old, &same), "it is there already");
+            assert!(
+                Arc::ptr_eq(&old, &same),
+                "the store kept two files with the same name and bytes"
+            );
             drop(same);
             put(&store, "me.2.a", b"two").unwrap();
             put(&store, "you.1.a", b"three").unwrap();
@@ -711,7 +714,7 @@ mod tests {
         let id = put(&store, "a", b"hello").unwrap().id();
         assert!(
             Store::in_folder(&path, 1000).is_err(),
-            "another server has it"
+            "two servers opened the same folder"
         );
         drop(store);
         std::fs::write(path.join("b.begun-0"), "half").unwrap();

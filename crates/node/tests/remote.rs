@@ -849,7 +849,7 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
             .0
             .unwrap(),
         [1; 4096],
-        "it is open"
+        "the open file cannot be read"
     );
     let place = after.place("pages-1");
     assert!(place.contains("/me.here.2.pages-1 (a copy of "), "{place}");
@@ -929,7 +929,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     // A client that is idle between requests is not disconnected.
     let mut silent = greeted(running.address());
     let gone = |began: Instant| {
-        assert!(began.elapsed() < LONG, "it is still served");
+        assert!(began.elapsed() < LONG, "the client is still connected");
     };
     // Half a request, one byte at a time, and the same through a ring.
     let mut request = Vec::new();

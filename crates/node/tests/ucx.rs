@@ -108,7 +108,7 @@ impl Serving {
             line.split_once(LISTENING)
                 .map(|(_, address)| address.to_owned())
         });
-        let address = line.expect("it ended without a line");
+        let address = line.expect("the process ended before it printed the line");
         Serving { process, address }
     }
 
@@ -360,7 +360,10 @@ fn clients_that_are_killed_do_no_harm_where_it_chooses_the_transports() {
             .unwrap();
         let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
         let begins = |line: std::io::Result<String>| line.unwrap().contains("it begins");
-        assert!(lines.any(begins), "it ended without a line");
+        assert!(
+            lines.any(begins),
+            "the process ended before it printed the line"
+        );
         thread::sleep(Duration::from_millis(20 + 7 * round));
         reader.kill().unwrap();
         reader.wait().unwrap();

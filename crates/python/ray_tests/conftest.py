@@ -105,7 +105,7 @@ def faults(_faults):
     yield _faults
     left = _faults.left()
     _faults.clear()
-    assert left == [], "what was planned has not happened"
+    assert left == [], "some planned faults did not occur"
 
 
 @pytest.fixture(scope="session")

@@ -122,9 +122,10 @@ impl<'py> Vectors<'py> {
 ///     "l2" (squared Euclidean distance), "ip" (minus the inner product) or "cosine" (1 - cos).
 ///     Smaller is nearer.
 /// preset : str
-///     "stratann", or a published system: "diskann", "pipeann", "aisaq", "decouplevs" or "odinann".
-///     "spann" (for SSDs) and "tiered-cluster" (for memory that is slower than DRAM) build clusters
-///     instead of a graph.
+///     "stratann", or a published system: "diskann", "pipeann", "aisaq", "decouplevs", "odinann",
+///     "tiered-graph" (for memory that is slower than DRAM) or "distvs" (for servers). "spann" (for
+///     SSDs) and "tiered-cluster" (for memory that is slower than DRAM) build clusters instead of a
+///     graph.
 /// degree, build_list, alpha
 ///     R, L and alpha of the Vamana graph. A degree of None is 64. If `search_memory` puts the
 ///     codes into the nodes, None is the largest degree that fits into a node's storage blocks.
@@ -148,6 +149,7 @@ impl<'py> Vectors<'py> {
 ///     - "coupled": vector and list side by side, uncompressed;
 ///     - "packed": vector and list side by side, compressed;
 ///     - "decoupled": lists and vectors apart, compressed;
+///     - "csr": vector and list side by side without padding, uncompressed;
 ///     - "inline": as "coupled", and beside each list the codes of its nodes;
 ///     - "layered": compressed lists beside the leading parts of vectors, by which a search ranks;
 ///       the trailing parts in segments;
@@ -157,8 +159,8 @@ impl<'py> Vectors<'py> {
 ///     - of clusters, "grouped": each vector once, in the group of one of its clusters.
 /// compression : str, optional
 ///     "raw", "paper" (DecoupleVS) or "best"; all are lossless. None takes the preset's value. The
-///     layouts "coupled" and "inline" accept only "raw". The layout "layered" stores vectors in two
-///     parts with each of the three.
+///     layouts "coupled", "inline" and "csr" accept only "raw". With any compression, the layout
+///     "layered" stores vectors in two parts.
 /// chunk : int or str, optional
 ///     The uncompressed size of a chunk of vectors, or of trailing parts, that are stored apart
 ///     from lists: bytes, or "1MiB". None is 4 MiB.

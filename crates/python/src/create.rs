@@ -278,7 +278,7 @@ fn dimension_of(value: &Bound<'_, PyAny>) -> PyResult<usize> {
             )))
         }
         _ => Err(PyValueError::new_err(format!(
-            "dimension is {}; a vector has 1 to {MOST} elements. Pass such a number",
+            "dimension is {}; a vector has 1 to {MOST} elements. Pass a number in this range",
             value.str()?
         ))),
     }

@@ -74,7 +74,7 @@ pub fn place(after: Option<&Bound<'_, PyAny>>) -> PyResult<Option<RangePlace>> {
         after.map(|after| typed(after, "after", told)).transpose()?;
     match after {
         Some((distance, ..)) if distance.is_nan() => Err(PyValueError::new_err(
-            "after begins with nan, which is no distance. Pass `next` of the previous page",
+            "the distance in `after` is nan. Pass `next` of the previous page",
         )),
         after => Ok(after.map(|(distance, id, rank)| RangePlace { distance, id, rank })),
     }

@@ -24,7 +24,7 @@ pub fn catch_interrupts() {
     HANDLER.call_once(|| {
         let without = |error: std::io::Error| {
             log::warn!(
-                "Ctrl-C and kill will end the program without removing its temporary files: {error}"
+                "cannot handle signals ({error}); Ctrl-C and kill will end the program without removing its temporary files"
             );
         };
         // The thread that serves the handlers also installs them. If handlers were installed first
@@ -49,8 +49,9 @@ pub fn catch_interrupts() {
     });
 }
 
-/// From now on, a write beyond the file size limit (`ulimit -f`) is an error, as on a full disk,
-/// and does not end the program.
+/// Ignores the signal of a write beyond the file size limit (`ulimit -f`). After this call, such a
+/// write is an error, as on a full disk, and does not end the program. If the signal cannot be
+/// handled, the function logs a warning, and such a write ends the program.
 pub fn outlive_limits() {
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
         log::warn!(

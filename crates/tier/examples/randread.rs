@@ -117,7 +117,7 @@ async fn query(
                 Some(completion) => completion,
                 None => next(queue).await,
             };
-            sum += u64::from(completion.result.expect("a read that works")[0]);
+            sum += u64::from(completion.result.expect("a read failed")[0]);
             done += 1;
             let start = Instant::now();
             while !options.compute.is_zero() && start.elapsed() < options.compute {

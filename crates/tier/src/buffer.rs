@@ -549,7 +549,7 @@ mod tests {
         assert_eq!(
             block.len(),
             16 * BLOCK - 1,
-            "a block outlives the handle of its pool"
+            "a block became invalid when its pool was dropped"
         );
         let _huge = BufferPool::default().take(1000 * BLOCK).unwrap();
     }

@@ -248,7 +248,7 @@ mod tests {
             file.direct = Some(refuses);
             let bytes: Vec<u8> = (0..PIECE + BLOCK).map(|i| (i / 100) as u8 & 0xf0).collect();
             file.write_at(BLOCK as u64, &bytes).unwrap();
-            assert!(file.direct.is_none(), "and is not tried again");
+            assert!(file.direct.is_none(), "the failed write was tried again");
             assert_eq!(file.len(), (2 * BLOCK + PIECE) as u64);
             let read = std::fs::read(&path).unwrap();
             assert!(read[..BLOCK] == [0; BLOCK] && read[BLOCK..] == bytes);
@@ -274,7 +274,11 @@ mod tests {
                 }
                 _ => panic!("{error}"),
             }
-            assert_eq!(file.len(), BLOCK as u64, "nothing was written");
+            assert_eq!(
+                file.len(),
+                BLOCK as u64,
+                "the refused write changed the file"
+            );
         }
     }
 

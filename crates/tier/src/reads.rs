@@ -220,7 +220,7 @@ impl Reads {
         let mut reads = this.borrow_mut();
         let pending = reads.slots[slot as usize]
             .as_mut()
-            .expect("a driver reports a slot once for each read");
+            .expect("the driver reported a slot twice for one read");
         let wanted = pending.block.len() as u32;
         if result > 0 {
             pending.done += result as u32;

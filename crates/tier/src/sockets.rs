@@ -207,7 +207,7 @@ impl Waits {
                 Some(report)
             }
             Slot::Free | Slot::GivenUp => {
-                unreachable!("a wait has its slot until it takes the report")
+                unreachable!("a wait keeps its slot until it takes the report")
             }
         }
     }

@@ -9,9 +9,9 @@
 //!
 //! With the kernel's timer slack of 50 µs, a sleeping thread wakes 75 to 89 µs late on the measured
 //! machine (2 virtual cores), and 27 to 40 µs late if the slack is removed. On other machines it
-//! wakes a few microseconds late. The answers of a modelled device must arrive at the right
-//! microsecond. So the thread stays awake for the last part of such a wait. That part is as long as
-//! this thread's earlier delays, and at most [`EARLY`].
+//! wakes a few microseconds late. A modelled device must complete reads at the right microsecond.
+//! So the thread stays awake for the last part of a wait for such a device. That part is as long as
+//! the earlier wake-up delays of this thread, and at most [`EARLY`].
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(
             timers.alarm(),
             Some(at(960)),
-            "the later one needs it awake first"
+            "the thread must be awake early for the exact timer, although the plain timer ends first"
         );
         assert_eq!(timers.exact_due(), Some(at(1010)));
         assert!(timers.ended(at(999)).is_none());

@@ -388,7 +388,7 @@ impl WorkerPool {
     ) -> usize {
         assert!(
             !self.employs_me(),
-            "WorkerPool::run called from a job of the same workers: it would wait for itself"
+            "WorkerPool::run was called from a job of the same workers, and would wait for itself"
         );
         self.check_process();
         let wanted = threads.clamp(1, self.workers.len());
@@ -546,7 +546,7 @@ fn serve(
                 group: None,
                 panic: None,
             });
-            let member = members.last_mut().expect("it was pushed just now");
+            let member = members.last_mut().expect("the member was pushed just now");
             let run = member.run.clone();
             member.guard(|group| {
                 let tasks = run.tasks(thread, index);

@@ -42,7 +42,7 @@ fn it_does_not_share_what_a_device_writes_to() {
     let own = Block::copy_of(&[7; BLOCK]);
     assert!(
         forked(300, || own.iter().all(|&byte| byte == 7)),
-        "no device writes there"
+        "the child cannot read the block, although no device writes to it"
     );
 }
 
@@ -89,7 +89,7 @@ fn it_has_no_lock_and_writes_nothing() {
     }
     assert!(
         matches!(volume.lock(), Err(TierError::InUse { .. })),
-        "the parent has it still"
+        "the parent has lost the lock"
     );
     volume.check_held().unwrap();
     drop(guard);

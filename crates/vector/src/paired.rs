@@ -253,7 +253,11 @@ impl PairedQuantizer {
             }
             LowCodes::Separate => self.rest.encode(vectors, &mut second, threads),
         }
-        assert_eq!(codes.len(), count * (low + rest), "a code for each vector");
+        assert_eq!(
+            codes.len(),
+            count * (low + rest),
+            "the numbers of codes and vectors differ"
+        );
         let parts = first.chunks_exact(low).zip(second.chunks_exact(rest));
         for (code, (first, second)) in codes.chunks_exact_mut(low + rest).zip(parts) {
             code[..low].copy_from_slice(first);

@@ -341,13 +341,13 @@ impl ProductQuantizer {
         assert_eq!(
             codes.len(),
             count * self.code_bytes,
-            "codes are {} bytes each",
+            "the codes are not a multiple of {} bytes",
             self.code_bytes
         );
         assert_eq!(
             vectors.len(),
             count * self.dim,
-            "{count} codes are for as many vectors"
+            "there are {count} codes, but another number of vectors"
         );
         let threads = threads.clamp(1, count.div_ceil(TILE).max(1));
         let share = count.div_ceil(threads).max(1);
@@ -410,8 +410,8 @@ impl ProductQuantizer {
     /// If `code` is not [`ProductQuantizer::code_bytes`] long or `out` not
     /// [`ProductQuantizer::dim`].
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
-        assert_eq!(code.len(), self.code_bytes, "a code of the wrong length");
-        assert_eq!(out.len(), self.dim, "a vector of the wrong length");
+        assert_eq!(code.len(), self.code_bytes, "the code has the wrong length");
+        assert_eq!(out.len(), self.dim, "the vector has the wrong length");
         for (chunk, centroid) in code.iter().enumerate() {
             let (first, width) = self.chunk(chunk);
             let book = &self.transposed[first * CENTROIDS..(first + width) * CENTROIDS];
@@ -464,11 +464,11 @@ impl ProductQuantizer {
 
     /// Fills the entries of a table: 256 for each byte of a code.
     pub(crate) fn fill(&self, metric: Metric, query: &[f32], entries: &mut [f32]) {
-        assert_eq!(query.len(), self.dim, "the query has a wrong length");
+        assert_eq!(query.len(), self.dim, "the query has the wrong length");
         assert_eq!(
             entries.len(),
             self.code_bytes * CENTROIDS,
-            "the table has a wrong number of entries"
+            "the table has the wrong number of entries"
         );
         for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
             let (first, width) = self.chunk(chunk);

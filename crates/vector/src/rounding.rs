@@ -69,7 +69,7 @@ impl Rounding {
         assert_eq!(
             vector.len(),
             self.mean.len(),
-            "a vector of the wrong length"
+            "the vector has the wrong length"
         );
         let known = || self.mean.iter().zip(&self.spread);
         let steps = vector
@@ -100,7 +100,7 @@ impl Rounding {
         assert_eq!(
             vector.len(),
             self.mean.len(),
-            "a vector of the wrong length"
+            "the vector has the wrong length"
         );
         let Some((factor, steps)) = bytes.split_first_chunk() else {
             return false;

@@ -65,7 +65,11 @@ impl DistanceTable {
     #[inline]
     pub fn score(&self, codes: &[u8], ids: &[u32], out: &mut [f32]) {
         assert!(self.code_bytes > 0, "the table is not filled");
-        assert_eq!(ids.len(), out.len(), "one distance for each id");
+        assert_eq!(
+            ids.len(),
+            out.len(),
+            "the numbers of ids and distances differ"
+        );
         let count = codes.len() / self.code_bytes;
         assert!(
             all_below(ids, count),
@@ -92,7 +96,7 @@ impl DistanceTable {
     /// If the table is not filled, or the code is not [`DistanceTable::code_bytes`] long.
     #[inline]
     pub fn score_one(&self, code: &[u8]) -> f32 {
-        assert_eq!(code.len(), self.code_bytes, "a code of the wrong length");
+        assert_eq!(code.len(), self.code_bytes, "the code has the wrong length");
         let mut out = [0.0];
         self.score(code, &[0], &mut out);
         out[0]

@@ -504,7 +504,10 @@ mod tests {
         let once = MergeAt::Second(2.0);
         let due = [1, 2, 3].map(|at| once.is_due(second(at), 0, 0.0));
         assert_eq!(due, [false, true, true]);
-        assert!(!once.is_due(second(3), 1, 1.0), "it was made");
+        assert!(
+            !once.is_due(second(3), 1, 1.0),
+            "the merge was already made"
+        );
         let often = MergeAt::Logged(0.03);
         let due = [0.0, 0.029, 0.03, 0.5].map(|share| often.is_due(second(0), 7, share));
         assert_eq!(due, [false, false, true, true]);

@@ -131,18 +131,18 @@ fn check(plan: &Plan, run: &PlannedRun, live: &LiveRun, rows: usize) -> Result<(
     let built = live.built();
     if built >= rows {
         return wrong(format!(
-            "built = {built} leaves no rows to insert; {base} has {rows} rows. Give fewer"
+            "built = {built} leaves no rows to insert; {base} has {rows} rows. Give a smaller `built`"
         ));
     }
     let left = rows - built;
     match &live.kind {
         Kind::Timeline(_) => Ok(()),
         Kind::Breakdown(breakdown) if breakdown.rows > left => wrong(format!(
-            "rows = {} is too large; {base} has {left} rows after the built ones. Give fewer",
+            "rows = {} is too large; the build leaves {left} rows of {base}. Give at most {left}",
             breakdown.rows
         )),
         Kind::Breakdown(breakdown) if breakdown.calls > left => wrong(format!(
-            "calls = {} is too large; {base} has {left} rows after the built ones. Give fewer",
+            "calls = {} is too large; the build leaves {left} rows of {base}. Give at most {left}",
             breakdown.calls
         )),
         Kind::Breakdown(_) => Ok(()),
@@ -294,7 +294,7 @@ fn way(live: &LiveRun, run: &PlannedRun, stats: &stratann::Stats) -> Result<Stri
         }
         (None, _) if live.update.is_none() => Ok(keys::way(Update::Merge, &live.direct())),
         (None, _) => Err(Failure::Wrong(format!(
-            "run \"{}\": update = \"{asked}\" does not apply to an index of layout {} and metric {}. Give another way to insert",
+            "run \"{}\": update = \"{asked}\" does not apply to an index of layout {} and metric {}. Give update = \"merge\", or build another layout",
             run.name, stats.layout, stats.metric
         ))),
     }

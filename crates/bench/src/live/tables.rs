@@ -27,7 +27,7 @@ pub fn render(report: &Report) -> String {
         out += &breakdown(&broken_down);
     }
     if !out.is_empty() && !report.others.is_empty() {
-        out += "\nresults of --with are only in the JSON, since they have no inserts\n";
+        out += "\nThe results of --with have no inserts, so they are only in the JSON.\n";
     }
     out
 }
@@ -50,8 +50,8 @@ fn windows(runs: &[(&str, &OverTime)]) -> String {
         "recall@10",
         "memory",
         "on storage",
-        "read an insert",
-        "written",
+        "pages read an insert",
+        "pages written an insert",
         "<",
     ]);
     for (name, result) in runs {
@@ -106,20 +106,20 @@ fn summary(runs: &[(&str, &OverTime)]) -> String {
     let mut table = Table::new(&[
         "<run",
         "<way",
-        "at most/s",
-        "rate",
+        "most inserts/s",
+        "set inserts/s",
         "inserted",
-        "p50 us, least",
-        "most",
+        "least p50 us",
+        "most p50 us",
         "most/least",
-        "alone, least",
-        "most/least",
-        "recall, first",
-        "last",
+        "alone: least p50 us",
+        "alone: most/least",
+        "first recall",
+        "last recall",
         "peak memory",
         "on storage",
         "merges",
-        "merging",
+        "time of merges",
     ]);
     let mut stale = String::new();
     for (name, result) in runs {
@@ -183,9 +183,8 @@ fn summary(runs: &[(&str, &OverTime)]) -> String {
         (result.settings.search_threads, result.settings.list)
     });
     format!(
-        "\n{}{stale}p50: of the windows with inserts; alone: of the windows before, without the first; searches: list {list}, {search} at once; recall: in each window, of \
-         {sample} queries at each search of one of them,\nover the rows that were live then; pages: of inserts, for each insert; memory and \
-         storage: at the end of the window\n",
+        "\n{}{stale}p50: latency of searches in the windows with inserts; alone: the same in the windows before the inserts, without the first window; searches: list size {list}, {search} at once;\n\
+         recall: of each window, of {sample} queries among the rows that were live at the search; memory and storage: at the end of the window\n",
         table.render()
     )
 }
@@ -195,18 +194,18 @@ fn breakdown(runs: &[(&str, &BrokenDown)]) -> String {
         "<run",
         "<way",
         "inserts/s",
-        "merge",
+        "time of merge",
         "call p50 us",
         "call p99 us",
         "pages read",
-        "written",
+        "pages written",
         "lists changed",
         "recall@10",
-        "reads",
+        "reads a query",
         "queries/s",
         "on storage",
-        "closed",
-        "closing",
+        "on storage, closed",
+        "time of close",
         "peak memory",
     ]);
     for (name, result) in runs {
@@ -235,8 +234,8 @@ fn breakdown(runs: &[(&str, &BrokenDown)]) -> String {
     let settings = runs.first().map(|(_, result)| &result.settings);
     let words = settings.map_or_else(String::new, |settings| {
         format!(
-            "{} rows into {}, {} threads, with the merge if there is one; calls: one row each, one thread; pages and lists: for each \
-             insert;\nsearches afterwards: list {}, one in flight; closed: after the changes in memory were written to storage\n",
+            "inserts/s: {} rows into an index of {}, {} threads, including the merge if there is one; calls: one row each, one thread; pages and lists: for each \
+             insert;\nsearches after the inserts: list size {}, one in flight; closed: after the changes in memory were written to storage\n",
             size::count(settings.rows as u64),
             size::count(settings.built as u64),
             settings.threads,

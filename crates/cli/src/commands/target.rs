@@ -302,7 +302,7 @@ fn cache(paths: &[PathBuf], arguments: &SearchArguments) -> Result<CacheSize, Fa
         // The engine allocates the whole cache at once.
         return match Machine::look().memory_bytes {
             Some(memory) if bytes > memory => Err(Failure::Wrong(format!(
-                "--cache {bytes} is more than the {memory} bytes of RAM of this machine. Give less"
+                "--cache {bytes} is more than the {memory} bytes of RAM of this machine. Give a smaller cache"
             ))),
             _ => Ok(CacheSize::Bytes(bytes)),
         };

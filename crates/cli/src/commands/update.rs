@@ -386,7 +386,7 @@ mod tests {
     fn a_change_that_is_in_is_not_said_to_have_been_nothing() {
         let said = |changed: Changed, error| match not_merged(Path::new("x.idx"), &changed, error) {
             Failure::Failed(message) => message,
-            failure => panic!("the change was made: {failure:?}"),
+            failure => panic!("the change was made, but its report is {failure:?}"),
         };
         let inserted = || Changed {
             inserted: 3,
@@ -448,14 +448,14 @@ mod tests {
         };
         for error in [full(), partly] {
             let Failure::Failed(message) = changing(error) else {
-                panic!("a full disk is no wrong call");
+                panic!("a full disk became the failure of a wrong call");
             };
             for word in ["no space left", "can be searched", "frees no space"] {
                 assert!(message.contains(word), "{message}");
             }
         }
         let Failure::Failed(message) = changing(Error::Interrupted) else {
-            panic!("an interruption is no wrong call");
+            panic!("`Error::Interrupted` became the failure of a wrong call");
         };
         assert!(!message.contains("frees no space"), "{message}");
     }

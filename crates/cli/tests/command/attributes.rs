@@ -681,7 +681,7 @@ fn interrupted(place: &Place, words: &[&str], before: impl Fn()) -> String {
             }
         }
     }
-    panic!("{words:?}: never in the middle");
+    panic!("{words:?}: no kill hit the middle of the command");
 }
 
 #[cfg(unix)]

@@ -171,7 +171,10 @@ fn several_indexes_are_searched_as_one() {
         ]
     );
     let one = search(&["shelf/low"], &all).done().json_lines();
-    assert!(one[0]["recall"].as_f64().unwrap() < 0.9, "half of the rows");
+    assert!(
+        one[0]["recall"].as_f64().unwrap() < 0.9,
+        "the one index has half of the rows"
+    );
     // With such a list there is no walk, and all vectors are scored.
     let reads = |line: &Value| line["per_query"]["bytes_read"].as_f64().unwrap();
     assert!(reads(&lines[0]) > reads(&one[0]), "{lines:?} {one:?}");
@@ -345,6 +348,9 @@ fn stats_of_a_directory_list_its_indexes() {
         .refused(2, &["--memory", "shelf/high"]);
     fs::write(place.path("shelf/high/MANIFEST"), "nonsense").unwrap();
     let damaged = place.run(&["stats", "shelf"]);
-    assert!(damaged.stdout.contains("low"), "the others are listed");
+    assert!(
+        damaged.stdout.contains("low"),
+        "the undamaged index is listed"
+    );
     damaged.refused(1, &["1 of 2", "high/MANIFEST"]);
 }

@@ -81,7 +81,10 @@ fn clusters_are_built_searched_changed_and_checked() {
         let own = std::fs::read(place.path("own.bin")).unwrap();
         let ids = own[8..8 + 4 * 50].chunks_exact(4);
         let ids = ids.map(|id| u32::from_le_bytes(id.try_into().unwrap()));
-        assert!(ids.eq(1_000..1_050), "each query is its own nearest now");
+        assert!(
+            ids.eq(1_000..1_050),
+            "each inserted vector is nearest to itself"
+        );
     }
 }
 

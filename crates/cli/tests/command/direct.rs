@@ -282,7 +282,7 @@ fn a_killed_direct_insert_keeps_what_was_logged() {
             return;
         }
     }
-    panic!("only {middle} came in the middle, {replayed} of them with a log");
+    panic!("only {middle} kills hit the middle of an insert, {replayed} of them with a log");
 }
 
 /// Kills `kills` inserts. Returns how many came in the middle, and how many left records in a log.

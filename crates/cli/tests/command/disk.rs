@@ -181,7 +181,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
             if waited.elapsed() > Duration::from_secs(600) {
                 child.kill().unwrap();
                 child.wait().unwrap();
-                panic!("{preset}, {way}: it hangs on a disk that is gone");
+                panic!("{preset}, {way}: the command hangs on a disk that is gone");
             }
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -315,7 +315,7 @@ fn vectors_are_deleted_by_their_ids() {
     // Either meaning is possible.
     place.write("7", b"8\n");
     delete(&["7"]).refused(2, &["'7' is an id and the name of a file", "give ./7"]);
-    assert_eq!(left(), all, "none of these deleted anything");
+    assert_eq!(left(), all, "a refused command deleted vectors");
     delete(&["5", "6"]).done();
     delete(&["--ids", "7"]).done();
     delete(&["./7"]).refused(2, &["id is 8"]);

@@ -139,7 +139,10 @@ fn a_killed_insert_goes_on_with_each_row_once() {
     for (way, given) in WAYS {
         // It may be over before the kill.
         let hit = (0..20).any(|_| kill_and_go_on(way, given) > 0);
-        assert!(hit, "{way:?}, given {given}: no kill came in the middle");
+        assert!(
+            hit,
+            "{way:?}, given {given}: no kill hit the middle of the insert"
+        );
     }
 }
 
@@ -170,7 +173,7 @@ fn a_stopped_insert_says_the_call_that_goes_on() {
                 break;
             }
         }
-        let ran = hit.unwrap_or_else(|| panic!("{signal}: never in the middle"));
+        let ran = hit.unwrap_or_else(|| panic!("{signal}: no signal hit the middle of the insert"));
         let there = count(&place) - ROWS;
         assert!(
             ran.stderr
@@ -215,7 +218,10 @@ fn cut_in_the_middle(place: &Place) -> usize {
             break;
         }
     }
-    assert!(there > 0 && there < MORE, "never in the middle");
+    assert!(
+        there > 0 && there < MORE,
+        "no kill hit the middle of the insert"
+    );
     there
 }
 

@@ -316,7 +316,10 @@ fn an_index_has_one_copy_on_a_server_and_one_that_looks_like_it_another() {
         listed["copies"].as_array().unwrap().clone()
     };
     let right = ["a.idx", "b.idx"].map(|index| found(index, &[]));
-    assert_ne!(right[0], right[1], "else this says nothing");
+    assert_ne!(
+        right[0], right[1],
+        "both indexes have the same copies, so the test shows nothing"
+    );
     assert_eq!(found("a.idx", &["--place", &text]), right[0]);
     assert_eq!(found("copied.idx", &["--place", &text]), right[0]);
     let [one] = &copies(&[])[..] else {

@@ -11,7 +11,11 @@ fn build_refused(place: &Place, words: &[&str], status: i32, expected: &[&str]) 
     place
         .run(&[&["build"][..], words].concat())
         .refused(status, expected);
-    assert_eq!(place.names(), before, "the build left something behind");
+    assert_eq!(
+        place.names(),
+        before,
+        "the refused build left a file behind"
+    );
 }
 
 #[test]
@@ -483,7 +487,7 @@ fn results_that_have_no_place_are_refused_before_the_work() {
     assert_eq!(
         names,
         ["base.u8bin", "folder.bin", "index", "queries.u8bin"],
-        "looking leaves nothing"
+        "the command left a file behind"
     );
 }
 
@@ -645,7 +649,7 @@ fn start(command: &mut std::process::Command) -> std::process::Child {
 fn signal(place: &Place, child: &std::process::Child, signal: &str) {
     let since = std::time::Instant::now();
     while !place.path("large/build-scratch").exists() {
-        assert!(since.elapsed().as_secs() < 300, "it does not begin");
+        assert!(since.elapsed().as_secs() < 300, "the build does not begin");
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     let sent = std::process::Command::new("kill")

@@ -53,7 +53,7 @@ fn ends_well(place: &Place, words: &[&str], refused: impl Fn()) {
             ran.done();
             assert!(
                 refusals > 0,
-                "{words:?}: nothing was refused under {limit} KiB"
+                "{words:?}: no memory was refused under {limit} KiB"
             );
             return;
         }
@@ -75,7 +75,7 @@ fn ends_well(place: &Place, words: &[&str], refused: impl Fn()) {
         refused();
         limit += step;
     }
-    panic!("{words:?}: not done under {limit} KiB");
+    panic!("{words:?}: the command did not succeed under {limit} KiB");
 }
 
 /// The files of a folder with their contents.

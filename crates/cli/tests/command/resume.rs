@@ -191,7 +191,7 @@ fn a_stopped_build_says_how_to_go_on_and_what_was_taken_over() {
                 std::fs::remove_file(&lists).unwrap();
             }
         }
-        panic!("nothing hit a build");
+        panic!("no kill hit a build");
     };
     let stopped = hit_one(End::Term, &[]).refused(1, &["interrupted"]);
     assert!(stopped.stderr.contains("--resume"), "{stopped:?}");

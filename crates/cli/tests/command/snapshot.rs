@@ -25,7 +25,7 @@ fn a_copy_answers_as_the_index_did() {
     let place = Place::with_index();
     place.write("new.u8bin", &u8s(40, 16, 7));
     place.write("gone.ids", b"1 2 3");
-    // Some changes are only in the log.
+    // The insert and the delete are in the log, but in no checkpoint.
     let insert = ["insert", "index", "new.u8bin", "--update", "merge"];
     place.run(&insert).done();
     let delete = ["delete", "index", "gone.ids", "--update", "merge"];

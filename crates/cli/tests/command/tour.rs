@@ -62,7 +62,7 @@ fn build_truth_search_stats_verify() {
     let recall = lines[2]["recall"].as_f64().unwrap();
     assert!(
         recall >= 0.98,
-        "a list of a third of the collection must find nearly all: {recall}"
+        "with a list size of a third of the collection, recall is {recall}"
     );
     assert!(
         lines[0]["per_query"]["graph_reads"].as_f64()
@@ -126,7 +126,11 @@ fn search_json_has_exactly_the_documented_keys() {
             "vector_reads"
         ]
     );
-    assert_eq!(line["recall"], Value::Null, "there is no ground truth");
+    assert_eq!(
+        line["recall"],
+        Value::Null,
+        "a search without --truth reports a recall"
+    );
     assert_eq!(
         (&line["k"], &line["threads"]),
         (&Value::from(5), &Value::from(2))
@@ -282,7 +286,11 @@ fn a_recall_is_reached_with_the_smallest_list() {
         .run(&[&search[..], &["--recall", "0.95", "--find-list"]].concat())
         .done()
         .json_lines();
-    assert_eq!(found.len(), 1, "only the answer, not the way there");
+    assert_eq!(
+        found.len(),
+        1,
+        "--find-list reports more than the list size that it found"
+    );
     assert!(found[0]["recall"].as_f64().unwrap() >= 0.95);
     let list = found[0]["list"].as_u64().unwrap();
     if list > 10 {

@@ -96,7 +96,11 @@ pub fn answers_in(place: &Place, file: &str) -> Vec<Vec<(u64, f32)>> {
         .collect();
     let [queries, k] = [0, 1].map(|at| u32::from_le_bytes(words[at]) as usize);
     let (ids, distances) = words[2..].split_at(queries * k);
-    assert_eq!(distances.len(), queries * k, "ids and as many distances");
+    assert_eq!(
+        distances.len(),
+        queries * k,
+        "the numbers of ids and distances differ"
+    );
     let pairs: Vec<_> = ids
         .iter()
         .zip(distances)
@@ -328,7 +332,10 @@ fn insert_delete_upsert_compact() {
 
     // After a merge, the index has the same vectors, without the logs.
     let (before, _) = logs(&place);
-    assert!(before.len() >= 5, "a log for each command: {before:?}");
+    assert!(
+        before.len() >= 5,
+        "there is no log for each command: {before:?}"
+    );
     let compacted = place
         .run(&merging(&["compact", "index", "--json"]))
         .done()
@@ -365,7 +372,10 @@ fn insert_delete_upsert_compact() {
     );
     as_replaced(&place);
     let merged = recall(&place);
-    assert!(merged >= 0.93, "some of the answers were changed: {merged}");
+    assert!(
+        merged >= 0.93,
+        "the merge changed some results: recall {merged}"
+    );
 
     // A merge without work reports that, at once.
     let again = place.run(&["compact", "index"]).done();
@@ -622,12 +632,12 @@ fn a_log_that_cannot_grow_keeps_what_it_has() {
     let (_, logged, _) = counts(&place);
     assert!(
         logged > 0 && logged < 1_000,
-        "{logged}: the limit came too soon, or never"
+        "{logged}: the size limit hit too early, or never"
     );
     assert_eq!(
         logged as usize % BATCH,
         0,
-        "a batch is in as a whole or not at all"
+        "a part of a batch is in the index"
     );
     assert_eq!(verified(&place), logged);
     // With enough space, it continues with the next row.
@@ -682,7 +692,10 @@ fn a_killed_insert_keeps_what_was_logged() {
         if in_the_middle >= hits {
             break;
         }
-        assert!(life < hits, "only {in_the_middle} came in the middle");
+        assert!(
+            life < hits,
+            "only {in_the_middle} kills hit the middle of a command"
+        );
         if life > 0 {
             fs::remove_dir_all(place.path("index")).unwrap();
         }
@@ -792,7 +805,7 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
         }
         assert!(
             kill < 10 * hits,
-            "{way:?}: only {in_the_middle} came in the middle"
+            "{way:?}: only {in_the_middle} kills hit the middle of an insert"
         );
         if index.exists() {
             fs::remove_dir_all(&index).unwrap();

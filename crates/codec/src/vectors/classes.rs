@@ -224,7 +224,11 @@ impl Classes {
             return Err(reader.malformed("model of classes, last nibble", 1u32, "0"));
         }
         if let Some(&class) = classes.iter().find(|&&class| class >= tables) {
-            return Err(reader.malformed("model of classes, class", class, "a table of the model"));
+            return Err(reader.malformed(
+                "model of classes, class",
+                class,
+                "the number of a table",
+            ));
         }
         Ok(Classes::new(vector_bytes, codes, classes))
     }

@@ -69,7 +69,7 @@ impl Facts {
                 "alpha",
                 options.alpha,
                 "the factor of pruning is from 1 to 10",
-                "Pass such a number (1.2 is usual)",
+                "Pass a number in this range (1.2 is usual)",
             ));
         }
         bounds::threads(options.threads)?;
@@ -86,7 +86,7 @@ impl Facts {
                 "savepoint seconds",
                 options.savepoint_seconds,
                 format!("the time between savepoints is 0 to {MOST_SECONDS} s"),
-                "Pass such a number (120 is usual)",
+                "Pass a number in this range (120 is usual)",
             ));
         }
         let code_bytes = code_bytes(dim, options)?;

@@ -90,7 +90,7 @@ impl SlottedFile {
             self.end_page()?;
             assert!(
                 self.builder.push(id, list, vector),
-                "a list of {} and a vector of {} bytes do not fit the page that was made for the largest",
+                "a list of {} and a vector of {} bytes do not fit into an empty page",
                 list.len(),
                 vector.len()
             );

@@ -99,7 +99,7 @@ fn vectors_in(volume: &SimVolume) -> Option<usize> {
     ) {
         Ok(index) => index,
         Err(Error::NotAnIndex { .. }) => return None,
-        Err(error) => panic!("neither an index nor none: {error}"),
+        Err(error) => panic!("the folder has neither a whole index nor no index: {error}"),
     };
     let report = verify_in(volume, &Silent).unwrap();
     assert!(report.clean(), "{:?}", report.problems);
@@ -410,7 +410,7 @@ fn an_index_whose_manifest_cannot_be_read_keeps_its_files_until_it_is_replaced()
     assert_eq!(
         volume.list().unwrap(),
         files,
-        "files of an index that nobody could read were touched"
+        "the build changed files of an index that cannot be read"
     );
     write(&whole);
     assert_eq!(vectors_in(&volume), Some(150));
@@ -457,7 +457,7 @@ fn a_crash_in_a_build_of_nothing_leaves_an_index_of_nothing_or_none() {
         ) {
             Ok(index) => Some(index.len()),
             Err(Error::NotAnIndex { .. }) => None,
-            Err(error) => panic!("neither an index nor none: {error}"),
+            Err(error) => panic!("the folder has neither a whole index nor no index: {error}"),
         };
         let whole = SimVolume::new();
         assert_eq!(build(&whole).unwrap().vectors, 0);

@@ -50,7 +50,7 @@ impl IndexPaths {
                 format!("the catalog {}", path.display()),
                 found,
                 "a catalog is a directory whose subdirectories are indexes",
-                "Give such a directory",
+                "Give a directory of indexes",
             ));
         }
         if stored::is_index(path)? {

@@ -59,7 +59,7 @@ fn clusters_are_balanced_and_the_same_with_any_number_of_threads() {
     let rows = points(&source, Metric::L2);
     let (heads, memberships) = found(&rows, 20, 4, 1);
     let unique: HashSet<_> = heads.iter().collect();
-    assert_eq!(unique.len(), heads.len(), "a head is of one cluster");
+    assert_eq!(unique.len(), heads.len(), "two clusters have the same head");
     assert!(
         (250..=600).contains(&heads.len()),
         "{} clusters",
@@ -89,7 +89,7 @@ fn rows_that_are_all_alike_are_divided_evenly() {
     assert!((0..1_000).all(|row| (1..=3).contains(&memberships.of(row).len())));
     // Rows take turns among all heads that are searched for a row.
     let largest = memberships.sizes.iter().max().unwrap();
-    assert!(*largest <= 150, "{largest} members of one cluster");
+    assert!(*largest <= 150, "a cluster has {largest} members");
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn any_flipped_bit_is_found() {
 fn a_file_that_is_cut_or_longer_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("codebook");
-    assert!(refusal(&path).contains("read"), "there is none");
+    assert!(refusal(&path).contains("read"), "the file does not exist");
     assert!(Codebook::read(folder.path()).is_err(), "a directory");
     small().write(&path).unwrap();
     let whole = fs::read(&path).unwrap();

@@ -165,7 +165,11 @@ mod tests {
             [2, 0, 0, 0, 3, 0, 0, 0, 1, 2, 3, 4, 5, 6]
         );
         let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
-        assert_eq!(names.len(), 1, "nothing but the file is left");
+        assert_eq!(
+            names.len(),
+            1,
+            "another file is left beside the written one"
+        );
     }
 
     #[test]

@@ -132,8 +132,8 @@ pub fn check_brute_force(
         ));
     }
     if !(1..=bounds::MOST_THREADS).contains(&threads) {
-        let reason = format!("a call uses 1 to {}", bounds::MOST_THREADS);
-        let (what, remedy) = ("the number of threads", "Pass such a number");
+        let reason = format!("a call uses 1 to {} threads", bounds::MOST_THREADS);
+        let (what, remedy) = ("the number of threads", "Pass a number in this range");
         return Err(DataError::argument(what, threads, reason, remedy));
     }
     let mismatch = |what, found: String, expected: String| DataError::Mismatch {

@@ -66,7 +66,13 @@ pub fn read_ids(path: impl AsRef<Path>) -> Result<Vec<u64>, DataError> {
                     false => id.to_string(),
                 };
                 let at = start + (ids.len() * width) as u64;
-                return Err(field(at, "an id", found, reason, "Give such an id"));
+                return Err(field(
+                    at,
+                    "an id",
+                    found,
+                    reason,
+                    "Give an id in this range",
+                ));
             }
             ids.push(id);
         }

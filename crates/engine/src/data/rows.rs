@@ -257,7 +257,9 @@ impl JsonRows {
                 let found = found.as_deref().map_or("no such key", RawValue::get);
                 let id = found.parse().ok().filter(|&id| id != u64::MAX);
                 let found = format!("{found:.80} in {key:?}");
-                Some(id.ok_or_else(|| wrong("an id", found, ID.to_owned(), "Give such an id"))?)
+                Some(id.ok_or_else(|| {
+                    wrong("an id", found, ID.to_owned(), "Give an id in this range")
+                })?)
             }
         };
         let (mut row, mut cleared) = (Row::default(), Cleared::default());
@@ -296,10 +298,10 @@ impl JsonRows {
                     let misspelt = payload.filter(|name| meant(name, [key.as_str()]).is_some());
                     let remedy = match misspelt {
                         Some(name) => format!(
-                            "Give such a value, or null. If this is the payload, give its key \
+                            "Give a value of this type, or null. If this is the payload, give its key \
                              {key:?}, and not {name:?}"
                         ),
-                        None => "Give such a value, or null".to_owned(),
+                        None => "Give a value of this type, or null".to_owned(),
                     };
                     return Err(wrong("a value", found, reason, &remedy));
                 }

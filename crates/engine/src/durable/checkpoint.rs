@@ -516,11 +516,11 @@ mod tests {
         assert_eq!(
             checkpoint.number(),
             42,
-            "a number that was used is not used again"
+            "the new checkpoint has a number that was used"
         );
         assert!(
             volume.list().unwrap().is_empty(),
-            "what a crash left is removed"
+            "files of a crashed checkpoint are left"
         );
         for kind in FileKind::ALL
             .into_iter()
@@ -534,7 +534,7 @@ mod tests {
         drop(checkpoint);
         assert!(
             volume.list().unwrap().is_empty(),
-            "what was not committed is removed"
+            "files of an uncommitted checkpoint are left"
         );
     }
 
@@ -555,7 +555,11 @@ mod tests {
                 error.contains(name) && error.contains("MANIFEST"),
                 "{error}"
             );
-            assert_eq!(volume.list().unwrap().len(), 2, "nothing is removed");
+            assert_eq!(
+                volume.list().unwrap().len(),
+                2,
+                "a refused checkpoint removed a file"
+            );
             drop(Checkpoint::begin(&volume, true).unwrap());
         }
     }
@@ -736,7 +740,7 @@ mod tests {
         assert_eq!(
             volume.list().unwrap(),
             ["graph-000001", "graph-000002"],
-            "and nothing is removed"
+            "the refused checkpoint removed a file"
         );
     }
 }

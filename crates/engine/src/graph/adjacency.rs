@@ -217,10 +217,13 @@ mod tests {
         for neighbour in [2, 3, 2, 0] {
             assert!(slots.append(1, neighbour, &lock));
         }
-        assert!(!slots.append(1, 4, &lock), "a full list takes no more");
+        assert!(
+            !slots.append(1, 4, &lock),
+            "a full list accepted a new neighbour"
+        );
         assert!(
             slots.append(1, 3, &lock),
-            "what is there already needs no room"
+            "a full list refused a neighbour that it already has"
         );
         drop(lock);
         slots.replace(3, &[1], &slots.lock(3));

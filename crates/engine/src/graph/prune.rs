@@ -44,7 +44,7 @@ pub(crate) struct Pruner {
     /// The candidates. The caller fills the pool. [`prune`](Pruner::prune) sorts it and removes
     /// duplicates.
     pub(crate) pool: Vec<Candidate>,
-    /// The number of chosen neighbours that are diverse. These come first.
+    /// The number of diverse neighbours in `chosen`. They are the first entries of `chosen`.
     pub(crate) diverse: usize,
     chosen: Vec<u32>,
     /// For each candidate, the largest d(p, c) / d(s, c) so far, and the number of chosen

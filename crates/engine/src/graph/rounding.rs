@@ -373,7 +373,10 @@ mod tests {
 
     #[test]
     fn what_has_no_spread_or_is_no_number_is_left_alone() {
-        assert!(!rounded(&[0.5; 100 * 8], 8, 1), "all the same");
+        assert!(
+            !rounded(&[0.5; 100 * 8], 8, 1),
+            "equal vectors were called rounded"
+        );
         for strange in [f32::NAN, f32::INFINITY, f32::MAX] {
             let mut floats = rows(100, 8, 6);
             floats.iter_mut().step_by(5).for_each(|x| *x = strange);

@@ -355,7 +355,11 @@ fn a_build_leaves_copies_where_they_are_wanted() {
     };
     build(&rows(600, 0), &path, &options, &Silent).unwrap();
     let copies = Built::copies(&place);
-    assert_eq!(copies.len(), 1, "both roles are in one folder");
+    assert_eq!(
+        copies.len(),
+        1,
+        "the copies of the two roles are in different folders"
+    );
     assert_eq!(Built::pages(&copies[0]).len(), Built::pages(&path).len());
     // A place without an effect is refused before the work begins.
     let options = BuildOptions {
@@ -404,7 +408,7 @@ fn copies_of_another_index_or_checkpoint_are_never_read() {
     assert_ne!(answers(&after).unwrap(), right);
     drop((before, after));
     built.open(&text).unwrap();
-    assert_eq!(Built::copies(&place).len(), 1, "what nobody uses goes");
+    assert_eq!(Built::copies(&place).len(), 1, "an unused copy is left");
     // Another index at the same place has its own copies.
     let other = Built::new(Layout::Packed);
     let index = other.open(&text).unwrap();
@@ -432,7 +436,7 @@ fn an_index_with_the_same_manifest_has_copies_of_its_own() {
     let [mut one, other] = manifests;
     assert!(one.state.is_some() && one.state != other.state);
     one.state.clone_from(&other.state);
-    assert!(one == other, "else this says nothing");
+    assert!(one == other, "the manifests differ in more than the state");
 }
 
 #[test]
@@ -595,7 +599,7 @@ fn copies_in_memory_that_grow_count_towards_the_budget() {
     let error = loop {
         assert!(
             inserted < 20_000,
-            "it takes whatever comes: {} bytes of {left}",
+            "the index accepts inserts beyond its memory: {} bytes of {left}",
             copies() - charged
         );
         match live.insert(&new_rows(10, 7 + inserted), None, &Silent) {
@@ -603,7 +607,7 @@ fn copies_in_memory_that_grow_count_towards_the_budget() {
             Err(error) => break error,
         }
     };
-    assert!(inserted >= 10, "there is room for some: {error}");
+    assert!(inserted >= 10, "there is memory for some inserts: {error}");
     assert!(
         matches!(error, Error::Memory { budget, needs, .. } if budget == memory && needs > memory)
     );
@@ -762,7 +766,7 @@ fn copies_are_listed_and_those_that_nobody_uses_are_removed() {
         .map(|file| fs::metadata(file).unwrap().len())
         .sum();
     let [mine] = &copies(Some(&built.path), &all).unwrap()[..] else {
-        panic!("those of one index");
+        panic!("the list has copies of other indexes");
     };
     assert_eq!(
         (mine.current, mine.in_use, mine.files),

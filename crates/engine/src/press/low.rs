@@ -419,7 +419,7 @@ mod tests {
         }
         assert!(
             asked.into_iter().eq(1..=1024 * 80),
-            "each node is requested once"
+            "each missing node is requested once"
         );
     }
 }

@@ -247,7 +247,7 @@ pub(super) fn open(reader: Box<dyn VolumeReader>, file: String) -> Result<(Head,
 }
 
 impl Content {
-    /// The number of bytes that were not taken yet. The file has as many.
+    /// The number of bytes of content that have not been read. The file has these bytes.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }

@@ -108,8 +108,16 @@ fn only_the_same_origin_and_input_and_the_whole_content_are_taken() {
     };
     assert_eq!(read(b"it", PLACE, 7), Some(()));
     assert_eq!(read(b"other", PLACE, 7), None, "another input");
-    assert_eq!(read(b"it", PLACE, 6), None, "content that is not known");
-    assert_eq!(read(b"it", PLACE, 8), None, "content that is not there");
+    assert_eq!(
+        read(b"it", PLACE, 6),
+        None,
+        "a savepoint was accepted although its last byte was not read"
+    );
+    assert_eq!(
+        read(b"it", PLACE, 8),
+        None,
+        "content beyond the end of the savepoint was read"
+    );
     assert_eq!(read(b"it", (What::Order, 0), 7), None, "not there");
     volume.rename(NAME, "savepoint-order").unwrap();
     assert_eq!(read(b"it", (What::Order, 0), 7), None, "under another name");
@@ -133,7 +141,10 @@ fn one_that_is_not_whole_does_not_take_the_place_of_one_that_is() {
     });
     assert_eq!(kept(&savepoints).as_deref(), Some(&b"first"[..]));
     assert_eq!(volume.list().unwrap(), [NAME]);
-    assert!(!savepoints.is_due(), "no more are written");
+    assert!(
+        !savepoints.is_due(),
+        "a savepoint is due after a failed write"
+    );
     keep(&savepoints, b"third");
     assert_eq!(kept(&savepoints).as_deref(), Some(&b"first"[..]));
 }
@@ -148,7 +159,10 @@ fn savepoints_are_due_after_the_time_and_when_they_are_worth_it() {
     savepoints.state.lock().last -= hour;
     assert!(savepoints.is_due());
     savepoints.state.lock().took = hour / 10;
-    assert!(!savepoints.is_due(), "it takes more than a twentieth");
+    assert!(
+        !savepoints.is_due(),
+        "a savepoint is due although savepoints take more than a twentieth of the time"
+    );
 }
 
 #[test]

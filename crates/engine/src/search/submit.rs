@@ -565,7 +565,7 @@ impl SubmittedSearch {
     fn check_process(&self) {
         assert!(
             self.home.is_here(),
-            "this process was forked after the search was submitted, and does not have the searching threads. Submit it \
+            "this process was forked after the search was submitted, and does not have the searching threads. Submit the search \
              again in the child"
         );
     }

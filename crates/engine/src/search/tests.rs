@@ -521,7 +521,7 @@ fn whole_page_search_reads_less_for_the_same_recall() {
     assert!(recall(&shared) >= recall(&alone) - 0.005);
     assert!(
         (shared.counters.graph_reads as f64) < 0.8 * alone.counters.graph_reads as f64,
-        "{} reads shared, {} alone",
+        "{} reads with whole pages, {} reads without them",
         shared.counters.graph_reads,
         alone.counters.graph_reads
     );
@@ -602,6 +602,6 @@ fn one_query_needs_no_more_threads_than_there_are() {
     let workers = index.worker_pool(1).unwrap().threads();
     assert!(
         workers <= crate::threads::processors(),
-        "{workers} threads for one query"
+        "{workers} threads were started for one query"
     );
 }

@@ -353,7 +353,7 @@ mod tests {
     fn chosen(most: usize, qps: impl Fn(usize, usize) -> f64) -> (usize, Vec<usize>) {
         let mut climb = Climb::new(most);
         for n in 0.. {
-            assert!(n < 20, "it does not end: {climb:?}");
+            assert!(n < 20, "the climb does not end: {climb:?}");
             if climb.measured(qps(climb.now, n)).is_none() {
                 break;
             }
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(
             chosen(64, waits(0.05)).0,
             1,
-            "too little to be told from noise"
+            "a gain within the noise was accepted"
         );
         assert_eq!(chosen(64, waits(1.0)), (2, vec![1, 2, 4, 8, 1]));
         assert_eq!(chosen(64, waits(7.0)), (8, vec![1, 2, 4, 8, 16, 32, 4]));
@@ -424,7 +424,7 @@ mod tests {
                 return (tuning, answers);
             }
         }
-        panic!("it does not end: {tuning:?}");
+        panic!("the tuning does not end: {tuning:?}");
     }
 
     #[test]

@@ -41,8 +41,8 @@ pub(super) struct LogPart {
 }
 
 impl<'a> Source<'a> {
-    /// Opens all files that the MANIFEST names. `None` if another MANIFEST has replaced it
-    /// meanwhile.
+    /// Opens all files that the MANIFEST names. Returns `None` if another MANIFEST replaces this
+    /// one before all files are open.
     ///
     /// # Errors
     /// The index cannot be opened, or a file is missing or cannot be opened.

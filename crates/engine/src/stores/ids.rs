@@ -393,7 +393,11 @@ mod tests {
         assert_eq!(reads.swap(0, Ordering::Relaxed), 10);
         assert_eq!(table.find(count.into(), &mut last).unwrap(), Err(20_000));
         assert_eq!(table.node_of(u64::MAX).unwrap(), None);
-        assert_eq!(reads.load(Ordering::Relaxed), 0, "outside of all ids");
+        assert_eq!(
+            reads.load(Ordering::Relaxed),
+            0,
+            "an id outside the range of ids caused a read"
+        );
         let mut file = volume.open(&entry.name).unwrap();
         file.write_at(IdsFile::block_offset(3) + 9, &[255]).unwrap();
         for id in (0..u64::from(count)).step_by(97) {
@@ -425,7 +429,11 @@ mod tests {
         for id in [9, 10_006, u64::MAX] {
             assert_eq!(table.node_of(id).unwrap(), None);
         }
-        assert_eq!(reads.load(Ordering::Relaxed), 26, "outside of all ids");
+        assert_eq!(
+            reads.load(Ordering::Relaxed),
+            26,
+            "an id outside the range of ids caused a read"
+        );
     }
 
     #[test]

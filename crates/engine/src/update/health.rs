@@ -104,7 +104,7 @@ impl Health {
     /// then unknown.
     pub(crate) fn sync_failed(&self, error: &dyn std::fmt::Display) {
         self.halt(format!(
-            "a sync of its pages failed ({error}), so that the contents of the disk are unknown; the log has all acknowledged changes, and searches go on"
+            "a sync of the index's pages failed ({error}), so the contents of the disk are unknown; the log has all acknowledged changes, and searches continue"
         ));
     }
 

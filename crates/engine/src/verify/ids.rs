@@ -55,7 +55,10 @@ mod tests {
         assert!(once.iter().all(|&id| ids.insert(id)));
         assert!(ids.repeated().is_empty());
         assert!(once.iter().all(|&id| ids.insert(id) == (id >= 256)));
-        assert!(ids.repeated().is_empty(), "they were not forgotten");
+        assert!(
+            ids.repeated().is_empty(),
+            "the set has forgotten repeated ids"
+        );
 
         let mut ids = Ids::new(100);
         let again = [7, u64::MAX, 1 << 32, 7, u64::MAX, 9, u64::MAX];

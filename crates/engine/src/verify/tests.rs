@@ -557,7 +557,7 @@ fn a_whole_index_is_clean_and_counted() {
             // for the remainder.
             Layout::Decoupled | Layout::Layered => (13, 9 + 6 + 6 + 3),
             Layout::Replicated | Layout::Addressed | Layout::Grouped => {
-                unreachable!("not among these layouts")
+                unreachable!("the layout is not one of these")
             }
         };
         assert_eq!((found.files, found.pages), (files, pages), "{layout}");

@@ -45,7 +45,7 @@ impl VectorSource for Endless {
     }
 
     fn read(&self, _first: usize, _out: &mut [u8]) -> Result<(), DataError> {
-        panic!("a row was read of rows that should have been refused");
+        panic!("a row was read although the rows should be refused");
     }
 }
 
@@ -62,7 +62,7 @@ fn quick(preset: Preset) -> BuildOptions {
 /// The call is refused as wrong, and its error has these words.
 #[track_caller]
 fn refused<T>(result: Result<T, impl Into<Error>>, words: &[&str]) {
-    let error = result.err().expect("it was taken").into();
+    let error = result.err().expect("the call was accepted").into();
     assert!(error.is_call_wrong(), "{error}");
     for word in words {
         assert!(error.to_string().contains(word), "{error}: {word}");
@@ -267,7 +267,7 @@ fn numbers_of_a_build() {
     };
     refused(build(&wide, &path, &good, &Silent), &["dimension", "65536"]);
     refused(build(&base, "", &good, &Silent), &["path", "empty"]);
-    assert!(!path.exists(), "a refused build left something behind");
+    assert!(!path.exists(), "a refused build left a file behind");
 
     // A size over that of the collection acts as the collection's size.
     let generous = BuildOptions {

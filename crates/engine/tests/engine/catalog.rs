@@ -158,7 +158,7 @@ fn names_are_those_of_directories_with_a_manifest() {
     assert_eq!(catalog.len().unwrap(), 2);
     assert!(catalog.contains("zebra") && !catalog.contains("unfinished"));
     assert!(!catalog.contains("zebra/../Ant") && !catalog.contains(""));
-    assert_eq!(catalog.open_count(), 0, "asking for names opens nothing");
+    assert_eq!(catalog.open_count(), 0, "`names` opened an index");
     assert_eq!(rows(&catalog, "Ant"), 120);
     assert_eq!(catalog.open_count(), 1);
 
@@ -166,7 +166,7 @@ fn names_are_those_of_directories_with_a_manifest() {
     assert_eq!((facts.vectors, facts.dimension), (100, 128));
     assert_eq!((&*facts.preset, &*facts.layout), ("aisaq", "inline"));
     assert_eq!(facts.codebook, codebook.hash());
-    assert_eq!(catalog.open_count(), 1, "facts open nothing");
+    assert_eq!(catalog.open_count(), 1, "`facts` opened an index");
 }
 
 #[test]
@@ -497,7 +497,11 @@ fn an_index_that_was_replaced_or_removed_is_noticed() {
     let new = catalog.index("a").unwrap();
     assert_eq!((old.len(), new.len()), (200, 350));
     assert_eq!(new.codebook().unwrap().hash(), y.hash());
-    assert_eq!(catalog.open_count(), 2, "the old one is held");
+    assert_eq!(
+        catalog.open_count(),
+        2,
+        "the handle of the replaced index is not counted"
+    );
     // The old handle continues to work.
     let options = SearchOptions {
         k: 1,
@@ -550,10 +554,10 @@ fn what_somebody_changes_is_seen() {
         let live = live.unwrap();
         assert_eq!(nearest(row), 0.0);
         live.delete(&[row as u64]).unwrap();
-        assert!(nearest(row) > 0.0, "a deleted vector is no answer");
+        assert!(nearest(row) > 0.0, "a deleted vector is a result");
         let ids: Vec<u64> = (1_000..).take(row + 1).collect();
         live.upsert(&base(row + 1), &ids, &Silent).unwrap();
-        assert_eq!(nearest(row), 0.0, "an inserted vector is one");
+        assert_eq!(nearest(row), 0.0, "an inserted vector is no result");
         live.compact(&Silent).unwrap();
         assert_eq!(nearest(row), 0.0);
     }

@@ -167,7 +167,7 @@ fn a_small_graph_that_is_closed_is_merged_where_it_takes_more_than_twice_a_build
     let when = MergeWhen::default();
     assert_eq!(index.due(&when), None);
     let times = pages(&index) / of_the_build;
-    assert!(times > 2.4, "{times}: nothing is to be made good");
+    assert!(times > 2.4, "{times}: the index needs no merge");
     let index = Arc::new(index);
     let merger = index.merge_when_due(when).unwrap();
     merger.finish(&Silent);
@@ -308,7 +308,10 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
         "a writer after a crash",
     );
     assert_eq!((again.len(), again.stats().logged), (live.len(), 0));
-    assert!(!reader.is_current().unwrap(), "it has a checkpoint more");
+    assert!(
+        !reader.is_current().unwrap(),
+        "the reader has the last checkpoint"
+    );
     let report = again.compact(&Silent).unwrap();
     assert_eq!((report.vectors, report.removed), (4_998, 4));
     expected(
@@ -540,7 +543,7 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
             ..OpenOptions::default()
         };
         let Err(stratann::Error::Memory { needs, .. }) = Index::open(&path, &least) else {
-            panic!("{layout:?}: one byte will not do");
+            panic!("{layout:?}: one byte of memory is enough");
         };
         let options = OpenOptions {
             memory: Some(needs + plan.navigation + pages / 2),

@@ -107,7 +107,10 @@ fn drifts(preset: Preset, other: Other) {
     let when = MergeWhen::default();
     index.insert(&matrix(&came), None, &Silent).unwrap();
     let inserted = recall(&index, &queries, &truth);
-    let trouble = index.stats().trouble.expect("the insert has looked");
+    let trouble = index
+        .stats()
+        .trouble
+        .expect("the insert has not measured the drift");
     assert!(trouble.contains("found badly"), "{trouble}");
     let said = format!("{}, {other:?}: inserted {inserted}", preset.name);
     let Some(Due::Drifted(share)) = index.due(&when) else {

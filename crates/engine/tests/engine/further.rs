@@ -151,7 +151,11 @@ fn looks_further(preset: Preset, least: f64) {
     index.insert(&rows.came, None, &Silent).unwrap();
     drop(index);
     let index = reader(&path);
-    assert_eq!(index.stats().health.drifted, None, "nobody has looked");
+    assert_eq!(
+        index.stats().health.drifted,
+        None,
+        "a drift is reported although no insert measured it"
+    );
     let of = |queries| index.search(queries, &searches()).unwrap();
     let (old_before, new_before) = (of(&rows.old.0), of(&rows.new.0));
     let searched = |index: &LiveIndex| {

@@ -244,7 +244,7 @@ fn found_together(low_codes: LowCodes) {
     assert_eq!(
         full as usize,
         QUERIES * (LIST / 2),
-        "half of the list is ranked"
+        "not half of the candidate list is ranked"
     );
     // A set that forgets scores some nodes twice. Each side has such a set, of another size.
     let near = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.02;
@@ -959,7 +959,10 @@ fn servers_refuse_what_they_cannot_mean() {
         .unwrap();
     assert_eq!(nodes.len(), 1);
     let mut lists = Vec::new();
-    assert!(!above.advance(&high, &mut lists), "it begins nowhere yet");
+    assert!(
+        !above.advance(&high, &mut lists),
+        "the high half has nodes before the first refine"
+    );
     above.refine(&high, &nodes).unwrap();
     assert!(above.advance(&high, &mut lists));
     assert!(below.expand(&low, &lists[..lists.len() - 1]).is_err());

@@ -378,12 +378,14 @@ fn who_is_told_of_an_end_may_submit_while_another_search_asks_for_more_threads()
     });
     std::thread::sleep(Duration::from_millis(200));
     release.send(()).unwrap();
-    let next = found.recv_timeout(LONG).expect("it could not submit");
+    let next = found
+        .recv_timeout(LONG)
+        .expect("the second search could not be submitted");
     assert_eq!(next.wait().unwrap().ids.len(), 10);
     let searched = searched
         .1
         .recv_timeout(LONG)
-        .expect("a search that waits for ever");
+        .expect("the first search never ends");
     assert_eq!(searched.ids.len(), 80);
     assert_eq!(telling.join().unwrap().wait().unwrap().ids.len(), 10);
 }

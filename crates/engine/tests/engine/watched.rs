@@ -497,7 +497,11 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
     }
     let watch = watched(QUERIES);
     let index = Arc::new(Index::open(&path, &watch).unwrap());
-    assert_eq!(measuring(), 0, "nobody asked for it yet");
+    assert_eq!(
+        measuring(),
+        0,
+        "a measurement began before it was requested"
+    );
     index.measure_recall_in_background().unwrap();
     index.measure_recall_in_background().unwrap();
     wait_until("one thread", || measuring() == 1);

@@ -114,7 +114,7 @@ impl ExtentBuilder {
     pub fn start(&mut self, others: &[u8]) {
         assert!(
             others.is_empty() || self.kind != ExtentKind::Replicated,
-            "a replicated cluster stores all its members"
+            "a replicated cluster stores the vectors of all its members"
         );
         self.bytes.clear();
         self.bytes.resize(FIXED, 0);
@@ -129,7 +129,11 @@ impl ExtentBuilder {
     ///
     /// If the file has postings only, or the vector has the wrong length.
     pub fn push(&mut self, node: u32, id: u64, vector: &[u8], own: bool) {
-        assert_eq!(vector.len(), self.shape.vector_bytes(), "bytes of a vector");
+        assert_eq!(
+            vector.len(),
+            self.shape.vector_bytes(),
+            "the vector has the wrong number of bytes"
+        );
         match self.kind {
             ExtentKind::Replicated => {
                 self.bytes.extend_from_slice(vector);

@@ -69,7 +69,11 @@ impl Members {
     /// # Panics
     /// If the vector has the wrong length.
     pub fn push(&self, node: u32, id: u64, vector: &[u8], out: &mut Vec<u8>) {
-        assert_eq!(vector.len(), self.shape.vector_bytes(), "bytes of a vector");
+        assert_eq!(
+            vector.len(),
+            self.shape.vector_bytes(),
+            "the vector has the wrong number of bytes"
+        );
         let at = out.len();
         out.extend_from_slice(vector);
         self.shape.push_id(id, out);
@@ -135,7 +139,7 @@ mod tests {
             assert_eq!(read, (7, &[1, 2, 3, 4, 5][..]));
             assert!(
                 members.read(8, &bytes, || 0, true, "m").is_err(),
-                "that of another number"
+                "the record of another member was read"
             );
             assert!(members.read(7, &bytes[1..], || 0, false, "m").is_err());
             for bit in 0..8 * bytes.len() {

@@ -435,7 +435,7 @@ fn a_cleared_builder_keeps_nothing() {
 }
 
 #[test]
-#[should_panic(expected = "`codes` must have one code for each neighbour")]
+#[should_panic(expected = "the codes of the neighbours have the wrong number of bytes")]
 fn every_neighbour_has_a_code() {
     let shape = shape(Element::U8, 16, 8, 2);
     InlineBuilder::new(shape).push(7, &[0; 16], &[1, 2, 3], &[0; 5]);
@@ -522,7 +522,7 @@ fn proposals_of_known_shapes() {
     assert_eq!(
         proposed(Element::U8, 96, 16, 95)[1],
         (16, 96, 2, 1),
-        "there is room for more"
+        "the page has room for more neighbours"
     );
     // If the vector alone is longer than a block, no smaller degree saves a block.
     assert_eq!(proposed(Element::F32, 1024, 30, 128), [(30, 131, 1, 2)]);

@@ -64,7 +64,11 @@ fn decode(shape: LogShape, place: RecordPlace, bytes: &[u8]) -> (Vec<Owned>, End
                 out.push(owned(record));
             }
             Err(end) => {
-                assert_eq!(records.next_record(), Err(end), "it does not go on");
+                assert_eq!(
+                    records.next_record(),
+                    Err(end),
+                    "the reader continues after the end"
+                );
                 return (out, end);
             }
         }
@@ -473,7 +477,11 @@ fn bytes_that_only_look_like_records_do_not_hold_up_a_search() {
     let mut gap = Gap::behind(shape, missing, len);
     let effort = gap.effort();
     assert_eq!(gap.search(&bytes, true), None);
-    assert_eq!(gap.effort(), 0, "the bytes are not what this test wants");
+    assert_eq!(
+        gap.effort(),
+        0,
+        "the search of the gap ended for another reason than its effort"
+    );
     assert!(effort < 10 * len);
     gap.again(missing);
     assert_eq!(gap.search(&bytes, true), None);

@@ -964,7 +964,7 @@ fn a_cluster_index_that_cannot_be_is_refused() {
     fn facts(manifest: &mut Manifest) -> &mut ClusterFacts {
         match &mut manifest.kind {
             IndexKind::Cluster(facts) => facts,
-            IndexKind::Graph(_) => unreachable!("it is of clusters"),
+            IndexKind::Graph(_) => unreachable!("the manifest is not of a cluster index"),
         }
     }
     let spoilt: [(&str, Spoil); 7] = [

@@ -189,7 +189,10 @@ impl SlottedBuilder {
     /// If there is a vector in a file of kind `Adjacency` or a list in one of kind `Vectors`, or if
     /// the page was started as a relocated one.
     pub fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        assert!(!self.relocated, "a relocated page names its nodes");
+        assert!(
+            !self.relocated,
+            "`push` on a relocated page, which needs `push_node`"
+        );
         self.append(id, list, vector)
     }
 
@@ -199,7 +202,10 @@ impl SlottedBuilder {
     /// If the page was not started as a relocated one, the node is on it already, or there is a
     /// vector in a file of kind `Adjacency`.
     pub fn push_node(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        assert!(self.relocated, "only a relocated page names its nodes");
+        assert!(
+            self.relocated,
+            "`push_node` on a page that is not relocated"
+        );
         assert!(!self.nodes.contains(&node), "node {node} twice on a page");
         let fits = self.append(id, list, vector);
         if fits {

@@ -886,7 +886,7 @@ fn vectors_are_not_relocated() {
 }
 
 #[test]
-#[should_panic(expected = "only a relocated page names its nodes")]
+#[should_panic(expected = "`push_node` on a page that is not relocated")]
 fn other_pages_name_no_nodes() {
     let mut builder = SlottedBuilder::new(shape(FileKind::Packed, 300));
     builder.start_relocated();
@@ -895,7 +895,7 @@ fn other_pages_name_no_nodes() {
 }
 
 #[test]
-#[should_panic(expected = "a relocated page names its nodes")]
+#[should_panic(expected = "`push` on a relocated page, which needs `push_node`")]
 fn a_relocated_page_takes_no_record_without_a_node() {
     let mut builder = SlottedBuilder::new(shape(FileKind::Packed, 300));
     builder.start_relocated();

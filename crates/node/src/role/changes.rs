@@ -80,14 +80,14 @@ impl End {
     fn given_up() -> End {
         End::not(
             Reason::GivenUp,
-            "its client has given up this change; it was not made, and will not be",
+            "the client has given up this change; the change was not made, and will not be made",
         )
     }
 
     fn over() -> End {
         End::not(
             Reason::Over,
-            "its client no longer waits for this change; its outcome is unknown, and nothing more of it will be made",
+            "the client no longer waits for this change; the outcome of the change is unknown, and no further part of it will be made",
         )
     }
 }
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(
             changes.kept().of[&1].open.len(),
             1,
-            "nothing is kept of what is over"
+            "a change that is over is still kept"
         );
     }
 

@@ -78,24 +78,24 @@ mod tests {
     fn all_go_by_a_state_once_each_has_named_it_last() {
         let (going, seconds) = (Going::default(), Duration::from_secs);
         let at = |now| going.all_by(seconds(now));
-        assert_eq!(at(0), None, "nobody is there");
+        assert_eq!(at(0), None, "no worker has come");
         let (one, other) = (going.come(), going.come());
         going.names(one, 7);
-        assert_eq!(at(0), None, "one has said nothing");
+        assert_eq!(at(0), None, "one worker has named no state");
         going.names(other, 8);
-        assert_eq!(at(0), None, "they differ");
+        assert_eq!(at(0), None, "the two workers name different states");
         going.names(one, 8);
         assert_eq!(at(0), Some(8));
         going.names(one, 7);
-        assert_eq!(at(0), None, "one worker of it is behind");
+        assert_eq!(at(0), None, "one worker uses the old state");
         // A lost connection may return with the same memory server.
         going.left(seconds(5), one);
         assert_eq!(at(64), None);
         assert_eq!(at(65), Some(8));
         going.left(seconds(70), other);
-        assert_eq!(at(70), None, "nobody is there any more");
+        assert_eq!(at(70), None, "no worker is left");
         let next = going.come();
         going.names(next, 8);
-        assert_eq!(at(71), Some(8), "the other one was on, too");
+        assert_eq!(at(71), Some(8), "both lost workers named state 8 last");
     }
 }

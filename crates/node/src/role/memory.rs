@@ -382,7 +382,7 @@ impl<H: HighHalf> MemoryState<H> {
         let right = held.high.query_bytes();
         if query.len() != right {
             let text = format!(
-                "a query of {} bytes; queries of this collection have {right}",
+                "the query has {} bytes; queries of this collection have {right} bytes",
                 query.len()
             );
             return append_refusal(head, Reason::Invalid, &text, out);
@@ -437,11 +437,11 @@ impl<H: HighHalf> MemoryState<H> {
                     Err(HalfError(text)) => (Reason::Invalid, text),
                 }
             }
-            // Steps between the two are missing, and the server that knew them is no longer
-            // connected.
+            // Steps between this step and the last known one are missing. The compute server that
+            // knew these steps is no longer connected.
             Some(_) => (
                 Reason::Unknown,
-                "steps of the query are missing here".to_owned(),
+                "this memory server lacks earlier steps of the query".to_owned(),
             ),
         };
         append_refusal(head, reason, &text, out);
@@ -501,7 +501,7 @@ impl<Q> Walk<Q> {
         }
         if self.answer.len() > HEADER + MOST_BODY {
             return Err(HalfError(format!(
-                "a step of this query makes a message of {} bytes; a frame has at most {MOST_BODY}. Ask with a shorter list or a narrower beam",
+                "a step of this query makes a message of {} bytes; a frame has at most {MOST_BODY}. Ask with a smaller list size or a smaller beam width",
                 self.answer.len()
             )));
         }

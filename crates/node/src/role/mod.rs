@@ -278,10 +278,11 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
     /// that came with them.
     fn hear(&self, query: &mut Self::Query, estimates: &[(u32, f32)]);
 
-    /// Appends the nearest unvisited nodes of L_low and their distances, at most µ of its length,
-    /// and marks them as visited. The result may be empty. `missing` is overwritten with the lists'
-    /// new nodes whose low codes are offloaded. If there are any such nodes, the appended nodes are
-    /// an offer ([`HighHalf::look`]).
+    /// Appends the nearest unvisited nodes of L_low (the candidate list by low codes) with their
+    /// distances, at most µ (the refinement ratio) times the length of L_low, and maybe none.
+    /// `missing` is overwritten with the new nodes whose low codes are offloaded. If `missing` is
+    /// empty, the appended nodes are marked as visited. Otherwise they are an offer
+    /// ([`HighHalf::look`]), and no node is marked.
     fn select(&self, query: &mut Self::Query, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing);
 
     /// The number of distances that the query has computed by low codes so far.
@@ -370,7 +371,7 @@ impl Backoff {
 
 /// The text that refuses a row of the wrong length.
 fn other_row(found: usize, right: u32) -> String {
-    format!("a row of {found} bytes; rows of this collection have {right}")
+    format!("the row has {found} bytes; rows of this collection have {right} bytes")
 }
 
 /// The text that refuses a request for another state than the server's.

@@ -236,7 +236,7 @@ impl StorageState {
         let read = nodes.read(collection.nodes, &mut self.nodes);
         read.map_err(|error| (Reason::Invalid, error.to_string()))?;
         let Some(slot) = self.slots.take() else {
-            let text = "this server ranks as many queries as it allows".to_owned();
+            let text = "this storage server already ranks as many queries as it allows".to_owned();
             return Err((Reason::Busy, text));
         };
         self.ranking.insert(id, (state, until));
@@ -321,7 +321,7 @@ impl StorageState {
         if now >= until {
             // A client whose request has expired may have changed the same ids again, so the change
             // must not be made now.
-            let text = "the change waited until its deadline; it was not made, and will not be";
+            let text = "the change waited until its deadline; the change was not made, and will not be made";
             let end = End::not(Reason::GivenUp, text);
             self.changes.end(token, end.clone());
             answer_known(head_of(id), Known::Ended(end), out);
@@ -385,7 +385,7 @@ fn misfit((upserts, rows): (Ids<'_>, &[u8]), deletes: Ids<'_>, row_bytes: u32) -
     let right = upserts.len() * row_bytes as usize;
     if rows.len() != right {
         return Some(format!(
-            "{} bytes of vectors; {} vectors of this collection have {right}",
+            "the change has {} bytes of vectors; {} vectors of this collection have {right} bytes",
             rows.len(),
             upserts.len()
         ));

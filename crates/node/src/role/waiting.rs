@@ -90,7 +90,7 @@ impl Request {
 }
 
 /// The reply to a change that its client has withdrawn. The client does not read it.
-pub(super) const GIVEN_UP: &str = "its client has given up this change";
+pub(super) const GIVEN_UP: &str = "the client has given up this change";
 
 /// Requests that wait, and requests that are known.
 #[derive(Debug)]
@@ -357,9 +357,9 @@ impl Waiting {
                 known.remove(&(request.client, request.id));
                 *bytes -= request.bytes();
                 let text = match trouble {
-                    _ if request.is_change() => "the compute server had more changes than storage could make; this one waited there until its deadline".to_owned(),
+                    _ if request.is_change() => "storage could not make all changes in time; this change waited at the compute server until its deadline".to_owned(),
                     Some(trouble) => format!("no worker of the compute server began this query before its deadline; {trouble}"),
-                    None => "the compute server had more queries than it could answer; this one waited until its deadline".to_owned(),
+                    None => "the compute server could not answer all queries in time; this query waited until its deadline".to_owned(),
                 };
                 refuse(out, request.client, request.head(), Reason::Deadline, &text);
             }

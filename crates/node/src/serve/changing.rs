@@ -85,7 +85,7 @@ impl fmt::Display for Unfinished {
             (0, 0) => return f.write_str("nothing was changed"),
             (0, _) => write!(
                 f,
-                "none of {total} ids is known to be changed, but the first {unknown} may be, all or some"
+                "none of {total} ids is known to be changed, but some or all of the first {unknown} may be changed"
             )?,
             _ => write!(
                 f,
@@ -93,7 +93,7 @@ impl fmt::Display for Unfinished {
             )?,
         }
         if *acknowledged > 0 && *unknown > 0 {
-            write!(f, "; the next {unknown} may be changed too, all or some")?;
+            write!(f, "; some or all of the next {unknown} may be changed too")?;
         }
         if *unknown > 0 && *yet {
             f.write_str(", or may be changed later")?;

@@ -123,8 +123,8 @@ impl Correspondent for Connection {
         self.shared.stirs.notify_all();
         if new {
             let next = match self.shared.alone {
-                true => "it is tried again",
-                false => "the next one is tried",
+                true => "the client connects to this server again",
+                false => "the client tries the next server",
             };
             tracing::warn!("{text}; {next}");
         }
@@ -276,7 +276,7 @@ fn made(outcome: Result<Outcome, Failure>) -> Result<(Changed, bool), Failure> {
     match outcome? {
         Outcome::Changed { changed, again } => Ok((changed, again)),
         Outcome::Found(_) | Outcome::Collection(_) => {
-            unreachable!("the answer to a change is its effect or an error")
+            unreachable!("the answer to a change is the effect of the change, or an error")
         }
     }
 }
@@ -446,7 +446,9 @@ impl Client {
         Some(found.map(|outcome| match outcome {
             Outcome::Collection(collection) => collection,
             Outcome::Found(_) | Outcome::Changed { .. } => {
-                unreachable!("the answer to a request for a description is one, or an error")
+                unreachable!(
+                    "the answer to a request for a description is a description or an error"
+                )
             }
         }))
     }

@@ -117,7 +117,7 @@ fn left_behind(path: &Path, own: &Collection, remedy: &str) -> Option<String> {
     let now = Collection::at(path).ok()?;
     (now.state != own.state).then(|| {
         format!(
-            "{} was merged or rebuilt, and has state {:016x} now; this server still uses {:016x}: {remedy}",
+            "{} was merged or rebuilt, and has state {:016x}; this server still uses state {:016x}: {remedy}",
             path.display(),
             now.state,
             own.state
@@ -256,7 +256,11 @@ impl ComputeServer<Low> {
         }
         report.gauge("memory_bytes", "Bytes of low codes", low.unwrap_or(0));
         report.gauge("nodes", NODES, nodes.into());
-        report.gauge("low_codes", "Nodes whose low codes are here", kept.into());
+        report.gauge(
+            "low_codes",
+            "Nodes whose low codes this compute server has",
+            kept.into(),
+        );
         let about = "Nodes whose low codes only the memory server has";
         report.gauge("low_codes_offloaded", about, (nodes - kept).into());
         report.count(

@@ -327,7 +327,7 @@ impl<R: Ranker> Storage<R> {
             deletes: deletes.iter().collect(),
         });
         if sent.is_err() {
-            let text = "as many changes wait for this server as it allows";
+            let text = "this storage server has as many waiting changes as it allows";
             connection.state().no_room((id, token), text, out);
         }
         Ok(())

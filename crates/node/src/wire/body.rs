@@ -32,7 +32,7 @@ impl<'a> Body<'a> {
                 self.at += count;
                 Ok(taken)
             }
-            None => self.wrong("the end"),
+            None => self.wrong("the message ends too early"),
         }
     }
 
@@ -62,7 +62,7 @@ impl<'a> Body<'a> {
     pub(super) fn row(&mut self, len: usize) -> Result<&'a [u8], WireError> {
         match (1..=MOST_ROW).contains(&len) {
             true => self.take(len),
-            false => self.wrong("a row of no bytes or more than 1 MiB"),
+            false => self.wrong("the row has no bytes, or more than 1 MiB"),
         }
     }
 
@@ -71,9 +71,9 @@ impl<'a> Body<'a> {
     }
 
     pub(super) fn scored(&mut self) -> Result<Scored<'a>, WireError> {
-        let count = self.bounded(0, "more nodes than allowed")? as usize;
+        let count = self.bounded(0, "the message has more nodes than allowed")? as usize;
         let Some(gaps) = (self.bytes.len() - self.at).checked_sub(4 * count) else {
-            return self.wrong("the end");
+            return self.wrong("the message ends too early");
         };
         Ok(Scored {
             nodes: Nodes(self.take(gaps)?),
@@ -93,7 +93,7 @@ impl<'a> Body<'a> {
     }
 
     pub(super) fn answers(&mut self) -> Result<Answers<'a>, WireError> {
-        let count = self.bounded(0, "more answers than allowed")? as usize;
+        let count = self.bounded(0, "the message has more results than allowed")? as usize;
         let (ids, distances) = (self.take(8 * count)?, self.take(4 * count)?);
         Ok(Answers { ids, distances })
     }
@@ -114,20 +114,20 @@ impl<'a> Body<'a> {
         number: u64,
     ) -> Result<Wanted<'a>, WireError> {
         if count > MOST_WANTED {
-            return self.wrong("more than 4,096 awaited changes");
+            return self.wrong("the client waits for more than 4,096 changes");
         }
         let numbers = Ids(self.take(8 * count)?);
         let wanted = Wanted { newest, numbers };
         match wanted.has(number) {
             true => Ok(wanted),
-            false => self.wrong("a change that its client does not wait for"),
+            false => self.wrong("the client does not wait for this change"),
         }
     }
 
     pub(super) fn end(&self) -> Result<(), WireError> {
         match self.at == self.bytes.len() {
             true => Ok(()),
-            false => self.wrong("more bytes than expected"),
+            false => self.wrong("bytes follow the end of the message"),
         }
     }
 }

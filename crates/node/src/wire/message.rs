@@ -369,8 +369,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The error text for a size that no list and no set of results has.
-const SIZE: &str = "a size of 0 or more than 65,536";
+/// The error text for a list size, a number of results or a beam width out of range.
+const SIZE: &str = "the number is out of range; the most is 65,536";
 
 /// Reads a collection.
 fn collection(body: &mut Body<'_>) -> Result<Collection, WireError> {
@@ -380,7 +380,7 @@ fn collection(body: &mut Body<'_>) -> Result<Collection, WireError> {
     };
     let collection = Collection::decode(bytes);
     if collection.state == 0 || collection.row_bytes as usize > MOST_ROW {
-        return body.wrong("an invalid description of a collection");
+        return body.wrong("the description of the collection is invalid");
     }
     Ok(collection)
 }
@@ -403,7 +403,7 @@ fn begin<'a>(body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
 }
 
 fn change<'a>(body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
-    const MOST: &str = "more than 65,536 ids";
+    const MOST: &str = "the message has more than 65,536 ids";
     let (token, newest) = (body.token()?, body.u64()?);
     let wanted = body.u32()? as usize;
     let [upserts, deletes] = [
@@ -428,7 +428,7 @@ fn refusal<'a>(body: &mut Body<'a>) -> Result<Message<'a>, WireError> {
         (Some(reason), Ok(text)) if text.len() <= MOST_TEXT => {
             Ok(Message::Refused { reason, text })
         }
-        _ => body.wrong("an unknown reason, or an invalid text"),
+        _ => body.wrong("the reason is unknown, or the text is invalid"),
     }
 }
 

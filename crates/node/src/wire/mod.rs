@@ -148,7 +148,7 @@ pub use stratann_tier::remote::wire::Protocol;
 pub enum WireError {
     /// An invalid header.
     #[error(
-        "{field} {value} at byte {offset} of a frame; valid: {right}. The other side is broken, or has another version"
+        "a frame has the {field} {value} at byte {offset}; valid: {right}. The other side is broken, or has another version"
     )]
     Header {
         /// The field.
@@ -172,7 +172,7 @@ pub enum WireError {
         /// The checksum of its bytes.
         right: u32,
     },
-    /// A body that its kind does not allow.
+    /// A body that is invalid for this kind of message.
     #[error("message \"{kind}\", byte {offset} of {len}: {what}; the other side is broken")]
     Body {
         /// The kind of message.

@@ -74,8 +74,8 @@ impl Scored<'_> {
         let mut estimates = (self.estimates.chunks_exact(4)).map(|b| f32::from_bits(u32_at(b, 0)));
         let offset = self.nodes.0.len();
         let wrong = || WireError::Body {
-            kind: "a set of nodes",
-            what: "another number of estimates than of nodes",
+            kind: "set of nodes",
+            what: "the number of estimates differs from the number of nodes",
             offset,
             len: offset + self.estimates.len(),
         };
@@ -112,7 +112,7 @@ impl Nodes<'_> {
     ) -> Result<(), WireError> {
         let wrong = |what, offset| {
             Err(WireError::Body {
-                kind: "a set of nodes",
+                kind: "set of nodes",
                 what,
                 offset,
                 len: self.0.len(),
@@ -123,7 +123,7 @@ impl Nodes<'_> {
             let (began, mut gap, mut shift) = (at, 0u64, 0);
             loop {
                 let Some(&byte) = self.0.get(at) else {
-                    return wrong("a node that is cut off", began);
+                    return wrong("the bytes end within a node", began);
                 };
                 at += 1;
                 gap |= u64::from(byte & 0x7F) << shift;
@@ -132,11 +132,11 @@ impl Nodes<'_> {
                     break;
                 }
                 if shift > 28 {
-                    return wrong("a node of more than five bytes", began);
+                    return wrong("a node has more than five bytes", began);
                 }
             }
             if count > 0 && gap == 0 {
-                return wrong("a duplicate node", began);
+                return wrong("a node occurs twice", began);
             }
             match u32::try_from(u64::from(last) + gap) {
                 Ok(node) if node < end && count < MOST_NODES => {
@@ -145,9 +145,9 @@ impl Nodes<'_> {
                     count += 1;
                 }
                 Ok(node) if node < end => {
-                    return wrong("more nodes than allowed", began);
+                    return wrong("the set has more nodes than allowed", began);
                 }
-                _ => return wrong("a node that does not exist", began),
+                _ => return wrong("the node does not exist", began),
             }
         }
         Ok(())

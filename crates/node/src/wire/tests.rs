@@ -341,7 +341,7 @@ fn scored_nodes_come_back_with_their_estimates_and_as_many_as_these() {
     assert_eq!(read, [(3, f32::INFINITY), (4, -0.0), (900, 2.5)]);
     assert!(
         scored.read(900, &mut read).is_err(),
-        "a node that is not there"
+        "a node beyond the end was read"
     );
     for estimates in [&[0; 8][..], &[0; 16]] {
         let other = Scored {
@@ -350,7 +350,7 @@ fn scored_nodes_come_back_with_their_estimates_and_as_many_as_these() {
         };
         let error = other.read(901, &mut read).unwrap_err().to_string();
         assert!(
-            error.contains("another number of estimates than of nodes"),
+            error.contains("the number of estimates differs from the number of nodes"),
             "{error}"
         );
     }

@@ -133,7 +133,7 @@ fn settled(mut attempt: impl FnMut() -> Unfinished) -> Unfinished {
     (0..10)
         .map(|_| attempt())
         .find(|unfinished| !unfinished.yet)
-        .expect("one of which the end is known")
+        .expect("no attempt has a known outcome")
 }
 
 /// The number of ids of a part, in a change with several parts.
@@ -176,7 +176,7 @@ fn a_change_that_fails_in_the_middle_says_how_much_is_in_and_may_be() {
         "failed: the storage server at",
         "the disk is full",
         "the first 32768 of 65636 ids were changed durably",
-        "the next 32768 may be changed too, all or some",
+        "some or all of the next 32768 may be changed too",
         "Make the whole change again",
     ] {
         assert!(text.contains(told), "{told}: {text}");
@@ -192,7 +192,7 @@ fn a_change_that_fails_in_the_middle_says_how_much_is_in_and_may_be() {
     });
     assert_eq!(counts(&unfinished), [0, PART, ALL]);
     let text = unfinished.to_string();
-    let told = "none of 65636 ids is known to be changed, but the first 32768 may be, all or some";
+    let told = "none of 65636 ids is known to be changed, but some or all of the first 32768 may be changed";
     assert!(text.contains(told) && text.contains("again"), "{text}");
 }
 
@@ -374,7 +374,7 @@ fn a_change_that_is_stopped_before_it_began_is_never_made() {
     });
     one.delete(&[3], |_| true).unwrap();
     other.delete(&[4], |_| true).unwrap();
-    assert_eq!(moody.asked(), 3, "that of 2 was made");
+    assert_eq!(moody.asked(), 3, "the delete of id 2 was made");
 }
 
 /// A storage server whose `tidy` panics.
@@ -421,7 +421,10 @@ fn changes_go_on_where_tidying_panics() {
     let server = ComputeServer::<Low>::start(remote("127.0.0.1:1"), behind, options()).unwrap();
     let began = Instant::now();
     while untidy.0.load(Ordering::SeqCst) < 2 {
-        assert!(began.elapsed() < PATIENCE, "it tidies no more");
+        assert!(
+            began.elapsed() < PATIENCE,
+            "storage does not try to drop states again"
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
     let place = vec![remote(server.address())];

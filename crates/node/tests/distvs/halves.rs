@@ -293,7 +293,10 @@ impl HighHalf for World {
     fn low_codes(&self, nodes: Range<u32>, kept: u32, out: &mut Vec<u8>) -> Result<(), HalfError> {
         let keeps = |&node: &u32| self.ranks[node as usize] < kept;
         if kept < self.vectors.len() as u32 {
-            assert!(self.knows_popular(), "it is not known yet");
+            assert!(
+                self.knows_popular(),
+                "the most popular nodes are not known yet"
+            );
             let first = out.len();
             out.resize(first + nodes.len().div_ceil(8), 0);
             for (at, _) in nodes.clone().enumerate().filter(|(_, node)| keeps(node)) {
@@ -355,7 +358,7 @@ impl HighHalf for World {
         assert!(nodes.is_sorted_by_key(|&(node, _)| node));
         for &(node, low) in nodes {
             let right = self.low(&query.row, node);
-            assert_eq!(low, right, "what the low code of node {node} says");
+            assert_eq!(low, right, "the estimate by the low code of node {node}");
             query.list.insert(node, || {
                 distance(&query.row, &self.vectors[node as usize], HIGH)
             });

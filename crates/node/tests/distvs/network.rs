@@ -396,11 +396,11 @@ impl Ranker for States {
         _: Wanted,
         _: Done,
     ) -> Result<(), HalfError> {
-        panic!("the network does this")
+        panic!("the simulated network never calls this function")
     }
 
     fn change(&self, _: (&[u64], &[u8]), _: &[u64]) -> Result<Changed, NotChanged> {
-        panic!("the network does this")
+        panic!("the simulated network never calls this function")
     }
 }
 
@@ -819,7 +819,7 @@ impl Network {
         let by = own.next().map(|pair| pair.1 - 2);
         for (number, id, outcome) in over {
             let query = &mut self.queries[number];
-            assert!(query.is_open(), "one query ended twice");
+            assert!(query.is_open(), "a query ended twice");
             let yet = |failure: &Failure| failure.doubt() == Doubt::Yet;
             let change = query.of.is_some_and(|(_, step)| step.is_change());
             if change && !query.given_up && !query.stopped && outcome.as_ref().is_err_and(yet) {
@@ -1080,7 +1080,7 @@ impl Network {
                     Job::Rank(job) => {
                         let both = std::iter::once(&states.now).chain(&states.before);
                         let mut both = both.filter(|world| world.state == job.state);
-                        let world = both.next().expect("a state that there is");
+                        let world = both.next().expect("the request names an unknown state");
                         let mut ranked = world.rank_now(job.row, job.nodes, job.k);
                         stored.join(job.row, job.k, &mut ranked);
                         Event::Ranked {
@@ -1343,7 +1343,10 @@ impl Network {
             } => self.drop(client, query, tells),
             Event::GiveUp { client, query, id } => self.client(client, |state, asked, now, out| {
                 let told = state.give_up(now, now + FATE, id, out);
-                asked.insert(told.expect("it may be made yet"), query);
+                asked.insert(
+                    told.expect("a change that may still be made has no request to give it up"),
+                    query,
+                );
                 Vec::new()
             }),
             Event::Ask { client, query } => {
@@ -1384,7 +1387,7 @@ impl Network {
         } else {
             dropped.ended = Some((now, Ok(Outcome::Collection(self.worlds[0].collection()))));
             let (id, step) = dropped.of.expect("a change");
-            let next = (id, step.next().expect("one behind it"));
+            let next = (id, step.next().expect("there is no later step of this id"));
             self.write(now, next, Some(client));
         }
         let connection = self.connections.iter().find(|(_, pair)| pair.0 == client);
@@ -1428,11 +1431,11 @@ impl Network {
             let Reverse((at, number)) = self
                 .events
                 .pop()
-                .expect("a query waits, and nothing is going to happen");
+                .expect("a query waits, and no event is left");
             self.now = self.now.max(at);
             let event = self.bodies.remove(&number).unwrap();
             self.events_done += 1;
-            assert!(self.events_done < 5_000_000, "it does not end");
+            assert!(self.events_done < 5_000_000, "the simulation does not end");
             self.step(event);
         }
     }

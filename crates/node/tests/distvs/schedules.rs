@@ -113,7 +113,11 @@ fn told_rightly(network: &Network, query: &Query, context: &str) {
     let made = || network.journal.iter().filter(|entry| entry.mark == mark);
     for entry in made() {
         let same = made().filter(|other| other.run == entry.run);
-        assert_eq!(same.count(), 1, "made twice in a run: {context}");
+        assert_eq!(
+            same.count(),
+            1,
+            "a change was made twice in a run: {context}"
+        );
     }
     let Some((told, outcome)) = query.last() else {
         return;
@@ -121,16 +125,25 @@ fn told_rightly(network: &Network, query: &Query, context: &str) {
     match outcome {
         Ok(Outcome::Changed { again, .. }) => {
             let before = made().filter(|entry| entry.at <= *told).count();
-            assert_eq!(before, made().count(), "made behind its answer: {context}");
+            assert_eq!(
+                before,
+                made().count(),
+                "the change was made after its answer: {context}"
+            );
             assert!(before == 1 || before > 1 && *again, "{before}: {context}");
         }
         // The client forgot the change.
         Ok(_) => {}
         Err(failure) => match failure.doubt() {
-            Doubt::Nothing => assert_eq!(made().count(), 0, "it was made: {context}"),
+            Doubt::Nothing => {
+                assert_eq!(made().count(), 0, "the refused change was made: {context}")
+            }
             Doubt::Perhaps => {
                 let later = made().find(|entry| entry.at > *told);
-                assert_eq!(later, None, "made behind its end: {context}");
+                assert_eq!(
+                    later, None,
+                    "the change was made after the client was told of its end: {context}"
+                );
             }
             Doubt::Yet => {}
         },
@@ -165,7 +178,7 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
         told_rightly(&network, query, &context);
         match outcome {
             Ok(Outcome::Changed { changed, again }) => {
-                let (id, step) = query.of.expect("what changes something");
+                let (id, step) = query.of.expect("the query is no change");
                 let right = match step {
                     Step::Insert
                     | Step::Replace
@@ -185,7 +198,10 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
                 let (id, step) = query.of.unwrap();
                 let is = found.ids[0] == id && found.distances[0] == 0.0;
                 let right = is == matches!(step, Step::Inserted | Step::Replaced);
-                assert!(right, "what was acknowledged is not so: {context}");
+                assert!(
+                    right,
+                    "a search contradicts an acknowledged change: {context}"
+                );
                 assert!(!found.ids[1..].contains(&id), "{context}");
                 answered += 1;
             }
@@ -199,7 +215,7 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
                 let world = worlds
                     .iter()
                     .find(|world| world.state == *state)
-                    .expect("a state that there is");
+                    .expect("the answer names an unknown state");
                 let Asked::Search { k, list, beam, row } = &query.asks else {
                     panic!("{context}");
                 };
@@ -210,7 +226,7 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
                 let sizes = (list as usize, beam as usize);
                 // The expectation depends on the compute server that answered, since servers have
                 // different numbers of low codes.
-                let kept = kept(query.by.expect("who has answered"));
+                let kept = kept(query.by.expect("the answering server is unknown"));
                 let narrowing = Narrowing::default();
                 let expected = press(world, row, *k as usize, sizes, narrowing, kept);
                 let found = (counters.low, counters.high, counters.steps);
@@ -437,7 +453,7 @@ fn no_schedule_has_a_wrong_answer_or_a_query_that_hangs() {
         if plan.patience.0 > 1_000_000 {
             assert_eq!(
                 of.1, 0,
-                "seed {seed}: all is calm for seconds, and queries fail: {plan:?}"
+                "seed {seed}: queries fail although the network works for seconds: {plan:?}"
             );
         }
         (answered, failed, events) = (answered + of.0, failed + of.1, events + of.2);
@@ -449,7 +465,7 @@ fn no_schedule_has_a_wrong_answer_or_a_query_that_hangs() {
     if one.is_none() {
         assert!(
             answered > failed && failed > 100,
-            "schedules that are too hard or too easy prove little"
+            "too few or too many queries fail, so the schedules prove little"
         );
     }
 }

@@ -472,7 +472,10 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
                 }
                 other => panic!("{other:?}"),
             }
-            assert!(began.elapsed() < PATIENCE, "the server never says why");
+            assert!(
+                began.elapsed() < PATIENCE,
+                "the server never reports the reason"
+            );
         }
     };
     late("storage", &behind);
@@ -825,7 +828,10 @@ fn refusal(socket: &mut TcpStream) -> Option<Reason> {
 pub fn until(what: impl Fn() -> bool) {
     let began = Instant::now();
     while !what() {
-        assert!(began.elapsed() < PATIENCE, "it has not happened in time");
+        assert!(
+            began.elapsed() < PATIENCE,
+            "the awaited event did not occur in time"
+        );
         thread::sleep(Duration::from_millis(1));
     }
 }

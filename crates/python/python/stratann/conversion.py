@@ -89,7 +89,7 @@ def ids(value: Any, beside: Optional[str]) -> NDArray[numpy.uint64]:
     elif array.dtype.kind == "f":
         array = _whole_floats(array)
     elif array.dtype.kind not in "iu":
-        raise TypeError(f"ids is {array.dtype}; ids are integers. Keep other keys as attributes, or outside of the index")
+        raise TypeError(f"ids has elements of type {array.dtype}; ids are integers. Keep other keys as attributes, or outside of the index")
     if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
         row = int(numpy.argmax(array < 0))
         raise _no_id(row, int(array[row]))

@@ -11,13 +11,13 @@
 //! indexes. A completion is never delivered before its time. If the underlying tier is slower than
 //! the model, or the thread is busy with other tasks, it is delivered later.
 //!
-//! **The cost of waiting.** While a task waits for its time, other tasks of its thread run. If no
-//! task can run, the thread sleeps, except for the last time before the next answer. That time is
-//! at most 50 µs, and as long as the kernel's earlier wake-ups were late (`timers.rs`). So on the
-//! model of an SSD (75 µs), a thread with one query sleeps for a part of each read. The delays of
-//! RDMA, CXL and NVM (0.3 to 2.8 µs) are too short for a system call. On their models, a thread
-//! stays awake, like a processor that waits for such a device. Without a read in flight, a thread
-//! stays awake no longer than that.
+//! **The cost of waiting.** While a task waits for its read, other tasks of its thread run. If no
+//! task can run, the thread sleeps until shortly before the next completion, and then stays awake.
+//! It is awake for at most 50 µs, or less if the kernel's recent wake-ups of this thread were less
+//! late (`timers.rs`). So on the model of an SSD (75 µs), a thread with one query sleeps for a part
+//! of each read. The delays of RDMA, CXL and NVM (0.3 to 2.8 µs) are too short for a system call.
+//! On the models of these devices, a thread stays awake, like a processor that waits for the
+//! device.
 //!
 //! Only reads through a [`ReadQueue`] are delayed. Builds, loads into memory and writes have the
 //! speed of the underlying tier.

@@ -446,7 +446,7 @@ impl Server {
             }
             Status::Full => {
                 return refused(
-                    "it has as many clients as it allows. End some of them, or start it with a higher limit",
+                    "the server has as many clients as it allows. End some of them, or start the server with a higher limit",
                 );
             }
             Status::OtherVersion => {

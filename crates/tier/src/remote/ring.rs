@@ -604,7 +604,7 @@ impl RingListener {
                 Ok(_) => {
                     return Err(io::Error::new(
                         ErrorKind::AddrInUse,
-                        "another server listens there",
+                        "two servers listen at one path",
                     ));
                 }
                 Err(error) => return Err(error),
@@ -800,7 +800,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         assert!(
             RingListener::bind(&path).is_err(),
-            "another server listens there"
+            "two servers listen at one path"
         );
         let greet = || RingListener::greet(listener.accept().unwrap(), Duration::from_millis(100));
         // Three clients: one sends nothing, one sends no descriptors, and the memory of one can be

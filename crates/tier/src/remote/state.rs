@@ -161,7 +161,9 @@ impl State {
         }
         loop {
             let Some(&address) = self.addresses.front() else {
-                return Err(unreachable("it has no address".to_owned()));
+                return Err(unreachable(
+                    "the name of the server has no address".to_owned(),
+                ));
             };
             match begin(address, server.inner.tls.as_ref()) {
                 Ok(transport) => self.transport = Some(transport),

@@ -77,7 +77,7 @@ pub fn conformance(make: &dyn Fn(&[u8]) -> Arc<dyn Tier>, io: IoMode) {
 
 impl Subject {
     fn thread(&self) -> Thread {
-        Thread::local(self.io).expect("a context for this thread")
+        Thread::local(self.io).expect("no context could be made for this thread")
     }
 
     fn queue(&self, thread: &Thread) -> Box<dyn ReadQueue> {
@@ -107,7 +107,7 @@ impl Subject {
         let offset = offset as usize;
         assert!(
             block[..] == self.bytes[offset..offset + len],
-            "{rule}: read {tag} brought other bytes than were written"
+            "{rule}: read {tag} returned other bytes than were written"
         );
     }
 
@@ -120,7 +120,7 @@ impl Subject {
             let tag = completion.tag as usize;
             assert!(
                 tag < blocks.len() && !seen[tag],
-                "{rule}: tag {tag} came though it was not in flight"
+                "{rule}: tag {tag} was completed although it was not in flight"
             );
             seen[tag] = true;
             self.check(rule, (blocks[tag] * BLOCK) as u64, BLOCK, completion);
@@ -141,7 +141,7 @@ impl Subject {
         }
         assert!(
             queue.in_flight() >= blocks.len(),
-            "{rule}: reads submitted are in flight until they are taken"
+            "{rule}: a submitted read is not in flight until its completion is taken"
         );
     }
 
@@ -149,7 +149,7 @@ impl Subject {
         let tier = &self.tier;
         assert!(
             tier.len() == self.bytes.len() as u64,
-            "rule: len() is the number of bytes; it says {}",
+            "rule: len() is the number of bytes; it returned {}",
             tier.len()
         );
         assert!(
@@ -160,11 +160,11 @@ impl Subject {
         let (granularity, alignment) = (tier.granularity() as usize, tier.alignment() as usize);
         assert!(
             granularity > 0 && BLOCK.is_multiple_of(granularity),
-            "rule: the granularity divides 4096; it is {granularity}"
+            "rule: the granularity divides 4096; the granularity is {granularity}"
         );
         assert!(
             alignment > 0 && granularity.is_multiple_of(alignment),
-            "rule: the alignment divides the granularity; it is {alignment}"
+            "rule: the alignment divides the granularity; the alignment is {alignment}"
         );
     }
 
@@ -182,7 +182,7 @@ impl Subject {
         });
         assert!(
             queue.try_next().is_none(),
-            "{rule}: a completion came of a read that was not submitted"
+            "{rule}: a read that was not submitted was completed"
         );
     }
 
@@ -275,7 +275,10 @@ impl Subject {
         let rule = "rule: after a flush, try_next sees completions without the task awaiting";
         let thread = self.thread();
         let mut queue = self.queue(&thread);
-        assert!(queue.try_next().is_none(), "{rule}: nothing is in flight");
+        assert!(
+            queue.try_next().is_none(),
+            "{rule}: try_next returned a completion without a read in flight"
+        );
         for count in [1, 40] {
             let blocks: Vec<usize> = (0..count).map(|i| i * 5).collect();
             self.submit(rule, queue.as_mut(), &blocks);
@@ -290,13 +293,13 @@ impl Subject {
                 }
                 assert!(
                     start.elapsed() < PATIENCE,
-                    "{rule}: {} of {count} never came",
+                    "{rule}: {} of {count} completions never arrived",
                     count - seen
                 );
             }
             assert!(
                 queue.in_flight() == 0 && queue.try_next().is_none(),
-                "{rule}: all have been taken"
+                "{rule}: reads are in flight after all completions were taken"
             );
         }
     }
@@ -329,7 +332,7 @@ impl Subject {
             queue.reset();
             assert!(
                 queue.in_flight() == 0,
-                "{rule}: {} reads in flight after it",
+                "{rule}: {} reads in flight after the reset",
                 queue.in_flight()
             );
             assert!(
@@ -443,12 +446,12 @@ impl Subject {
                 None => next(queue).await,
             };
             let place = in_flight.iter().position(|(tag, _)| *tag == completion.tag);
-            let place =
-                place.unwrap_or_else(|| panic!("{rule}: a queue got a completion of another one"));
+            let place = place
+                .unwrap_or_else(|| panic!("{rule}: a queue got a completion of another queue"));
             let (_, block) = in_flight.swap_remove(place);
             self.check(rule, (block * BLOCK) as u64, BLOCK, completion);
         }
-        assert!(queue.in_flight() == 0, "{rule}: something is left");
+        assert!(queue.in_flight() == 0, "{rule}: completions are left");
     }
 
     fn many_queues(&self) {
@@ -510,7 +513,7 @@ impl Subject {
         }
         assert!(
             calls.load(Ordering::Relaxed) == 12,
-            "{rule}: each worker is called once a run"
+            "{rule}: each worker is called once in each run"
         );
     }
 }

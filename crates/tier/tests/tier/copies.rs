@@ -114,7 +114,7 @@ fn a_copy_that_was_made_half_way_is_not_believed() {
     assert_eq!(
         files(&folder),
         [folder.join("pages-1")],
-        "what is unfinished goes"
+        "an unfinished copy is left"
     );
     let tier = volume.open_tier("pages-1").unwrap();
     assert_eq!(first_block(&*tier), [1; 4096]);
@@ -138,13 +138,16 @@ fn others_copies_stay_while_they_are_used_and_go_when_nobody_does() {
     assert!(first.join("pages-2.copy-1-0").exists());
     drop(twice);
     let new = mirror(&home, &place, "2", Kept::ForOthers, ReadBy::Device);
-    assert!(first.join("pages-1").exists(), "it is in use");
+    assert!(
+        first.join("pages-1").exists(),
+        "a copy that is in use was removed"
+    );
     drop((old, new));
     drop(mirror(&home, &place, "2", Kept::ForOthers, ReadBy::Device));
     assert!(!first.exists() && second.exists());
     assert!(
         place.join("stratann-you-1").exists(),
-        "it is of somebody else"
+        "the copy of another user was removed"
     );
     // Copies of an index that is being changed belong to this process, and are removed when it
     // closes them.
@@ -303,7 +306,7 @@ fn each_file_is_gone_at_by_its_own_way_and_all_are_of_one_volume() {
     assert_eq!(
         home.list().unwrap(),
         ["MANIFEST", "pages-1"],
-        "home has all"
+        "a file of the index folder was removed"
     );
     assert_eq!(volume.list().unwrap(), home.list().unwrap());
     assert_eq!(home.read("pages-1").unwrap(), b"pages");

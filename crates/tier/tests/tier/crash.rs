@@ -65,7 +65,10 @@ fn dropped_writes_are_gone_and_torn_ones_end_at_a_sector() {
             })
             .take(rest.len())
             .collect();
-        assert_eq!(rest, right, "behind the tear is what was there before");
+        assert_eq!(
+            rest, right,
+            "the bytes after the tear are not the old bytes"
+        );
     }
     assert!(ends.len() > 8, "few tears: {ends:?}");
 }
@@ -123,7 +126,7 @@ fn names_need_a_sync_of_their_own() {
             assert_eq!(
                 seen,
                 BTreeSet::from([b"old".to_vec(), b"new".to_vec()]),
-                "{mode:?}: both must be possible"
+                "{mode:?}: not both contents, old and new, are possible"
             );
         }
     }
@@ -249,7 +252,7 @@ fn errors_without_a_crash_can_be_recovered_from() {
     assert_eq!(
         file.len(),
         4096 + 2048,
-        "the device was full in the middle of the write"
+        "the write did not fill the device to its end"
     );
     assert!(matches!(
         volume.create("b").unwrap_err(),
@@ -356,7 +359,7 @@ fn a_failed_sync_discards_what_it_was_to_keep_where_it_is_told_to() {
         assert_eq!(
             volume.read("a").unwrap(),
             b"new",
-            "what was written is read"
+            "a read does not return the written bytes"
         );
         for mode in Crash::ALL {
             let image = volume.crash_image(0, mode);

@@ -328,7 +328,7 @@ fn a_handle_never_touches_what_has_taken_its_place() {
         );
     }
     assert!(old.read("a").is_err() && !old.exists("a").unwrap());
-    assert_eq!(tier.len(), 3, "what was opened stays open");
+    assert_eq!(tier.len(), 3, "the open file cannot be read");
     drop(guard);
     assert!(old.create("b").is_err());
     assert_eq!(new.list().unwrap(), ["a"]);
@@ -367,7 +367,10 @@ fn a_lock_is_that_of_the_file_that_has_the_name() {
                 for _ in 0..2000 {
                     let volume = Directory::open(root.path()).unwrap();
                     let Ok(guard) = volume.lock() else { continue };
-                    assert!(!inside.swap(true, Ordering::SeqCst), "two have the lock");
+                    assert!(
+                        !inside.swap(true, Ordering::SeqCst),
+                        "two handles have the lock"
+                    );
                     inside.store(false, Ordering::SeqCst);
                     volume.remove("LOCK").unwrap();
                     drop(guard);
@@ -385,11 +388,11 @@ fn every_level_that_is_created_is_there() {
     Directory::create(&path).unwrap().discard();
     assert!(
         path.is_dir(),
-        "only what a handle has made is discarded by it"
+        "a handle discarded a folder that it had not made"
     );
     volume.create("x").unwrap();
     volume.clone().discard();
-    assert!(path.is_dir(), "and nothing that has files");
+    assert!(path.is_dir(), "a folder with files was discarded");
     volume.remove("x").unwrap();
     volume.discard();
     assert!(!path.exists());

@@ -216,6 +216,6 @@ fn while_one_task_waits_for_a_device_others_run() {
     });
     thread.run_all(tasks.collect());
     // If reads waited one after the other, two would never wait at once.
-    assert!(most.get() > 32, "{} waited at once", most.get());
+    assert!(most.get() > 32, "{} reads waited at once", most.get());
     assert!(began.elapsed() >= latency * rounds as u32);
 }

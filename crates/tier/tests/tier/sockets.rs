@@ -187,7 +187,7 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
         let start = Instant::now();
         while let Err(error) = there.read(&mut [0]) {
             assert_eq!(error.kind(), ErrorKind::WouldBlock);
-            assert!(start.elapsed() < LONG, "{io}: it is still open");
+            assert!(start.elapsed() < LONG, "{io}: the connection is still open");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -35,7 +35,11 @@ fn work_is_borrowed_and_each_share_has_a_worker_of_its_own() {
         names.dedup();
         assert_eq!(names.len(), threads, "{names:?}");
     }
-    assert_eq!(workers.run(100, &|_, _| {}), 3, "no more than there are");
+    assert_eq!(
+        workers.run(100, &|_, _| {}),
+        3,
+        "more workers ran than the pool has"
+    );
 }
 
 #[test]
@@ -431,7 +435,7 @@ fn a_sleep_that_is_dropped_keeps_nobody() {
     }) as Task<'_>;
     thread.run_all(vec![sleeper]);
     // The task is polled once, and once more if its time had not come at the first poll.
-    assert!(polls.get() <= 2, "the first one woke it");
+    assert!(polls.get() <= 2, "the first timer woke the task");
 }
 
 /// Another thread wakes a thread that sleeps until a time, before that time.
@@ -497,7 +501,7 @@ impl Work for Owned {
 
     fn ended(self: Arc<Self>, panic: Option<Panic>) {
         let said = panic.map(|panic| panic.downcast_ref::<&str>().unwrap().to_string());
-        let mut work = Arc::into_inner(self).expect("nothing else keeps what has ended");
+        let mut work = Arc::into_inner(self).expect("other references keep the ended work");
         drop(work.pool.take());
         work.ended.send(said).unwrap();
     }
@@ -533,7 +537,11 @@ fn a_pool_owns_what_is_submitted_until_it_has_ended() {
         pool.run(2, &|_, _| {});
         drop(pool);
         if !own {
-            assert_eq!(ends.try_iter().count(), 100, "dropping it waits");
+            assert_eq!(
+                ends.try_iter().count(),
+                100,
+                "the drop of the pool did not wait"
+            );
             assert_eq!(done.load(Ordering::SeqCst), 312);
             continue;
         }

@@ -162,7 +162,7 @@ impl Routines {
     pub(crate) fn of(isa: InstructionSet) -> &'static Routines {
         assert!(
             InstructionSet::available().contains(&isa),
-            "this processor has no {isa}"
+            "this processor lacks the instruction set {isa}"
         );
         match isa {
             #[cfg(target_arch = "x86_64")]
@@ -210,7 +210,7 @@ impl Kernel {
     ///
     /// If `dim` is 0, or the processor does not have the instruction set.
     pub fn with_isa(metric: Metric, element: Element, dim: usize, isa: InstructionSet) -> Kernel {
-        assert!(dim > 0, "a vector has at least one dimension");
+        assert!(dim > 0, "the dimension is 0");
         let shapes =
             Routines::of(isa).shapes[usize::from(element.code())][usize::from(metric.code())];
         Kernel {
@@ -306,7 +306,11 @@ impl Kernel {
             self.row_bytes,
             "the query has the wrong length"
         );
-        assert_eq!(ids.len(), out.len(), "one distance for each id");
+        assert_eq!(
+            ids.len(),
+            out.len(),
+            "the numbers of ids and distances differ"
+        );
         let count = rows.len() / self.row_bytes;
         assert!(
             all_below(ids, count),
@@ -338,7 +342,7 @@ impl Kernel {
         assert_eq!(
             rows.len(),
             out.len() * self.row_bytes,
-            "one distance for each row"
+            "the numbers of rows and distances differ"
         );
         let rows = Rows {
             start: rows.as_ptr(),

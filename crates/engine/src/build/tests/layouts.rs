@@ -142,7 +142,7 @@ fn check_against(
     if is_fixed || options.order == Some(Order::Input) {
         assert_eq!(
             found.ids, expected.ids,
-            "{name}: nodes share pages as they come"
+            "{name}: the nodes on a page are not in the order of the input"
         );
     }
     assert_eq!(found.ids.len(), source.rows(), "{name}");
@@ -165,7 +165,7 @@ fn check_against(
     assert_eq!(
         files.len(),
         manifest.files.len() + 1,
-        "files that nothing names: {files:?}"
+        "the MANIFEST does not name some of the files {files:?}"
     );
     manifest
 }

@@ -267,7 +267,11 @@ fn a_disk_that_is_full_for_savepoints_is_said_once_and_gives_their_room_back() {
         warned[0].contains("without savepoints") && warned[0].contains("no space left"),
         "{warned:?}"
     );
-    assert_eq!(report.resumed, ["order"], "the codebook went with the rest");
+    assert_eq!(
+        report.resumed,
+        ["order"],
+        "the codebook was removed with the other savepoints"
+    );
     assert_eq!(report.savepoint_bytes, 0);
     same(&volume, &expected, "on a full disk");
 }
@@ -279,7 +283,10 @@ fn damaged_savepoints_are_not_used_and_harm_nothing() {
     let before = interrupted(&source, &options);
     let whole = build_of(&before.fork(), &source, &options, &Silent).unwrap();
     assert_eq!(whole.resumed, ["order", "graph", "codebook"]);
-    assert_eq!(whole.savepoint_bytes, 0, "nothing was done that is kept");
+    assert_eq!(
+        whole.savepoint_bytes, 0,
+        "a resumed build wrote savepoints although all stages were done"
+    );
     for (name, word) in [
         ("order", "order"),
         ("lists", "graph"),
@@ -391,7 +398,11 @@ fn without_resume_savepoints_stay_unused_until_the_build_is_done() {
     let impatient = Impatient(AtomicU64::new(5));
     let names = before.list().unwrap();
     build_of(&before, &source, &options(Layout::Packed), &impatient).unwrap_err();
-    assert_eq!(before.list().unwrap(), names, "for who forgot --resume");
+    assert_eq!(
+        before.list().unwrap(),
+        names,
+        "an interrupted build without --resume removed the savepoints"
+    );
     let warned = Warned::default();
     let report = build_of(&before, &source, &options(Layout::Packed), &warned).unwrap();
     assert!(report.resumed.is_empty());

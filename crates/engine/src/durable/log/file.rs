@@ -257,7 +257,7 @@ pub(super) fn rewritten(
     debug_assert_eq!(
         out.len(),
         bytes.len(),
-        "records of this program were not read"
+        "not all records that this process wrote were read"
     );
     out
 }

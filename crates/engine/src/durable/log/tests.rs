@@ -206,7 +206,11 @@ fn work(
                 let number = log.number();
                 let at = log.rotate()?;
                 assert_eq!((at.number, log.number()), (number + 1, number + 1));
-                assert_eq!(log.bytes(), FIRST_RECORD, "nothing is written twice");
+                assert_eq!(
+                    log.bytes(),
+                    FIRST_RECORD,
+                    "the new log repeats records of the old one"
+                );
                 assert_eq!(at.sequence, world.records.len() as u64);
                 world.durable = world.records.len();
             }
@@ -502,7 +506,11 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
                 assert!(text.contains("log-000001: cannot append at byte"), "{text}");
                 assert!(text.contains("until the log is rotated"), "{text}");
             }
-            assert_eq!(volume.operations(), operations, "the disk is left alone");
+            assert_eq!(
+                volume.operations(),
+                operations,
+                "the log reads or writes the failed disk"
+            );
         }
         let kept = if durability == Durability::Always {
             vec![0]
@@ -785,7 +793,7 @@ fn an_append_is_durable_in_time_without_a_flush() {
     let mut expected = vec![0, 1, 2, 3];
     for _ in 0..2 {
         if append(&log, 4 + expected.len() as u64).is_ok() {
-            assert!(log.number() > 1, "it goes on in a file that is broken");
+            assert!(log.number() > 1, "the log appends to a broken file");
             expected.push(4 + expected.len() as u64);
         }
     }

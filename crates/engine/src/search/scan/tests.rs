@@ -127,7 +127,11 @@ fn a_node_without_a_page_is_left_out_and_one_that_is_not_on_its_page_is_an_error
     let (none, asked) = met(vec![Standing::NotYet]);
     assert_eq!((none.unwrap(), asked), (0, 2));
     let (none, asked) = met(vec![Standing::NotYet, Standing::NotYet, Standing::On(7)]);
-    assert_eq!((none.unwrap(), asked), (0, 2), "its insert is not over");
+    assert_eq!(
+        (none.unwrap(), asked),
+        (0, 2),
+        "the scan requested a node whose insert is not complete"
+    );
     let (lost, asked) = met(vec![Standing::On(2)]);
     let error = lost.unwrap_err().to_string();
     assert!(error.contains("node 3 is not on page 2"), "{error}");

@@ -410,7 +410,7 @@ fn tables_that_do_not_fit_the_memory_are_refused_with_what_would_do() {
             Index::open(&path, &options)
         };
         let Err(Error::Memory { needs, part, .. }) = with(1 << 20) else {
-            panic!("{layout}: a megabyte was enough");
+            panic!("{layout}: 1 MiB of memory is enough for the search");
         };
         assert!(part.contains("heads"), "{part}");
         assert!(matches!(with(needs - 1), Err(Error::Memory { .. })));

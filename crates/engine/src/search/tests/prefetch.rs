@@ -223,9 +223,12 @@ fn vectors_are_prefetched_and_reads_never_exceed_the_beam() {
             // At first nothing is prefetched, and the search still has dozens of candidates. So the
             // graph gets the whole beam at that time, under any order of completions.
             let widest = traffic.widest.load(Ordering::Relaxed);
-            assert_eq!(widest, beam, "{strategy}: reads of the graph at once");
+            assert_eq!(
+                widest, beam,
+                "{strategy}: the most concurrent reads of the graph"
+            );
         }
-        assert!(best > 0, "{strategy}, W = {beam}: none was prefetched");
+        assert!(best > 0, "{strategy}, W = {beam}: no vector was prefetched");
     }
 }
 

@@ -85,7 +85,7 @@ fn all_within_a_distance_come_page_by_page() {
                 .search_range(&query, &range, &options, None, &Silent)
                 .unwrap();
             assert!(nothing.ids.is_empty() && nothing.next.is_none());
-            assert!(!nothing.complete, "a walk cannot know");
+            assert!(!nothing.complete, "a walk claims to be complete");
         }
         let recall = found as f64 / wanted as f64;
         println!("{stored:?}: {found} of {wanted}");
@@ -166,7 +166,7 @@ fn a_range_is_complete_only_where_all_was_met() {
                     let missed = last && found < all;
                     assert!(
                         !(missed && page.complete),
-                        "{preset} {most} {list} {probes:?}: {found} of {all}, and said to be all"
+                        "{preset} {most} {list} {probes:?}: `complete` is true for {found} of {all} vectors"
                     );
                 }
             }

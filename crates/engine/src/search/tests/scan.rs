@@ -303,7 +303,7 @@ fn other_tasks_of_a_thread_go_on_beside_a_scan() {
     for open in [OpenOptions::default(), resident] {
         let index = Index::open(path(COUPLED), &open).unwrap();
         let Pages::Coupled(pages) = &index.graph().pages else {
-            panic!("it is coupled");
+            panic!("the layout is not coupled");
         };
         let thread = Thread::local(stratann_tier::IoMode::Auto).unwrap();
         let (turns, done) = (Cell::new(0), Cell::new(false));

@@ -227,7 +227,7 @@ fn a_segment_is_the_same_however_little_memory_it_is_made_in() {
         assert_eq!(
             volume.list().unwrap().len(),
             2,
-            "nothing is left of what was sorted"
+            "a file of the sort is left"
         );
         let bytes = files.map(|file| volume.read(&file.name).unwrap());
         (bytes, volume.operations() - before)

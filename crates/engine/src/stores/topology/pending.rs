@@ -459,9 +459,16 @@ mod tests {
         assert_eq!(pending.change(17, change(5, 9, NONE), || false), None);
         assert_eq!((amended(4), amended(5)), (vec![1, 3, 9], vec![1, 2, 3]));
         let taken = pending.take(17).unwrap();
-        assert!(pending.take(17).is_none(), "one at a time");
+        assert!(
+            pending.take(17).is_none(),
+            "two writers took the changes of one page"
+        );
         assert_eq!(pending.change(17, change(4, 10, 9), || true), Some(2));
-        assert_eq!(amended(4), [1, 3, 10], "it is seen while it is written");
+        assert_eq!(
+            amended(4),
+            [1, 3, 10],
+            "a change is invisible while its page is written"
+        );
         let rest = pending.settle(17, &taken, |_| {});
         assert_eq!(rest.changes, [change(4, 10, 9)]);
         assert_eq!((amended(4), pending.bytes()), (vec![1, 2, 3], 0));

@@ -515,7 +515,10 @@ mod tests {
         assert_eq!(*bytes, [1, 2]);
         unwritten.insert(40, Arc::from([1, 2]));
         unwritten.remove(40, &bytes);
-        assert!(unwritten.get(40).is_some(), "those are others");
+        assert!(
+            unwritten.get(40).is_some(),
+            "the removal hit bytes that were inserted later"
+        );
         let bytes = unwritten.get(40).unwrap();
         unwritten.remove(40, &bytes);
         assert!(unwritten.get(40).is_none() && unwritten.get(56).is_some());

@@ -258,6 +258,6 @@ mod tests {
         );
         // So are equal records.
         assert_eq!(divided(&[5.0; 7], 2).unwrap().concat().len(), 7);
-        assert!(divided(&[1.0], 0).is_err(), "it fits no page");
+        assert!(divided(&[1.0], 0).is_err(), "a record fits into no page");
     }
 }

@@ -70,11 +70,11 @@ pub(super) enum Codes<'a> {
 /// A node that asks to join a list.
 pub(super) struct New<'a> {
     pub(super) node: u32,
-    /// The distances from it to codes.
+    /// The distances from the new node to codes.
     pub(super) table: &'a DistanceTable,
-    /// Its vector as floats, in the space of the codes.
+    /// The vector of the new node as floats, in the space of the codes.
     pub(super) floats: &'a [f32],
-    /// Its distance from the list's owner, as codes measure it.
+    /// The distance from the new node to the owner of the list, computed from codes.
     pub(super) distance: f32,
 }
 

@@ -468,7 +468,7 @@ mod tests {
         assert_eq!(
             store.take_empty(&placement),
             None,
-            "the last checkpoint names it"
+            "a page of the last checkpoint was reused"
         );
         store.committed(&placement);
         assert_eq!(store.held(), (0, 2));
@@ -488,9 +488,17 @@ mod tests {
         store.publish(&placement, next, bytes(), 8);
         store.relocate(&placement, &[0], next, Use::Spare);
         store.release(&placement, next);
-        assert_eq!(store.take_empty(&placement), None, "a search may read it");
+        assert_eq!(
+            store.take_empty(&placement),
+            None,
+            "a page that a search may read was reused"
+        );
         drop(search);
-        assert_eq!(store.take_spare(&placement), 4, "it is not written yet");
+        assert_eq!(
+            store.take_spare(&placement),
+            4,
+            "the page is not written yet"
+        );
         let bytes = placement.unwritten.get(page).unwrap();
         placement.unwritten.remove(page, &bytes);
         assert_eq!(store.take_spare(&placement), page);

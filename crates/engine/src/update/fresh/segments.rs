@@ -221,7 +221,7 @@ impl<'a> View<'a> {
         self.node(slot)
             .point
             .get()
-            .expect("a slot has its vector before anything refers to it")
+            .expect("a slot gets its vector before any list refers to it")
     }
 
     /// Copies the neighbours of a slot, and makes their slots readable.

@@ -100,7 +100,7 @@ fn recalls<const N: usize>(graph: &FreshGraph, queries: &Matrix, lists: [usize; 
                     .all(|pair| (pair[0].1, pair[0].0) < (pair[1].1, pair[1].0))
             );
             for &(id, distance) in &found {
-                let vector = graph.get(id).expect("what is answered is live");
+                let vector = graph.get(id).expect("a result is not live");
                 assert_eq!(kernel.distance(queries.row(query), &vector), distance);
                 // The comparison is by distance, so that it does not matter which of several equal
                 // rows is found.
@@ -459,7 +459,7 @@ fn searches_see_one_state_while_others_change_it() {
         }
         assert!(
             missed * 100 <= searches,
-            "{missed} of {searches} did not find the one they looked for"
+            "{missed} of {searches} searches missed their own vector"
         );
     });
     assert_eq!(graph.len(), 1_100);

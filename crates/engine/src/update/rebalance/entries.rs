@@ -66,7 +66,8 @@ pub(super) struct Size {
 pub(super) struct Stored<'a> {
     stores: &'a ClusterStores,
     reader: ClusterReader<'a>,
-    /// The dead ids, each with a bound: its records in nodes below the bound are dead.
+    /// A bound for each removed id. A record of the id is dead if its node number is below the
+    /// bound.
     removed: &'a HashMap<u64, u32>,
     /// Vectors by their own cluster, up to [`KEPT`] bytes.
     kept: HashMap<u32, Arc<Rows>>,

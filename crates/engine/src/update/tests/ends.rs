@@ -35,7 +35,7 @@ impl Progress for Stops {
 
     fn interrupted(&self) -> bool {
         let now = self.asked.fetch_add(1, Ordering::Relaxed) == self.at;
-        assert!(!(now && self.panics), "a merge that panics");
+        assert!(!(now && self.panics), "the test makes the merge panic");
         now
     }
 }

@@ -100,7 +100,11 @@ fn an_index_of_an_earlier_version_takes_changes_and_leaves_no_file_of_ids_behind
             let names = volume.list().unwrap().into_iter();
             names.filter(|name| name.starts_with("ids")).count()
         };
-        assert_eq!(of_ids(&volume), 0, "while it is open");
+        assert_eq!(
+            of_ids(&volume),
+            0,
+            "a file of ids exists while the index is open"
+        );
         drop(live);
         assert_eq!(volume.list().unwrap(), before, "{case:?}");
         changed(case, &volume, folder.path(), model);

@@ -141,7 +141,11 @@ fn where_a_copy_has_no_room_deletes_go_on_and_inserts_are_told_why() {
             "{text}"
         );
         assert!(are_linked(&volume, &names), "{case:?}");
-        assert_eq!(volume.list().unwrap(), before, "{case:?}: nothing is left");
+        assert_eq!(
+            volume.list().unwrap(),
+            before,
+            "{case:?}: the refused insert left a file"
+        );
         live.delete(&[4]).unwrap();
         assert!(!live.contains(600).unwrap() && !live.contains(4).unwrap());
         live.insert(&rows, Some(&[600, 601]), &Silent).unwrap();
@@ -205,7 +209,11 @@ fn vectors_of_the_log_wait_until_an_insert_copies_the_files() {
         live.insert(&rows_of(&live, &[602]), Some(&[602]), &Silent)
             .unwrap();
         assert!(!are_linked(&volume, &names), "{case:?}");
-        assert_eq!(live.stats().logged, 0, "{case:?}: they are on storage");
+        assert_eq!(
+            live.stats().logged,
+            0,
+            "{case:?}: the inserted vectors are not on storage"
+        );
         assert_eq!(found(&live, &[601, 602], 1), [601, 602], "{case:?}");
         drop(live);
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();

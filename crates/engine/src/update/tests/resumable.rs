@@ -119,7 +119,10 @@ fn an_insert_that_crashes_at_any_operation_goes_on_with_each_row_once() {
             .map(|given| crash_everywhere(case, given))
             .iter()
             .sum();
-        assert!(middle > 0, "{case:?}: no crash came in the middle");
+        assert!(
+            middle > 0,
+            "{case:?}: no crash hit the middle of the insert"
+        );
     }
 }
 
@@ -375,7 +378,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     assert_eq!(cut_off(&live), [""; 0]);
     assert!(
         !live.contains(BASE + 3).unwrap(),
-        "what was deleted stays so"
+        "a deleted vector is in the index again"
     );
     let found = live
         .vectors(&[BASE + 5, end - 1, end + 1], &Silent)

@@ -322,7 +322,7 @@ fn rows_wait_until_room_for_deletes_is_kept_again() {
     assert_eq!(
         live.stats().room_bytes,
         8 << 10,
-        "that of the manifest is left"
+        "the reserve is not the one of the manifest"
     );
     volume.heal();
     live.insert(&rows(&[900], 1), Some(&[900]), &Silent)

@@ -179,7 +179,7 @@ fn a_writer_is_asked_to_make_no_checkpoint_where_these_come_too_fast() {
         );
         assert!(
             live.compact(&Silent).is_ok(),
-            "it may make checkpoints again"
+            "no checkpoint is possible after the snapshot"
         );
     }
 }

@@ -52,7 +52,10 @@ fn write(first: u32, vectors: &[Vector]) -> Written {
             assert!(builder.push(*id, &[], vector), "{at} begins a page");
         }
         while builder.goes_on() {
-            assert!(!builder.push(0, &[], &[]), "nothing fits behind {at}");
+            assert!(
+                !builder.push(0, &[], &[]),
+                "a record fits behind the spanning vector {at}"
+            );
             end_page(&mut builder, &mut written, at + 1);
         }
     }

@@ -212,7 +212,7 @@ impl Contact {
         drop(known);
         self.answers.notify_all();
         if new {
-            tracing::warn!("{text}; queries wait for it, and it is tried again");
+            tracing::warn!("{text}; queries wait for this server, and it is tried again");
         }
     }
 
@@ -302,7 +302,7 @@ impl Contact {
             (Some(_), _) => None,
         };
         if let Some(trouble) = trouble.as_ref().filter(|_| new) {
-            tracing::warn!("{} {trouble}; queries wait for it", self.name);
+            tracing::warn!("{} {trouble}; queries wait for this server", self.name);
         }
         Standing {
             said: known.said,

@@ -237,7 +237,7 @@ class ShardedIndex:
         k = operator.index(k)
         most = max(len(self), MOST_PADDED)
         if not 1 <= k <= most:
-            raise ValueError(f"k is {k}; a search returns 1 to {most} results. Pass such a number")
+            raise ValueError(f"k is {k}; a search returns 1 to {most} results. Pass a number in this range")
         options = {
             "list_size": list_size,
             "probes": probes,

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "a process whose environment changes, which another test starts"]
+    #[ignore = "changes the environment of its process; another test starts it in a process of its own"]
     fn starts_with_what_there_is_by_now() {
         let error = Streams::new(true).unwrap_err().to_string();
         assert!(error.contains("No such device"), "{error}");

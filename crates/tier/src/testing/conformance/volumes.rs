@@ -38,7 +38,7 @@ fn files(volume: &dyn Volume) {
     let right = b"\0\0hello\0\0\0world!".to_vec();
     assert!(
         volume.read("a").unwrap_or_else(|e| fail(e)) == right,
-        "{rule}: and gaps are zero"
+        "{rule}: a gap between writes is not zero"
     );
     file.sync().unwrap_or_else(|e| fail(e));
     file.set_len(4).unwrap_or_else(|e| fail(e));
@@ -51,7 +51,7 @@ fn files(volume: &dyn Volume) {
         volume.len("a").unwrap_or_else(|e| fail(e)) == 6
             && volume.exists("a").is_ok_and(|there| there)
             && volume.exists("none").is_ok_and(|there| !there),
-        "{rule}: lengths agree, and what is not there is not"
+        "{rule}: len() or exists() is wrong"
     );
     drop(file);
     let mut file = volume.open("a").unwrap_or_else(|e| fail(e));
@@ -62,7 +62,7 @@ fn files(volume: &dyn Volume) {
     file.append(b"x").unwrap_or_else(|e| fail(e));
     assert!(
         volume.read("a").unwrap_or_else(|e| fail(e)) == b"\0\0he\0\0x",
-        "{rule}: and can be appended to"
+        "{rule}: an opened file cannot be appended to"
     );
     drop(volume.create("a").unwrap_or_else(|e| fail(e)));
     assert!(
@@ -89,7 +89,7 @@ fn names(volume: &dyn Volume) {
     let list = || volume.list().unwrap_or_else(|e| fail(e));
     assert!(
         list() == ["a", "b", "c"],
-        "{rule}: the list is sorted and complete; it is {:?}",
+        "{rule}: the list of files is not sorted and complete: {:?}",
         list()
     );
     volume.rename("b", "c").unwrap_or_else(|e| fail(e));
@@ -114,7 +114,7 @@ fn names(volume: &dyn Volume) {
     for (number, answer) in answers.into_iter().enumerate() {
         assert!(
             matches!(&answer, Some(TierError::Missing { place, .. }) if place.ends_with("/c")),
-            "{rule}: operation {number} on a file that is not there gave {answer:?}"
+            "{rule}: operation {number} on a missing file returned {answer:?}"
         );
     }
 }
@@ -128,7 +128,7 @@ fn tiers(volume: &dyn Volume) {
     let tier = volume.open_tier("pages").unwrap_or_else(|e| fail(e));
     assert!(
         tier.len() == bytes.len() as u64,
-        "{rule}: it has the file's length"
+        "{rule}: the tier does not have the length of the file"
     );
     drop(volume.create("other").unwrap_or_else(|e| fail(e)));
     volume.rename("other", "pages").unwrap_or_else(|e| fail(e));
@@ -147,7 +147,7 @@ fn tiers(volume: &dyn Volume) {
         .unwrap_or_else(|e| fail(e));
     assert!(
         block[..] == bytes[BLOCK..3 * BLOCK],
-        "{rule}: it brought other bytes"
+        "{rule}: the read returned other bytes"
     );
     file.set_len(BLOCK as u64).unwrap_or_else(|e| fail(e));
     queue
@@ -194,7 +194,7 @@ fn pages(volume: &dyn Volume) {
     let missing = volume.open_pages("none");
     assert!(
         matches!(missing, Err(TierError::Missing { .. })) && volume.open_pages("../x").is_err(),
-        "{rule}: only files that exist have any; one that does not gave {missing:?}"
+        "{rule}: the pages of a missing file were opened: {missing:?}"
     );
     let mut right = pattern(8 * BLOCK);
     let mut file = volume.create("blocks").unwrap_or_else(|e| fail(e));
@@ -257,7 +257,7 @@ fn pages(volume: &dyn Volume) {
     file.sync().unwrap_or_else(|e| fail(e));
     assert!(
         volume.read("blocks").unwrap_or_else(|e| fail(e)) == right,
-        "{rule}: and gaps are zero"
+        "{rule}: a gap between writes is not zero"
     );
     file.set_len(BLOCK as u64 + 5).unwrap_or_else(|e| fail(e));
     file.set_len(3 * BLOCK as u64).unwrap_or_else(|e| fail(e));
