@@ -45,7 +45,7 @@ def truth(path):
 
 
 def hits(found, true_ids, true_distances, k):
-    """For each query, how many of k answers are as near as the true k-th, ties included."""
+    """Counts, for each query, the results that are as near as the true k-th neighbour. Ties with it count, and a count is at most k."""
     if true_distances is None:
         right = [set(row[:k].tolist()) for row in true_ids]
     else:

@@ -183,7 +183,7 @@ mod tests {
             sorter.push(id, node)?;
         }
         let entry = sorter.finish()?;
-        assert_eq!(volume.list()?, [&*entry.name], "what is left of runs");
+        assert_eq!(volume.list()?, [&*entry.name], "the sorter leaves files of runs in the volume");
         let table = IdTable::open_file(volume, &entry, None)?;
         let mut last = LastBlock::none();
         let mut found = Vec::new();

@@ -30,7 +30,7 @@ pub(super) struct Part {
     has_pages: bool,
 }
 
-/// A log, as it was at one time.
+/// A log, with its marks and its length at the time of the snapshot.
 pub(super) struct LogPart {
     pub(super) name: String,
     pub(super) reader: Box<dyn VolumeReader>,
@@ -41,7 +41,7 @@ pub(super) struct LogPart {
 }
 
 impl<'a> Source<'a> {
-    /// Opens all files that the MANIFEST names. `None` if another MANIFEST has replaced it
+    /// Opens all files that the MANIFEST names. Returns `None` if another MANIFEST has replaced it
     /// meanwhile.
     ///
     /// # Errors
@@ -157,13 +157,15 @@ impl<'a> Source<'a> {
         let place = stored::name_of(self.volume, &name);
         let reader = self.volume.open_reader(&name)?;
         let mut tries = 1;
-        // Marks are read before the length. So the file is at least as long as the marks declare.
+        // The marks are read before the length of the file. So the file is at least as long as the
+        // positions in the marks.
         let front = loop {
             let mut front = vec![0; reader.size()?.min(FIRST_RECORD) as usize];
             reader.read_at(0, &mut front)?;
             let torn = match LogHeader::decode(&front, number, &place) {
                 Ok(header) => header.marked && read_marks(&front, number).is_none(),
-                // The log is being created. If it is damaged, the replay reports that.
+                // The header does not decode. Either the log is being created, or its header is
+                // damaged. In the second case, the replay of the copy reports the damage.
                 Err(_) => false,
             };
             if !torn || tries == TRIES {

@@ -334,9 +334,10 @@ impl std::fmt::Debug for LiveIndex {
 }
 
 impl Drop for LiveIndex {
-    /// Removes a log without records. Makes a checkpoint of direct inserts, which then need not be
-    /// replayed. In a forked process it does nothing, since the index belongs to the parent: its
-    /// locks may be held by threads that exist only there.
+    /// Makes a checkpoint of direct inserts, so that the next process need not replay them. If
+    /// vectors still wait in memory, no checkpoint is made, and the log keeps them. Removes a log
+    /// without records. In a forked process, drop does nothing. There the index belongs to the
+    /// parent process, whose threads may hold its locks.
     fn drop(&mut self) {
         if !self.home.is_here() {
             return;

@@ -230,8 +230,8 @@ fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool 
 
 /// The error for a call that would wait for its own caller.
 fn refused_within(id: u64) -> Error {
-    let reason = "another call is changing it, and a callback of a change cannot wait for another";
-    let remedy = "Make this call after the other has returned";
+    let reason = "another call is changing this id, and the callback of a change cannot wait for another change";
+    let remedy = "Make this call after the other call has returned";
     Error::call("id", id, reason, remedy)
 }
 

@@ -264,7 +264,7 @@ impl LiveIndex {
                     format!("ids: row {row}"),
                     id,
                     format!(
-                        "an insert of {} was cut off, or goes on, and has the ids from {} to {}",
+                        "an insert of {} was cut off or is still running, and it uses the ids from {} to {}",
                         insert.file,
                         of_it.start,
                         of_it.end - 1,
