@@ -7,12 +7,13 @@
 //!   gaps     differences outward from the node's own number, Huffman-coded; for locality order
 //!   ListModel    trained on a sample; picks the shorter code for each list, marked by one byte
 //!
-//! vectors one vector at a time, each decodable alone huffman one table for all bytes of a segment;
-//! with xor_delta, the codec of DecoupleVS xor_delta the most frequent byte of each position in a
-//! chunk, removed by XOR if that helps float_split sign and mantissa unchanged, exponents
-//! Huffman-coded classes for bytes: the group of a vector and a byte's position choose one of a few
-//! tables SegmentModel trained on a sample of a segment; chooses the codec by measurement
-//! NestedModel codes in two parts: the first part suffices to rank, both restore every bit
+//! vectors    one vector at a time, each decodable alone
+//!   huffman      one table for all bytes of a segment; with xor_delta, the codec of DecoupleVS
+//!   xor_delta    the most frequent byte of each position in a chunk, removed by XOR if that helps
+//!   float_split  sign and mantissa unchanged, exponents Huffman-coded
+//!   classes      a vector's group and a byte's position choose one of a few tables for the byte
+//!   SegmentModel trained on a sample of a segment; chooses the codec by measurement
+//!   NestedModel  codes in two parts: the first part suffices to rank, both restore every bit
 //! ```
 //!
 //! Lists and vectors are coded with a *model*, which is trained on a sample and stored once for

@@ -10,11 +10,11 @@
 //!            estimates that are small enough for L_low ──> compute, with the next lists
 //! ```
 //!
-//! The refinement ratio (µ) is the share of the low list that a round refines. So a node without a
-//! code on the compute server is refined in the same round as a node with a code, and no round is
-//! lost. Both servers [choose](nearest) by the same rule from identical numbers. So the memory
-//! server needs no low list and no set of visited nodes, and decodes no list. For offloaded codes,
-//! it only computes estimates.
+//! The low list (L_low) has the candidates by low codes. The refinement ratio (µ) is the share of
+//! the low list that a round refines. A node without a code on the compute server is refined in the
+//! same round as a node with a code, and no round is lost. Both servers [choose](nearest) by the
+//! same rule from identical numbers. The memory server needs no low list and no set of visited
+//! nodes, and decodes no list. For offloaded codes, it only computes estimates.
 
 use crate::frontier::key;
 
