@@ -140,7 +140,7 @@ def truth(base, queries, count, skip_self=False):
 
 
 def statistics(real, held, kept, own, base, queries):
-    """Prints the two statistics of real and made vectors, with their quartiles."""
+    """Prints two statistics of real and of made vectors: the local intrinsic dimension, and the distance to the 10th neighbour divided by the median distance."""
     few = base[: len(real)]
     print("| vectors | rows | local intrinsic dimension | 10th nearest by median distance |\n|---|---|---|---|")
     line("real rows", real, real[:SAMPLE], True)

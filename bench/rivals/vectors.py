@@ -49,7 +49,7 @@ def truth(path):
 
 
 def hits(found, true_ids, true_distances, k):
-    """For each query, the number of results that are as near as the true k-th, at most k."""
+    """Counts, for each query, the results that are no farther than the true k-th neighbour, at most k."""
     if true_distances is None:
         right = [set(row[:k].tolist()) for row in true_ids]
     else:

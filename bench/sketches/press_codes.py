@@ -104,6 +104,6 @@ for m in (int(m) for m in sys.argv[2].split(",")):
         estimate += (decoded * decoded).sum(1)[None] - 2 * queries[:, at] @ decoded.T
     order = np.argsort(estimate, axis=1)[:, :200]
     shares = [np.mean([len(set(o[:t]) & set(n)) for o, n in zip(order, nearest)]) / 10 for t in (10, 20, 40, 100, 200)]
-    print(f"{name} high, nested: {m // 2} bytes, and {m // 2} of what they leave: " + " ".join(f"{share:.3f}" for share in shares), flush=True)
+    print(f"{name} high, nested: codes of {m // 2} bytes, and codes of {m // 2} bytes for their residuals: " + " ".join(f"{share:.3f}" for share in shares), flush=True)
     four = [kmeans(sample[:, at], 16) for at in chunks(m)]
     show(f"low, apart, {m} halves of 4 bits", four, codes(base, four, m), m)

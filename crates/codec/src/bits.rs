@@ -1,6 +1,7 @@
-//! Bit access to bytes: a writer, and windows of a byte string from either end.
+//! Access to single bits of a byte string: a writer, and windows of bits that are read from either
+//! end.
 
-/// The fewest bits that a window has. Bits beyond the end of the bytes are zero.
+/// The fewest bits that a window has. In a window, bits beyond the end of the bytes are zero.
 pub(crate) const WINDOW: u32 = 57;
 
 /// Appends bits to a byte vector, lowest bit first.
@@ -42,7 +43,7 @@ impl<'a> BitWriter<'a> {
     }
 }
 
-/// The bits from bit `bit` on, at least [`WINDOW`] of them. Beyond the end they are zero.
+/// Returns the bits from bit `bit` on, at least [`WINDOW`] bits. Bits beyond the end are zero.
 #[inline(always)]
 pub(crate) fn window(bytes: &[u8], bit: usize) -> u64 {
     let at = bit >> 3;
@@ -57,7 +58,7 @@ pub(crate) fn window(bytes: &[u8], bit: usize) -> u64 {
     word >> (bit & 7)
 }
 
-/// Like [`window`], for a backward stream.
+/// Returns a [`window`] of a backward stream.
 #[inline(always)]
 pub(crate) fn window_backward(bytes: &[u8], bit: usize) -> u64 {
     let at = bit >> 3;
@@ -87,7 +88,7 @@ fn backward_at_start(rest: &[u8]) -> u64 {
     u64::from_be_bytes(eight)
 }
 
-/// The number of bits of `value`: 0 for 0, 32 for `u32::MAX`.
+/// The number of bits of `value` without leading zeros: 0 for 0, 32 for `u32::MAX`.
 pub(crate) fn bit_length(value: u32) -> u32 {
     32 - value.leading_zeros()
 }

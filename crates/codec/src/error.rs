@@ -1,11 +1,11 @@
-//! The errors of this crate: bytes that are refused, or input that an encoder refuses.
+//! The errors of this crate: a decoder refuses bytes, or an encoder refuses input.
 
-/// Bytes that are not a valid code, or that were coded with another model. The caller has read the
-/// bytes, and adds the file and the offset.
+/// Bytes are not a valid code, or were coded with another model; or an encoder refuses its input.
+/// The caller that read the bytes adds the file and the offset to the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// The bytes end before the code does.
+    /// The bytes end before the end of the code.
     #[error(
         "{what}: the code continues after its {found} bytes; the bytes are truncated or damaged. Restore them from a copy"
     )]
@@ -29,7 +29,7 @@ pub enum CodecError {
     },
     /// A slice does not have the length that the model requires.
     #[error(
-        "{what}: {found} bytes found, {expected} expected; the model belongs to another collection. Use the model of this one"
+        "{what}: {found} bytes found, {expected} expected; the model belongs to another collection. Use the model of this collection"
     )]
     Length {
         /// The contents of the slice.
@@ -49,15 +49,15 @@ pub enum CodecError {
         /// The version that this build supports.
         expected: u8,
     },
-    /// The ids to be coded are not strictly ascending.
+    /// The node numbers to be coded are not strictly ascending.
     #[error(
-        "adjacency list: the id at position {position} is not above the id before it; a list ascends. Sort the ids, and drop duplicates"
+        "adjacency list: the node number at position {position} is not above the number before it; a list ascends. Sort the node numbers, and drop duplicates"
     )]
     NotAscending {
-        /// The position of the first wrong id.
+        /// The position of the first node number that is not above the number before it.
         position: usize,
     },
     /// A base vector was given to a codec without one, or is missing for a codec that needs it.
-    #[error("vector: {0}. Encode and decode with the same model and base")]
+    #[error("vector: {0}. Use the same model and the same base vector to encode and to decode")]
     Base(&'static str),
 }

@@ -2,29 +2,29 @@
 //! bytes, without I/O or threads.
 //!
 //! ```text
-//! lists      a node's neighbours, a set of u32 ids
-//!   elias_fano   of the paper: at most 2R + R*ceil(log2(N/R)) bits, for cache slots of one size
-//!   gaps     differences outward from the node's own id, Huffman-coded lengths: for locality order
-//!   ListModel    learned from a sample; picks the smaller code for each list, one tag byte
+//! lists      the neighbours of a node, a set of u32 node numbers
+//!   elias_fano   the code of DecoupleVS: at most 2R + R*ceil(log2(N/R)) bits for R of N nodes
+//!   gaps     differences outward from the node's own number, Huffman-coded; for locality order
+//!   ListModel    trained on a sample; picks the shorter code for each list, marked by one byte
 //!
 //! vectors    one vector at a time, each decodable alone
-//!   huffman      one table a segment over all bytes; with xor_delta it is the paper's codec
+//!   huffman      one table for all bytes of a segment; with xor_delta, the codec of DecoupleVS
 //!   xor_delta    the most frequent byte of each position in a chunk, removed by XOR if that helps
 //!   float_split  sign and mantissa unchanged, exponents Huffman-coded
-//!   classes      bytes: the vector's group and the byte's position choose one of a few tables
-//!   SegmentModel learned from a sample of a segment; chooses the codec by measurement
-//!   NestedModel  in two parts: the first ranks, and both together restore every bit
+//!   classes      a vector's group and a byte's position choose one of a few tables for the byte
+//!   SegmentModel trained on a sample of a segment; chooses the codec by measurement
+//!   NestedModel  codes in two parts: the first part suffices to rank, both restore every bit
 //! ```
 //!
 //! Lists and vectors are coded with a *model*, which is trained on a sample and stored once for
 //! each file or segment ([`ListModel::to_bytes`], [`SegmentModel::to_bytes`]). A model can code any
-//! input. If the input is unlike the sample, it only takes more bytes. The codes of DecoupleVS
-//! (sections 3.2 and 3.3 of the paper) are [`ListModel::elias_fano`], and [`SegmentModel::huffman`]
-//! with [`xor_delta::choose_base`].
+//! input. If the input is unlike the sample, its code only takes more bytes. The codes of
+//! DecoupleVS (sections 3.2 and 3.3 of the paper) are [`ListModel::elias_fano`], and
+//! [`SegmentModel::huffman`] with [`xor_delta::choose_base`].
 //!
 //! Decoders accept arbitrary bytes: they decode them or return a [`CodecError`], and never panic.
-//! They allocate at most a small multiple of the input. Some damage is not detected here, but by
-//! the checksums of the surrounding pages.
+//! They allocate at most a small multiple of the input. Decoders do not detect all damage. The
+//! checksums of the surrounding pages detect it.
 //!
 //! # Bits
 //!

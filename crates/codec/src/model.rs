@@ -10,7 +10,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader positioned after the version byte, which must be `version`.
+    /// Creates a reader that is positioned after the version byte. The version must be `version`.
     pub(crate) fn new(
         what: &'static str,
         version: u8,
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(four))
     }
 
-    /// Fails if bytes are left.
+    /// Returns an error if bytes are left after the model.
     pub(crate) fn finish(self) -> Result<(), CodecError> {
         if self.at != self.bytes.len() {
             return Err(CodecError::Length {

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! In a code over bytes, symbol 256 is the *escape*: its word is followed by an unchanged byte.
-//! Bytes that are rare or missing in the sample have no word of their own and are escaped. A word
-//! for each of them would cost the other bytes bits.
+//! Bytes that are rare or missing in the sample have no word of their own and are escaped. If each
+//! of them had a word, the words of other bytes would be longer.
 
 use crate::bits::BitWriter;
 use crate::error::CodecError;
@@ -26,15 +26,16 @@ pub(crate) const BYTE_SYMBOLS: usize = 257;
 /// A complete prefix code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PrefixCode {
-    /// The length of each symbol's word; 0 if it has none.
+    /// The length of each symbol's word; 0 if the symbol has no word.
     lengths: Vec<u8>,
     /// The word of each symbol, to be written from the lowest bit.
     words: Vec<u16>,
 }
 
 impl PrefixCode {
-    /// The shortest code for symbols with these counts, with words of at most `limit` bits. Symbols
-    /// with a count of 0 have no word, except that a code has at least two symbols.
+    /// Creates the shortest code for symbols with these counts, with words of at most `limit` bits.
+    /// Symbols with a count of 0 have no word. A code has at least two symbols with words, so it
+    /// may give words to symbols with a count of 0.
     pub(crate) fn from_counts(counts: &[u64], limit: u32) -> PrefixCode {
         let mut present: Vec<(u64, u16)> = (0u16..)
             .zip(counts)
@@ -51,12 +52,12 @@ impl PrefixCode {
         PrefixCode::new(package_merge(&present, counts.len(), limit))
     }
 
-    /// The code over bytes that needs the fewest bits for bytes with these counts, including the
-    /// escape.
+    /// Creates the code over bytes with the escape that needs the fewest bits for bytes with these
+    /// counts.
     pub(crate) fn from_byte_counts(counts: &[u64; 256], limit: u32) -> PrefixCode {
         let total: u64 = counts.iter().sum();
-        // A byte gets a word if its ideal length is below the limit or slightly above it. Four
-        // thresholds are tried.
+        // A byte gets a word if the ideal length of its word is below a threshold. Four thresholds
+        // near the limit are tried.
         (0..4)
             .map(|slack| {
                 let mut kept = [0u64; BYTE_SYMBOLS];
@@ -83,7 +84,7 @@ impl PrefixCode {
             .expect("four codes were tried")
     }
 
-    /// The code with these lengths, which must form a complete code.
+    /// Creates the code whose words have these lengths. The lengths must form a complete code.
     fn new(lengths: Vec<u8>) -> PrefixCode {
         let mut words = vec![0u16; lengths.len()];
         let mut next = 0u32;
@@ -101,13 +102,13 @@ impl PrefixCode {
         PrefixCode { lengths, words }
     }
 
-    /// Bits of a symbol's word; 0 if it has no word.
+    /// The bits of a symbol's word; 0 if the symbol has no word.
     #[inline]
     pub(crate) fn length(&self, symbol: usize) -> u32 {
         u32::from(self.lengths[symbol])
     }
 
-    /// Bits of a byte, including the escape if it has no word.
+    /// The bits that a byte takes. If the byte has no word, they include the escape.
     #[inline]
     pub(crate) fn byte_length(&self, byte: u8) -> u32 {
         match self.length(usize::from(byte)) {
@@ -116,13 +117,13 @@ impl PrefixCode {
         }
     }
 
-    /// Writes the word of a symbol, which must have one.
+    /// Writes the word of a symbol. The symbol must have a word.
     #[inline]
     pub(crate) fn put(&self, symbol: usize, writer: &mut BitWriter<'_>) {
         writer.put(u64::from(self.words[symbol]), self.length(symbol));
     }
 
-    /// Writes a byte, escaped if it has no word.
+    /// Writes a byte. If the byte has no word, it is written after the escape.
     #[inline]
     pub(crate) fn put_byte(&self, byte: u8, writer: &mut BitWriter<'_>) {
         if self.length(usize::from(byte)) > 0 {
@@ -140,7 +141,8 @@ impl PrefixCode {
     }
 
     /// Reads a code over `symbols` symbols with words of at most `limit` bits. The code must be
-    /// complete. If a code over bytes has no word for some byte, it must have one for the escape.
+    /// complete. If a code over bytes has no word for some byte, it must have a word for the
+    /// escape.
     pub(crate) fn read(
         reader: &mut Reader<'_>,
         symbols: usize,
@@ -208,7 +210,7 @@ fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> 
             merged.push(leaf);
         }
         merged.extend(packages);
-        // The next level never uses more items than these.
+        // The next level of package-merge never uses more items than these.
         merged.truncate(2 * present.len() - 2);
         level = merged;
     }
@@ -233,7 +235,7 @@ fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> 
 #[derive(Debug, Clone)]
 pub(crate) struct Triples<const SIZE: usize> {
     entries: Box<[u32; SIZE]>,
-    /// The length of each symbol's word, without the escape.
+    /// The length of the word of each symbol except the escape.
     lengths: Box<[u8; 256]>,
 }
 
@@ -255,7 +257,8 @@ impl<const SIZE: usize> Triples<SIZE> {
                     }
                     break;
                 }
-                // The look-up saw zeros beyond the known bits. In a code these bits may be ones.
+                // The look-up took the bits beyond the known ones as zeros. In a stream these bits
+                // may be ones.
                 if u32::from(length) > left {
                     break;
                 }

@@ -110,19 +110,21 @@ pub enum BoundBy {
 pub struct Candidate {
     /// The preset.
     pub preset: &'static str,
-    /// The layout, if it is not the preset's.
+    /// The layout, if it differs from the layout of the preset.
     pub layout: Option<Layout>,
-    /// R of a graph.
+    /// The degree bound R of a graph.
     pub degree: Option<usize>,
     /// The most copies of a vector in a cluster index.
     pub replicas: Option<usize>,
-    /// The list size, or the number of probed clusters, with which the sample met the recall.
+    /// The smallest list size tried, or number of probed clusters, with which searches of the
+    /// sample met the recall. If none met it, the largest that was tried.
     pub list: usize,
-    /// The recall with that list. It is below the target if no list that was tried met it.
+    /// The recall with this list size or number of clusters. It is below the target if none that
+    /// was tried met the target.
     pub recall: f64,
     /// Expected reads of a query on the whole collection.
     pub reads: f64,
-    /// Bytes of these reads.
+    /// The bytes that these reads return.
     pub bytes: f64,
     /// CPU seconds of a query.
     pub cpu: f64,
@@ -136,7 +138,7 @@ pub struct Candidate {
     pub size: u64,
     /// The size as a multiple of the raw vectors.
     pub amplification: f64,
-    /// The least bytes of memory for searches.
+    /// The fewest bytes of memory with which the index can be searched.
     pub memory: u64,
     /// Whether recall, memory and space meet the options.
     pub fits: bool,

@@ -12,9 +12,9 @@
 //! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4). Searches fill it
 //! themselves, with entries of one size, so that memory does not fragment. The paper evicts the
 //! least recently used of all entries. Here a key belongs to one set, which has eight *ways* with
-//! one entry each. This cache evicts by CLOCK among the ways of a set, which approximates the
-//! paper's policy. A hit sets a bit, and reorders no list. If the bit is already set, a hit writes
-//! nothing. Hits never wait for each other.
+//! one entry each. This cache evicts an entry of the key's set, chosen by the CLOCK algorithm. That
+//! approximates the paper's policy. A hit sets the CLOCK bit of its way, and reorders no list. If
+//! the bit is already set, a hit writes nothing. Hits never wait for each other.
 //!
 //! The cache may forget anything at any time. If another thread is writing the way of a key, a
 //! look-up reports a miss, and an insert does nothing. A returned value is always whole. It is the

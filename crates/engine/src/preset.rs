@@ -87,14 +87,15 @@ named! {
     /// The compression of lists and vectors, which is always lossless. The coupled, inline and csr
     /// layouts support only [`Raw`](Compression::Raw).
     pub enum Compression, "compression" {
-        /// Uncompressed vectors. Lists are uncompressed in the coupled and inline layouts and
-        /// nearly so in csr. In other layouts they are Elias–Fano codes.
-        Raw = "raw", "Vectors uncompressed; lists uncompressed in the layouts coupled, inline and csr, else Elias-Fano codes",
-        /// As in DecoupleVS §3.2. Lists are Elias–Fano codes. Vectors are XORed with their chunk's
-        /// base vector where that helps, and Huffman-coded with one table a segment.
+        /// Vectors are uncompressed. Lists are uncompressed in the coupled and inline layouts. In
+        /// csr, each link takes as many bits as the largest node number needs. In other layouts,
+        /// lists are Elias–Fano codes.
+        Raw = "raw", "Vectors uncompressed; lists uncompressed in the layouts coupled and inline, with links of a few bits in csr, else Elias-Fano codes",
+        /// The compression of DecoupleVS §3.2. Lists are Elias–Fano codes. Vectors are XORed with
+        /// their chunk's base vector where that helps, and Huffman-coded with one table a segment.
         Paper = "paper", "Lists as Elias-Fano codes; vectors Huffman-coded, after XOR with a base vector where that helps (DecoupleVS)",
-        /// For each list, the codec that makes it shortest. For each segment of vectors, the codec
-        /// that makes a sample of it shortest.
+        /// Each list has the codec that makes the list shortest. Each segment of vectors has the
+        /// codec that makes a sample of its vectors shortest.
         Best = "best", "For each list and each segment of vectors, the codec that makes it shortest",
     }
 }
@@ -125,17 +126,17 @@ named! {
 /// §3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rerank {
-    /// B: the number of candidates in a batch.
+    /// The number of candidates in a batch (B).
     pub batch: usize,
-    /// If a smaller share of a batch than this entered the results, re-ranking ends. 0 never ends
-    /// it early.
+    /// If a smaller share of a batch than this share entered the results, re-ranking ends. With 0,
+    /// re-ranking never ends early.
     pub benefit: f64,
     /// Whether the error of codes ends re-ranking instead of `benefit`. After the first K + B
     /// candidates are ranked, the candidates that may still be results are read all at once, and
     /// re-ranking ends.
     pub estimate: bool,
-    /// The re-ranking ratio. If it is not 0, this share of the candidate list, and at least k
-    /// candidates, are ranked all at once after the traversal (DistVS §3.1, D_full).
+    /// The re-ranking ratio. If this ratio is not 0, this share of the candidate list, and at least
+    /// k candidates, are ranked by exact vectors after the traversal, all at once (DistVS §3.1).
     pub ratio: f64,
 }
 
@@ -209,7 +210,8 @@ pub struct Press {
 }
 
 impl Press {
-    /// D_low = 2 D_high, a refinement ratio of 0.3 and the graph's entry node (DistVS §3.1).
+    /// A low list (D_low) twice as long as the high list (D_high), a refinement ratio of 0.3, and
+    /// searches that begin at the graph's entry node (DistVS §3.1).
     pub const PAPER: Press = Press {
         low: 2.0,
         ratio: 0.3,
@@ -405,14 +407,14 @@ impl Rerank {
         estimate: false,
         ratio: 0.0,
     };
-    /// The nearest half of the list, all at once: D_high = 2 D_full (DistVS §3.1).
+    /// Ranks the nearest half of the candidate list by exact vectors, all at once (DistVS §3.1).
     pub const HALF: Rerank = Rerank {
         batch: 10,
         benefit: 0.0,
         estimate: false,
         ratio: 0.5,
     };
-    /// The whole list at once, whatever the codes estimate.
+    /// Ranks the whole candidate list by exact vectors at once, whatever the codes estimate.
     pub(crate) const ALL: Rerank = Rerank {
         ratio: 1.0,
         ..Self::HALF

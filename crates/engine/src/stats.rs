@@ -41,8 +41,8 @@ pub struct Stats {
     pub alpha: f32,
     /// The assignment of node ids.
     pub order: String,
-    /// The layout of a node's list and vector on disk: `coupled`, `packed`, `decoupled`, `inline`
-    /// or `layered`; for clusters `replicated`, `addressed` or `grouped`.
+    /// The layout on disk. A graph has `coupled`, `packed`, `decoupled`, `inline`, `csr` or
+    /// `layered`. Clusters have `replicated`, `addressed` or `grouped`.
     pub layout: String,
     /// The compression of lists and vectors.
     pub compression: Codecs,

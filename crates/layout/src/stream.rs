@@ -565,7 +565,8 @@ mod tests {
         let file = encode(FileKind::Codes, &bytes(100), &[]);
         let mut reader = StreamReader::open(FileKind::Codes, &file, "codes").unwrap();
         reader.push_into(&file[BLOCK..], &mut [0; 99]).unwrap_err();
-        // A header that claims a payload which its own length contradicts.
+        // The header declares a payload of 2^64 - 1 bytes, which does not fit the length in the
+        // same header.
         let header = FileHeader::new(FileKind::Codes, 8192, u64::MAX.to_le_bytes().to_vec());
         let error = StreamReader::open(FileKind::Codes, &header.encode(), "codes").unwrap_err();
         assert_eq!(error.offset(), Some(32));

@@ -646,7 +646,7 @@ fn servers() {
     println!("{}", fails());
     memory.signal("-CONT");
     assert!(answers(&client) == right);
-    // The memory server is killed, with the same effect until another one runs.
+    // The memory server is killed. Until another one runs, searches fail as before.
     let address = memory.address.clone();
     drop(memory);
     println!("{}", fails());

@@ -497,9 +497,9 @@ impl Writer {
         }
     }
 
-    /// Ends the changes of an object. If other objects have made changes too, they continue, and
-    /// all changes so far are made durable. Otherwise the index is closed once no change is in
-    /// progress.
+    /// Ends the changes that a Python object makes. If other objects change the same index, they
+    /// continue, and all changes so far are made durable. Otherwise the index is closed once no
+    /// change is in progress.
     ///
     /// With `finish`, a merge that is due is made before that. Changes continue during the merge,
     /// and `progress` may end it. All acknowledged changes stay visible: searches use the closing
@@ -706,8 +706,8 @@ fn agree(
     }
 }
 
-/// Opens the folder for changes. If this process has closed it, waits up to [`PATIENCE`] for the
-/// last search that uses the closed index, which then releases the lock.
+/// Opens the folder for changes. If this process has closed the index, a search may still use it
+/// and keep its lock. Then waits up to [`PATIENCE`] for the last such search to end.
 fn opened(
     index: &Arc<stratann::Index>,
     changes: Changes,

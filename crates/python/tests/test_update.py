@@ -772,7 +772,7 @@ def test_an_interrupted_insert_goes_on_as_its_exception_says_in_another_object(p
     with stratann.open(path, merges=False) as index:
         # Whatever else is called, the same rows are not in twice.
         index.upsert(rows[:1], [BUILT])
-        with pytest.raises(ValueError, match="was cut off, or goes on, and has the ids from"):
+        with pytest.raises(ValueError, match="was cut off or is still running, and it uses the ids from"):
             index.upsert(rows[-1:], [ids[-1]])
         with pytest.raises(ValueError):
             index.insert(rows, range(BUILT, ids.stop))

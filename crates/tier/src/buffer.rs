@@ -293,7 +293,7 @@ impl Block {
     }
 
     /// The address to which a device writes. No code may read the block before the device has
-    /// finished.
+    /// finished the write.
     pub(crate) fn target(&mut self) -> *mut u8 {
         debug_assert!(!matches!(self.owner, Owner::Shared { .. }));
         self.pointer.as_ptr()

@@ -206,14 +206,14 @@ pub fn changed(ran: Ran) -> [u64; 3] {
     ["inserted", "deleted", "vectors"].map(|key| json[key].as_u64().unwrap())
 }
 
-/// The logs of an index, in order, and the bytes of each.
+/// Returns the names of an index's logs, in order, and the bytes of each log.
 pub fn logs(place: &Place) -> (Vec<String>, Vec<u64>) {
     let folder = place.path("index");
     let mut logs = names(&folder);
     logs.retain(|name| name.starts_with("log-"));
     let bytes = logs
         .iter()
-        // A log that was removed meanwhile has none.
+        // A log that was removed since the folder was read counts as 0 bytes.
         .map(|name| fs::metadata(folder.join(name)).map_or(0, |facts| facts.len()));
     let bytes = bytes.collect();
     (logs, bytes)

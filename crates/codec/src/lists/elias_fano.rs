@@ -1,18 +1,18 @@
 //! Elias–Fano codes (section 3.2 of the DecoupleVS paper). They need no particular order of nodes.
 //!
-//! Each of n ascending ids below N is split after its `l` lowest bits. The low parts are stored one
-//! after the other. The high parts do not decrease, so only their increases are stored. For each
-//! id, the increase over the previous high part is written as that many 0 bits, followed by a 1
-//! bit.
+//! Each of n ascending node numbers below N is split after its `l` lowest bits. The low parts are
+//! stored one after the other. The high parts do not decrease, so only their increases are stored.
+//! For each number, the increase over the previous high part is written as that many 0 bits,
+//! followed by a 1 bit.
 //!
 //! ```text
-//! bit 0       n*l                    n*l + n + (last id >> l)
+//! bit 0       n*l                    n*l + n + (last >> l)
 //!   | low parts | 0..0 1 0..0 1 .. 1 |  zeros up to a full byte
 //! ```
 //!
-//! With `l = floor(log2(N / n))` ([`low_bits`]) this takes at most `2n + n * ceil(log2(N / n))`
+//! With `l = floor(log2(N / n))` ([`low_bits`]) the code takes at most `2n + n * ceil(log2(N / n))`
 //! bits. This is the bound of the paper's section 3.4, which sizes the slots of its cache
-//! ([`slot_bytes`]). The number of ids and `l` are in the list's header before it (see
+//! ([`slot_bytes`]). The number n and `l` are in the list's header, before the code (see
 //! [`ListModel`](super::ListModel)).
 
 use crate::bits::{BitWriter, WINDOW, window};
@@ -22,8 +22,8 @@ use crate::error::CodecError;
 /// window.
 const STEP: usize = 56;
 
-/// The number of low bits of an id that are stored unchanged, 0 to 31, for a list of `count` ids
-/// below `nodes`.
+/// The number of low bits of a node number that are stored unchanged, 0 to 31, for a list of
+/// `count` neighbours below `nodes`.
 pub fn low_bits(count: usize, nodes: u32) -> u32 {
     match (nodes as usize).checked_div(count) {
         None | Some(0) => 0,
@@ -39,9 +39,8 @@ pub(super) fn bits(ids: &[u32], low: u32) -> usize {
     }
 }
 
-/// The paper's bound in bits for a list of `degree` node numbers below `nodes`:
-/// `2R + R * ceil(log2(N / R))`, with R at most N. No list with at most `degree` node numbers takes
-/// more bits.
+/// The paper's bound in bits for a list of `degree` (R) neighbours below `nodes` (N):
+/// `2R + R * ceil(log2(N / R))`, with R at most N. No list of at most R neighbours takes more bits.
 pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     let degree = degree.min(nodes as usize);
     if degree == 0 {
@@ -55,15 +54,15 @@ pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     degree * (2 + ceil)
 }
 
-/// The bytes of a cache slot for any list of at most `degree` node numbers below `nodes`, including
-/// the header. The slot suffices for the code of
-/// [`ListModel::elias_fano`](super::ListModel::elias_fano), and so for the code of every model with
+/// The bytes of a cache slot that fits the code of any list of at most `degree` neighbours below
+/// `nodes`, with its header. It fits the codes of
+/// [`ListModel::elias_fano`](super::ListModel::elias_fano), and so the codes of every model with
 /// the same number of nodes.
 pub fn slot_bytes(degree: usize, nodes: u32) -> usize {
     super::header_bytes(degree) + bound_bits(degree, nodes).div_ceil(8)
 }
 
-/// Appends the code of the node numbers `ids`, which must ascend.
+/// Appends the code of the neighbours `ids`, which must ascend.
 pub(super) fn encode(ids: &[u32], low: u32, out: &mut Vec<u8>) {
     let mut writer = BitWriter::new(out);
     let mask = (1u32 << low) - 1;
@@ -83,8 +82,8 @@ pub(super) fn encode(ids: &[u32], low: u32, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Decodes `out.len()` ids from the start of `bytes`. Returns the number of bytes of the code. The
-/// ids ascend for any bytes.
+/// Decodes `out.len()` neighbours from the start of `bytes`. Returns the number of bytes of the
+/// code. Whatever the bytes are, the decoded node numbers ascend.
 pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, CodecError> {
     const WHAT: &str = "adjacency list, Elias-Fano";
     let count = out.len();
@@ -124,7 +123,7 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
         return Err(CodecError::Malformed {
             what: WHAT,
             found: u64::from(last) << low,
-            expected: "ids of 32 bits",
+            expected: "node numbers of 32 bits",
         });
     }
     if low <= WINDOW / 4 {
@@ -140,14 +139,14 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
         return Err(CodecError::Malformed {
             what: WHAT,
             found: u64::from(last) << low,
-            expected: "ids that ascend",
+            expected: "node numbers that ascend",
         });
     }
     Ok(taken)
 }
 
-/// Combines the high parts in `out` with the low parts at the start of `bytes`. `TOGETHER` low
-/// parts fit a window.
+/// Combines the high parts in `out` with the low parts at the start of `bytes`. A window must hold
+/// `TOGETHER` low parts.
 #[inline(always)]
 fn add_low_parts<const TOGETHER: usize>(bytes: &[u8], low: u32, out: &mut [u32]) {
     let mask = (1u32 << low) - 1;
@@ -217,7 +216,7 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(decode(&bytes[..cut], low, &mut out).is_err());
         }
-        // Swaps the low parts of two ids with the same high part.
+        // The test swaps the low parts of two node numbers with the same high part.
         let mut swapped = Vec::new();
         encode(&[3, 901, 900, 5000], low, &mut swapped);
         assert!(matches!(

@@ -1,25 +1,27 @@
-//! Gaps outward from the node's own id, for graphs with nodes numbered in locality order.
+//! Codes an adjacency list by gaps outward from the node's own number, for graphs with nodes
+//! numbered in locality order.
 //!
 //! In such a graph many neighbours of a node have numbers close to its own. The code goes from the
-//! own id downwards, and then from it upwards. For each neighbour it stores the distance to the
-//! previous one. A distance is split into the position of its leading one bit, 0 to 31, which is
-//! Huffman-coded, and the bits below it, which are stored unchanged. The positions (called places)
-//! of 64 distances are stored before their bits. So one look-up gives up to three places, and the
-//! bits are read without waiting for a look-up.
+//! own number downwards, and then from the own number upwards. For each neighbour it stores the
+//! distance to the previous neighbour. A distance is split into the position of its leading one
+//! bit, 0 to 31, which is Huffman-coded, and the bits below it, which are stored unchanged. The
+//! positions (called places) of 64 distances are stored before their bits. So one look-up decodes
+//! up to three places, and the bits are read without waiting for a look-up.
 //!
 //! ```text
-//! own id 50, neighbours 20 47 49 53 90:  below, downwards 49 47 20, above 53 90
+//! own number 50, neighbours 20 47 49 53 90:  below, downwards 49 47 20, above 53 90
 //!   distances  1  2  27  3  37        places  0  1  4  1  5
 //!
-//! bits  below:  number of ids below the own id, in as many bits as the count of ids needs
+//! bits  below:  number of neighbours below the own number, in as many bits as the length needs
 //!       block:  words of the places of up to 64 distances, then the bits below each leading one
-//!       block.. until all ids are coded, then zeros up to a full byte
+//!       block.. until all neighbours are coded, then zeros up to a full byte
 //! ```
 //!
 //! A file has up to [`MAX_TABLES`] Huffman tables. The training groups a sample of lists by the
 //! table that codes them best. A list's header has the number of its table. One table cannot suit
 //! both lists of near neighbours and lists of far ones. On a graph over a million SIFT descriptors,
-//! four tables take 2 % less than one, and 32 save another 0.7 % (`examples/ratios.rs`).
+//! the codes by four tables take 2 % less space than by one table, and 32 tables save another 0.7 %
+//! (`examples/ratios.rs`).
 
 use crate::bits::{BitWriter, WINDOW, bit_length, window};
 use crate::error::CodecError;
@@ -32,7 +34,7 @@ pub const MAX_TABLES: usize = 32;
 const LIMIT: u32 = 10;
 /// The number of possible positions of a leading one.
 const PLACES: usize = 32;
-/// The number of ids whose places are stored together.
+/// The most neighbours whose places are stored together.
 const BLOCK: usize = 64;
 
 const WHAT: &str = "adjacency list, gaps";
@@ -52,8 +54,8 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// The profile of a list; `None` if the node is its own neighbour, which distances cannot
-    /// express.
+    /// Returns the profile of a list. It is `None` if the node is its own neighbour, since a
+    /// distance of 0 has no leading one.
     pub(super) fn new(own: u32, ids: &[u32]) -> Option<Profile> {
         let mut profile = Profile {
             places: [0; PLACES],
@@ -67,7 +69,8 @@ impl Profile {
         Some(profile)
     }
 
-    /// Bits of the list with `table`; `None` if the table has no word for one of the places.
+    /// The bits of the list's code with `table`; `None` if the table has no word for one of the
+    /// places.
     pub(super) fn bits(&self, table: &Table) -> Option<usize> {
         let count: u32 = self.places.iter().sum();
         let mut bits = bit_length(count) as usize + self.raw;
@@ -108,7 +111,7 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
         return Vec::new();
     }
     let tables = tables.clamp(1, MAX_TABLES);
-    // The first groups are formed by the total length of distances.
+    // At first, lists are grouped by the total length of their distances.
     let mut ranked: Vec<usize> = (0..profiles.len()).collect();
     ranked.sort_by_key(|&i| profiles[i].raw);
     let mut group = vec![0; profiles.len()];
@@ -143,7 +146,7 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
 }
 
 /// Calls `each` with the distances, first downwards, then upwards. Returns `None` if `own` is among
-/// the ids.
+/// the neighbours.
 fn outward(own: u32, ids: &[u32], mut each: impl FnMut(u32)) -> Option<usize> {
     let below = ids.partition_point(|&id| id < own);
     if ids.get(below) == Some(&own) {
@@ -162,7 +165,7 @@ fn outward(own: u32, ids: &[u32], mut each: impl FnMut(u32)) -> Option<usize> {
     Some(below)
 }
 
-/// Appends the code of `ids`. `table` must have words for all of their places.
+/// Appends the code of the neighbours `ids`. `table` must have words for all of their places.
 pub(super) fn encode(own: u32, ids: &[u32], table: &Table, out: &mut Vec<u8>) {
     let mut distances = Vec::with_capacity(ids.len());
     let below = outward(own, ids, |distance| distances.push(distance)).unwrap_or_default();
@@ -180,8 +183,8 @@ pub(super) fn encode(own: u32, ids: &[u32], table: &Table, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Decodes `out.len()` ids from the start of `bytes`. Returns the number of bytes of the code. The
-/// ids ascend for any bytes.
+/// Decodes `out.len()` neighbours from the start of `bytes`. Returns the number of bytes of the
+/// code. Whatever the bytes are, the decoded node numbers ascend.
 pub(super) fn decode(
     own: u32,
     bytes: &[u8],
@@ -193,15 +196,15 @@ pub(super) fn decode(
     let below = (window(bytes, 0) & ((1 << field) - 1)) as usize;
     if below > count {
         return Err(CodecError::Malformed {
-            what: "adjacency list, ids below the node's own",
+            what: "adjacency list, number of neighbours below the node's own number",
             found: below as u64,
-            expected: "at most the count of ids",
+            expected: "at most the length of the list",
         });
     }
     let mut bit = field as usize;
     let (down, up) = out.split_at_mut(below);
-    // Ids are computed in 64 bits and checked once at the end: distances are positive, so the last
-    // id is the least or the largest.
+    // Node numbers are computed in 64 bits and checked once at the end. Distances are positive, so
+    // the last number in each direction is the least or the largest.
     let (mut lower, mut upper) = (i64::from(own), u64::from(own));
     let mut done = 0;
     while done < count {
@@ -238,7 +241,7 @@ pub(super) fn decode(
             } else {
                 upper
             },
-            expected: "ids from 0 to 4294967295",
+            expected: "node numbers from 0 to 4294967295",
         });
     }
     Ok(bit.div_ceil(8))
@@ -260,7 +263,7 @@ fn read_places(
         let mut buffer = window(bytes, bit);
         for _ in 0..LOOKUPS {
             let entry = table.triples.entry(buffer);
-            // Here `have` is below `count`, so at most BLOCK - 1.
+            // Here `have` is below `count`, so it is at most BLOCK - 1.
             if let Some(to) = places[have & (BLOCK - 1)..].first_chunk_mut::<4>() {
                 *to = (entry >> 8).to_le_bytes();
             }
@@ -272,14 +275,15 @@ fn read_places(
             }
         }
     }
-    // The bits of places that the last look-up gave in excess are returned.
+    // The bits of the places that the last look-up decoded in excess do not count as read.
     for &place in &places[count..have.min(BLOCK + 4)] {
         bit -= table.triples.length(place) as usize;
     }
     bit
 }
 
-/// Reads the bits of distances below their leading ones, and stores `step(distance)` to `ids`.
+/// Reads the bits of distances below their leading ones, and stores the node number
+/// `step(distance)` for each to `ids`.
 #[inline(always)]
 fn read_distances<'a>(
     bytes: &[u8],
@@ -297,7 +301,7 @@ fn read_distances<'a>(
     };
     let (fours, rest) = places.as_chunks::<4>();
     for four in fours {
-        // A window usually has the bits of all four.
+        // A window usually has the bits of all four distances.
         let ends = u32::from_le_bytes(*four)
             .wrapping_mul(0x0101_0101)
             .to_le_bytes();

@@ -1,16 +1,17 @@
-//! Adjacency lists: sets of `u32` ids, which are encoded and decoded in ascending order.
+//! Codes adjacency lists: sets of node numbers (`u32`), which are encoded and decoded in ascending
+//! order.
 //!
 //! ```text
 //! offset  size  contents
 //!      0     1  tag: bits 0..5  parameter: low bits (Elias–Fano) or number of the table (gaps)
 //!                    bits 5..7  codec: 0 Elias–Fano, 1 gaps
-//!                    bit  7     the list has as many ids as the model calls usual
-//!      1   0-5  count of ids, unless it is usual: 7 bits a byte, lowest first, bit 7 = more follow
+//!                    bit  7     the list has the usual length, which the model records
+//!      1   0-5  length of the list, unless usual: 7 bits a byte, lowest first; bit 7: more follow
 //!      .     .  the code of the list; see elias_fano and gaps
 //! ```
 //!
-//! A code has its own end, and can be decoded from its own bytes. Decoding is faster if the slice
-//! continues for at least 8 bytes after it, like a slice of a page.
+//! A decoder finds the end of a code without knowing its length. Decoding is faster if the slice
+//! continues for at least 8 bytes after the code, like a slice of a page.
 
 pub mod elias_fano;
 pub mod gaps;
@@ -33,13 +34,13 @@ pub enum ListCodec {
     Gaps = 1,
 }
 
-/// The model of a file's lists: their usual number of ids, and the Huffman tables of [`gaps`].
+/// The model of a file's lists: the usual length of a list, and the Huffman tables of [`gaps`].
 ///
 /// ```text
 /// offset  size  contents (model)
 ///      0     1  version, 1
-///      1     4  nodes: the expected bound of ids; larger ids take more bits
-///      5     4  usual count of ids
+///      1     4  number of nodes; larger node numbers take more bits
+///      5     4  usual length of a list
 ///      9     1  number of tables, at most 32
 ///     10  16*t  tables: codes over the places 0 to 31, a nibble for each word's length
 /// ```
@@ -50,7 +51,7 @@ pub struct ListModel {
     tables: Vec<gaps::Table>,
 }
 
-/// The most bytes of a list's header, for lists of at most `degree` ids.
+/// The most bytes of a list's header, for lists of at most `degree` neighbours.
 fn header_bytes(degree: usize) -> usize {
     1 + count_bytes(degree)
 }
@@ -68,8 +69,8 @@ pub struct ListTrainer {
 }
 
 impl ListTrainer {
-    /// A trainer for lists of ids below `nodes`. A list of exactly `usual` ids is stored without
-    /// its count. `usual` is the degree bound R, since most lists are full.
+    /// Creates a trainer for lists of node numbers below `nodes`. A list of length `usual` is
+    /// stored without its length. `usual` is the degree bound R, since most lists are full.
     pub fn new(nodes: u32, usual: u32) -> ListTrainer {
         ListTrainer {
             nodes,
@@ -78,7 +79,7 @@ impl ListTrainer {
         }
     }
 
-    /// Adds the ascending neighbours of node `own` to the sample. Each takes 136 bytes until
+    /// Adds the ascending neighbours of node `own` to the sample. Each list takes 136 bytes until
     /// [`ListTrainer::finish`]. Ten thousand lists from all parts of the graph are enough.
     pub fn add(&mut self, own: u32, ids: &[u32]) -> Result<(), CodecError> {
         check_ascending(ids)?;
@@ -108,14 +109,16 @@ impl ListModel {
         }
     }
 
-    /// The expected bound of ids. Larger ids, which inserts may bring, are coded too, in more bits.
+    /// The number of nodes for which the model was trained. Inserts may add larger node numbers,
+    /// which are coded in more bits.
     pub fn nodes(&self) -> u32 {
         self.nodes
     }
 
     /// Appends the code of the neighbours of node `own`, which must ascend, to `out`. Returns the
-    /// codec, which is the shortest for this list. If all ids are below the model's nodes, the code
-    /// takes at most [`elias_fano::slot_bytes`] of the list's length and the model's nodes.
+    /// codec, which is the shortest for this list. If all neighbours are below
+    /// [`nodes`](Self::nodes), the code takes at most [`elias_fano::slot_bytes`] of the list's
+    /// length and this number.
     pub fn encode(
         &self,
         own: u32,
@@ -123,8 +126,8 @@ impl ListModel {
         out: &mut Vec<u8>,
     ) -> Result<ListCodec, CodecError> {
         check_ascending(ids)?;
-        // Ids above the model's bound would make the high parts long, so the bound is raised for
-        // this list.
+        // Node numbers above the model's number of nodes would make the high parts long. So a
+        // larger number of nodes is used for this list.
         let nodes = self
             .nodes
             .max(ids.last().map_or(0, |&last| last.saturating_add(1)));
@@ -160,14 +163,14 @@ impl ListModel {
     }
 
     /// Decodes the list at the start of `bytes` into `out`, replacing its contents. Returns the
-    /// number of bytes of the code. The ids ascend for any bytes, so the last id tells whether all
-    /// are nodes.
+    /// number of bytes of the code. Whatever the bytes are, the decoded numbers ascend. So if the
+    /// last number is a node of the graph, all are.
     #[inline]
     pub fn decode(&self, own: u32, bytes: &[u8], out: &mut Vec<u32>) -> Result<usize, CodecError> {
         let header = self.header(bytes)?;
         let body = &bytes[header.bytes..];
-        // Each word, and each one bit, takes at least one bit. So this bounds the allocation for
-        // damaged bytes.
+        // Each neighbour takes at least one bit of the code. So this check bounds the allocation
+        // for damaged bytes.
         if header.count > body.len().saturating_mul(8) {
             return Err(CodecError::Truncated {
                 what: "adjacency list",
@@ -192,7 +195,8 @@ impl ListModel {
         Ok(header.bytes + taken)
     }
 
-    /// The number of ids and the codec of the list at the start of `bytes`, without decoding it.
+    /// Returns the length and the codec of the list at the start of `bytes`, without decoding the
+    /// list.
     pub fn peek(&self, bytes: &[u8]) -> Result<(usize, ListCodec), CodecError> {
         let header = self.header(bytes)?;
         Ok((header.count, header.codec))

@@ -1,10 +1,10 @@
 //! A codec for bytes. A byte's position and the vector's *group* select one of a few Huffman
 //! tables.
 //!
-//! The bytes of descriptors are small in some positions and large in others, and which positions
-//! depends on the vector. So a model has several kinds of vectors, the groups. A group gives each
-//! position a *class*, which is the number of a table. A vector is coded with the group that makes
-//! its code shortest. The group's number is at the front.
+//! The bytes of image descriptors are small in some positions and large in others. These positions
+//! differ from vector to vector. So a model has several kinds of vectors, the groups. A group gives
+//! each position a *class*, which is the number of a table. A vector is coded with the group that
+//! makes its code shortest. The number of the group is at the front of the code.
 //!
 //! ```text
 //! offset  size  contents (vector)
@@ -18,12 +18,12 @@
 //!      .  g*n/2  classes of the n positions in each group, a nibble each, rounded up to bytes
 //! ```
 //!
-//! Training starts with groups by k-means, and classes by the groups' mean bytes. Then it
-//! alternates a few times: tables from the classes, classes from the tables, and groups from both,
-//! always minimising the length of the code.
+//! Training starts with groups by k-means, and classes by the groups' mean bytes. Then each of a
+//! few rounds chooses tables for the classes, classes for the tables, and groups for both. Each
+//! choice minimises the length of the code.
 //!
-//! Words have at most 10 bits, and rarer bytes are escaped. So each table takes 2 KiB, and all
-//! tables fit the processor's first-level cache.
+//! Words have at most 10 bits, and bytes that would need longer words are escaped. So each table
+//! takes 2 KiB, and all tables fit the processor's first-level cache.
 
 use super::{Element, lanes};
 use crate::error::CodecError;
@@ -41,7 +41,8 @@ const SIZE: usize = 1 << LIMIT;
 const STORED: u8 = 255;
 const WHAT: &str = "vector, classes";
 
-/// Marks the entry of an escape. It is above the six bits of a shift.
+/// The bit that marks the entry of an escape. It is above the six bits of an entry that are a
+/// shift.
 const ESCAPED: u16 = 0x40;
 
 /// The groups and tables of a segment.
@@ -49,10 +50,10 @@ const ESCAPED: u16 = 0x40;
 pub(super) struct Classes {
     vector_bytes: usize,
     codes: Vec<PrefixCode>,
-    /// For each class and the next bits: the length of the word, `ESCAPED` if it is the escape, and
-    /// from bit 8 on the byte.
+    /// An entry for each class and each value of the next bits. An entry has the length of the
+    /// word, `ESCAPED` if the word is the escape, and from bit 8 on the byte.
     tables: Box<[[u16; SIZE]; TABLES]>,
-    /// Bits of each byte in each class.
+    /// The bits that each byte takes in each class.
     costs: Box<[[u8; 256]; TABLES]>,
     /// The class of each position, group after group.
     classes: Vec<u8>,
@@ -88,7 +89,7 @@ impl Classes {
         self.classes.chunks_exact(self.vector_bytes)
     }
 
-    /// The group that codes a vector in the fewest bits, and the number of bits.
+    /// Returns the group that codes a vector in the fewest bits, and the number of bits.
     fn best_group(&self, vector: &[u8]) -> (usize, u32) {
         (0..)
             .zip(self.groups())
@@ -150,7 +151,7 @@ impl Classes {
         let mut ahead = lanes::Lane::<false>::new(words, 0);
         let mut back = lanes::Lane::<true>::new(words, 0);
 
-        // Five words of 10 bits are less than a window.
+        // A window has more bits than five words of 10 bits.
         const STEP: usize = 5;
         let both = second.len() / STEP * STEP;
         let (first_even, first_rest) = first.split_at_mut(both);
@@ -243,8 +244,8 @@ struct Trainer<'a> {
 }
 
 impl Classes {
-    /// Trains a model for vectors like the sample's, with at most `groups` groups; `None` if there
-    /// are too few vectors.
+    /// Trains a model for vectors that resemble the sample, with at most `groups` groups. Returns
+    /// `None` if there are too few vectors.
     pub(super) fn train(
         element: Element,
         vector_bytes: usize,
@@ -271,7 +272,8 @@ impl Classes {
     }
 }
 
-/// Assigns a class to each mean, by rank, so that all classes have equally many.
+/// Assigns a class to each mean by the rank of the mean, so that all classes have equally many
+/// means.
 fn by_mean(means: &[f32]) -> Vec<u8> {
     let mut ranked: Vec<usize> = (0..means.len()).collect();
     ranked.sort_by(|&a, &b| means[a].total_cmp(&means[b]));
@@ -353,7 +355,7 @@ impl Trainer<'_> {
 
     /// Chooses the best classes for these tables. Groups without vectors keep their classes.
     fn reclass(&self, model: &Classes) -> Vec<u8> {
-        // Bits of each group and position in each class.
+        // The bits that the bytes of each group and position would take in each class.
         let mut bits = vec![[0u32; TABLES]; model.classes.len()];
         for (group, vector) in self.vectors() {
             let cells = &mut bits[group * self.vector_bytes..][..self.vector_bytes];
@@ -386,7 +388,7 @@ impl Trainer<'_> {
     }
 }
 
-/// The squared distance, in eight sums, so that the compiler can vectorise it.
+/// Computes the squared distance in eight sums, so that the compiler can vectorise the loop.
 fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; 8];
     let (a, a_rest) = a.as_chunks::<8>();

@@ -1,6 +1,6 @@
-//! Split floats. The exponents of a vector are similar and are Huffman-coded. Signs and mantissas
-//! are nearly random, so they are stored unchanged, in planes that are joined again without a
-//! branch.
+//! Codes floats by their fields. The exponents of a vector are similar and are Huffman-coded. Signs
+//! and mantissas are nearly random, so they are stored unchanged in two planes. The decoder joins
+//! planes and exponents without a branch.
 //!
 //! ```text
 //!                     f32                      f16
@@ -19,9 +19,9 @@
 //!      1   129  code of the exponents
 //! ```
 //!
-//! `z` is for floats that were converted from a shorter type. It is 16 for f32 from bfloat16, 13
-//! for f32 from f16, and 15 or more for small integers. If a vector has a one among those bits, it
-//! is stored unchanged.
+//! Floats that were converted from a shorter type have low mantissa bits that are zero, and `z` is
+//! the number of these bits. It is 16 for f32 from bfloat16, 13 for f32 from f16, and 15 or more
+//! for small integers. If one of these bits is 1 in a vector, the vector is stored unchanged.
 
 use super::{Element, lanes};
 use crate::bits::{BitWriter, window};
@@ -31,10 +31,11 @@ use crate::prefix::{BYTE_SYMBOLS, PrefixCode, Triples};
 
 const LIMIT: u32 = 12;
 const WHAT: &str = "vector, split floats";
-/// Floats that are joined in one step.
+/// The number of floats that one step of the decoder joins.
 const BATCH: usize = 64;
 
-/// The code of a segment's exponents, and its number of unused bits.
+/// The model of a segment: the code of the exponents, and the number of mantissa bits that are
+/// always zero.
 #[derive(Debug, Clone)]
 pub(super) struct FloatSplit {
     half: bool,
@@ -44,7 +45,7 @@ pub(super) struct FloatSplit {
     triples: Triples<{ 1 << LIMIT }>,
 }
 
-/// Mantissa bits below the high plane.
+/// The number of mantissa bits below the high plane.
 fn low_plane_bits(half: bool) -> u32 {
     if half { 3 } else { 16 }
 }
@@ -69,7 +70,8 @@ fn exponent(half: bool, bits: u32) -> u8 {
 }
 
 impl FloatSplit {
-    /// Trains a model for vectors like the sample's; `None` for elements that are no floats.
+    /// Trains a model for vectors that resemble the sample. Returns `None` for elements that are no
+    /// floats.
     pub(super) fn train(element: Element, dim: usize, sample: &[u8]) -> Option<FloatSplit> {
         let half = match element {
             Element::F32 => false,
@@ -100,7 +102,7 @@ impl FloatSplit {
         }
     }
 
-    /// Bits of a float in the low plane.
+    /// The number of bits of a float in the low plane.
     fn low_bits(&self) -> u32 {
         low_plane_bits(self.half) - self.zeros
     }
@@ -162,8 +164,9 @@ impl FloatSplit {
         let (high, rest) = rest.split_at_checked(self.dim).ok_or(truncated)?;
         let (low, exponents) = rest.split_at_checked(self.low_bytes()).ok_or(truncated)?;
         // The exponents are decoded to the end of `out`, and the floats then overwrite them from
-        // the front. Float i is written to bytes up to s*(i+1). Its exponent is at (s-1)*dim + i,
-        // which is no less for any i below dim.
+        // the front. Float i is written to bytes up to s*(i+1). Its exponent is at (s-1)*dim + i.
+        // That position is at or after s*(i+1) - 1 for each i below dim, so no exponent is
+        // overwritten before it is read.
         let at = out.len() - self.dim;
         lanes::decode(WHAT, exponents, 0, &self.triples, &mut out[at..])?;
         if self.half {
@@ -176,8 +179,8 @@ impl FloatSplit {
         Ok(())
     }
 
-    /// Joins f32 with all 16 bits of the low plane. This is the common case, which the compiler
-    /// vectorises.
+    /// Joins f32 floats that have all 16 bits in the low plane. This case is common, and the
+    /// compiler vectorises it.
     #[inline(always)]
     fn join_f32_full(&self, high: &[u8], low: &[u8], out: &mut [u8]) {
         let at = out.len() - self.dim;
@@ -198,7 +201,7 @@ impl FloatSplit {
         }
     }
 
-    /// Joins f32 with a packed low plane.
+    /// Joins f32 floats that have fewer bits in the low plane, where they are packed.
     fn join_f32(&self, high: &[u8], low: &[u8], out: &mut [u8]) {
         let at = out.len() - self.dim;
         for (i, &high) in high.iter().enumerate() {
@@ -219,7 +222,8 @@ impl FloatSplit {
         }
     }
 
-    /// The mantissa bits of float `i` below the high plane. `low` may continue after the plane.
+    /// The mantissa bits of float `i` below the high plane. The slice `low` may continue after the
+    /// low plane.
     #[inline(always)]
     fn low(&self, low: &[u8], i: usize) -> u32 {
         let bits = self.low_bits();

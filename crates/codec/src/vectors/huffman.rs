@@ -1,5 +1,6 @@
 //! One Huffman code over all bytes of a segment (section 3.3 of the DecoupleVS paper). If a chunk
-//! has a base vector, the bytes are combined with it by [XOR](super::xor_delta) first.
+//! has a base vector, the bytes of its vectors are first combined with the base vector by
+//! [XOR](super::xor_delta).
 //!
 //! ```text
 //! bit 0 of byte 0     0: coded   1: byte 0 is 1, then the unchanged vector (if its code is longer)

@@ -1,15 +1,15 @@
-//! Two streams in one slice: the first half of the symbols runs from the front, and the second half
-//! from the back.
+//! Two streams of symbols in one slice. The first stream has the first half of the symbols and is
+//! read from the front. The second stream has the other half and is read from the back.
 //!
 //! ```text
 //! byte 0                                             last byte
 //!   | first half, rounded up to bytes --> <-- second half, rounded up |
 //! ```
 //!
-//! The position of a word is known only after the word before it has been decoded, so with a single
-//! stream the processor must wait. Two streams are decoded in parallel. They start at both ends of
-//! the slice, so no field is needed for the start of the second one. The slice must end with the
-//! code, and the decoder checks that the streams meet exactly.
+//! The position of a word is known only after the word before it has been decoded. So with a single
+//! stream, the processor must wait for each word. Two streams are decoded in parallel. They start
+//! at both ends of the slice, so the code needs no field for the start of the second stream. The
+//! slice must end where the code ends. The decoder checks that the streams fill the slice.
 
 use crate::bits::{BitWriter, window, window_backward};
 use crate::error::CodecError;
@@ -42,7 +42,7 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
         self.buffer = window_from::<BACK>(self.bytes, self.bit);
     }
 
-    /// The next bits, with the first one lowest.
+    /// The next bits. The first of them is the lowest bit of the result.
     #[inline(always)]
     pub(super) fn buffer(&self) -> u64 {
         self.buffer
@@ -55,7 +55,7 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
         self.bit += bits as usize;
     }
 
-    /// The byte after an escape, whose word has been skipped.
+    /// Reads the byte after an escape. The caller has skipped the word of the escape.
     #[inline(always)]
     pub(super) fn escaped(&mut self) -> u8 {
         let (byte, buffer) = behind_escape::<BACK>(self.bytes, self.bit);
@@ -68,8 +68,8 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
         self.bit.div_ceil(8)
     }
 
-    /// Decodes up to three symbols to `out[at..]`. At least 4 bytes must be left there, although
-    /// fewer may be filled.
+    /// Decodes up to three symbols to `out[at..]`. At least 4 bytes of `out` must be left from `at`
+    /// on, although fewer may be filled.
     #[inline(always)]
     fn triple<const SIZE: usize>(&mut self, table: &Triples<SIZE>, out: &mut [u8], at: &mut usize) {
         let entry = table.entry(self.buffer);
@@ -119,8 +119,8 @@ fn window_from<const BACK: bool>(bytes: &[u8], bit: usize) -> u64 {
     }
 }
 
-/// The byte at `bit`, and the window after it. The function takes no [`Lane`], which would then be
-/// kept in memory instead of registers.
+/// Returns the byte at `bit`, and the window after it. If the function took a [`Lane`], the
+/// compiler would keep the lane in memory instead of registers.
 #[cold]
 #[inline(never)]
 fn behind_escape<const BACK: bool>(bytes: &[u8], bit: usize) -> (u8, u64) {
@@ -140,7 +140,7 @@ pub(super) fn decode<const SIZE: usize>(
     table: &Triples<SIZE>,
     out: &mut [u8],
 ) -> Result<(), CodecError> {
-    // Four look-ups of 12 bits consume less than a window, and give at most 12 symbols.
+    // Four look-ups of 12 bits consume fewer bits than a window has, and return at most 12 symbols.
     const LOOKUPS: usize = 4;
     const ROOM: usize = 3 * LOOKUPS + 1;
     let (first, second) = out.split_at_mut(front(out.len()));
@@ -160,7 +160,7 @@ pub(super) fn decode<const SIZE: usize>(
     check_meet(what, bytes, &ahead, &back)
 }
 
-/// Checks that the two streams fill the slice, with nothing between them.
+/// Checks that the two streams fill the slice, without a byte between them.
 #[inline(always)]
 pub(super) fn check_meet(
     what: &'static str,
@@ -179,8 +179,8 @@ pub(super) fn check_meet(
     })
 }
 
-/// Appends two streams with `symbols` symbols in total. `put` writes the symbol at a position. The
-/// first stream starts with the `lead` bits of `value`.
+/// Appends two streams with `symbols` symbols in total. `put` writes the symbol at a position.
+/// Before its symbols, the first stream has the lowest `lead` bits of `value`.
 pub(super) fn encode(
     symbols: usize,
     (value, lead): (u64, u32),

@@ -1,4 +1,5 @@
-//! Vectors. Each is coded alone, with a model trained on a sample of its segment.
+//! Codes vectors. Each vector is coded alone, with a model that is trained on a sample of the
+//! vector's segment.
 //!
 //! ```text
 //! offset  size  contents (a segment's model)
@@ -56,7 +57,7 @@ impl Element {
         }
     }
 
-    /// The code of the type in files, which equals the code in `stratann_vector`.
+    /// The number of the type in files. `stratann_vector` uses the same numbers.
     pub const fn code(self) -> u8 {
         match self {
             Element::F32 => 0,
@@ -66,7 +67,7 @@ impl Element {
         }
     }
 
-    /// The type with this code in a file; `None` for an unknown code.
+    /// The type with this number in a file; `None` for an unknown number.
     pub fn from_code(code: u8) -> Option<Element> {
         [Element::F32, Element::F16, Element::U8, Element::I8]
             .get(usize::from(code))
@@ -74,7 +75,7 @@ impl Element {
     }
 }
 
-/// Element type and dimension of a segment's vectors.
+/// The element type and the dimension of a segment's vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     element: Element,
@@ -82,7 +83,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of vectors with `dim` elements, 1 to 65,536.
+    /// Creates the shape of vectors with `dim` elements, 1 to 65,536.
     pub fn new(element: Element, dim: usize) -> Result<Shape, CodecError> {
         if dim == 0 || dim * element.size() > MAX_VECTOR_BYTES || dim > MAX_VECTOR_BYTES / 4 {
             return Err(CodecError::Malformed {
@@ -94,17 +95,17 @@ impl Shape {
         Ok(Shape { element, dim })
     }
 
-    /// Type of the elements.
+    /// The type of the elements.
     pub fn element(&self) -> Element {
         self.element
     }
 
-    /// Elements of a vector.
+    /// The number of elements of a vector.
     pub fn dim(&self) -> usize {
         self.dim
     }
 
-    /// Bytes of an uncompressed vector.
+    /// The bytes of an uncompressed vector.
     pub fn vector_bytes(&self) -> usize {
         self.dim * self.element.size()
     }
@@ -114,7 +115,8 @@ impl Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum VectorCodec {
-    /// The vectors are stored unchanged, because no codec made them shorter.
+    /// The vectors are stored unchanged, because every codec would make them longer or save
+    /// nothing.
     Stored = 0,
     /// One Huffman table, with or without a base vector for each chunk: the codec of the DecoupleVS
     /// paper.
@@ -141,14 +143,14 @@ enum Codec {
 }
 
 impl SegmentModel {
-    /// Chooses the codec with the shortest codes for vectors like the sample's. All codecs that
-    /// suit the element are trained on seven of eight vectors and measured on the eighth. If a
-    /// codec decodes more slowly than another, it is chosen only if it is shorter by one in a
-    /// hundred. `sample` has whole vectors, one after the other, from all parts of the segment.
-    /// About 4 MiB are enough, and no more bytes are used.
+    /// Chooses the codec with the shortest codes for vectors that resemble the sample. All codecs
+    /// that suit the element type are trained on seven of eight vectors and measured on the eighth.
+    /// A codec that decodes more slowly than another is chosen only if its codes are shorter by 1
+    /// %. `sample` has whole vectors, one after the other, from all parts of the segment. About 4
+    /// MiB are enough, and no more bytes are used.
     pub fn train(shape: Shape, sample: &[u8]) -> SegmentModel {
         let (training, held_out) = split(shape.vector_bytes(), sample);
-        // With few vectors, all are used for training.
+        // If the sample is small, all of its vectors are used for training.
         let measured = if held_out.is_empty() {
             &training
         } else {
@@ -189,10 +191,11 @@ impl SegmentModel {
         best
     }
 
-    /// Whether it is worth training classes fully, which takes longer than all other steps. For
-    /// floats, this tests whether few groups, trained on few vectors, make other vectors slightly
-    /// shorter than this model does. On package-text, with few groups or many, the result differs
-    /// by less than a thousandth. For bytes, classes are usually shorter.
+    /// Whether it is worth training the codec `classes` fully, which takes longer than all other
+    /// steps. For floats, a test trains few groups on few vectors. It checks that the codes of
+    /// other vectors become slightly shorter than with this model. On package-text, the result with
+    /// few and with many groups differs by less than a thousandth. For bytes, `classes` usually
+    /// gives shorter codes.
     fn classes_may_win(&self, training: &[u8]) -> bool {
         const FEW: usize = 8;
         const VECTORS: usize = 4 * classes::FEWEST_SAMPLES / 3 + 1;
@@ -204,7 +207,8 @@ impl SegmentModel {
         if vectors <= VECTORS {
             return true;
         }
-        // Vectors from all parts of the sample; every fourth is measured.
+        // The vectors come from all parts of the sample. Every fourth vector is measured, and the
+        // others are used for training.
         let some = (0..VECTORS).map(|i| &training[i * vectors / VECTORS * bytes..][..bytes]);
         let (mut trained, mut measured) = (Vec::new(), Vec::new());
         for (i, vector) in some.enumerate() {
@@ -231,8 +235,8 @@ impl SegmentModel {
         size(&few) < size(self) / 500 * 499
     }
 
-    /// Trains a model of a given codec; `None` if the codec does not suit the elements, or the
-    /// sample is too small.
+    /// Trains a model of a given codec. Returns `None` if the codec does not suit the elements, or
+    /// the sample is too small.
     pub fn train_codec(shape: Shape, codec: VectorCodec, sample: &[u8]) -> Option<SegmentModel> {
         let (training, held_out) = split(shape.vector_bytes(), sample);
         SegmentModel::train_on(shape, codec, &[training, held_out].concat())
@@ -259,9 +263,9 @@ impl SegmentModel {
         Some(SegmentModel { shape, codec })
     }
 
-    /// The model of the DecoupleVS paper: one Huffman table for bytes with these counts. The counts
-    /// are taken after each chunk's base was applied. Chunks with and without a base share the
-    /// table.
+    /// Creates the model of the DecoupleVS paper: one Huffman table for bytes with these counts.
+    /// Bytes are counted after the XOR with the base vector of their chunk. Chunks with and without
+    /// a base vector share the table.
     pub fn huffman(shape: Shape, counts: &xor_delta::ByteCounts) -> SegmentModel {
         SegmentModel {
             shape,
@@ -269,7 +273,7 @@ impl SegmentModel {
         }
     }
 
-    /// Element type and dimension.
+    /// The element type and the dimension.
     pub fn shape(&self) -> Shape {
         self.shape
     }
@@ -284,13 +288,13 @@ impl SegmentModel {
         }
     }
 
-    /// Bytes of the longest code: one more than the vector.
+    /// The bytes of the longest code: one byte more than the vector.
     pub fn max_encoded_bytes(&self) -> usize {
         self.shape.vector_bytes() + 1
     }
 
-    /// Appends the code of a vector to `out`. `base` is the base of the vector's chunk, for
-    /// [`VectorCodec::Huffman`] only.
+    /// Appends the code of a vector to `out`. `base` is the base vector of the vector's chunk. Only
+    /// [`VectorCodec::Huffman`] accepts one.
     pub fn encode(
         &self,
         vector: &[u8],
@@ -392,10 +396,11 @@ impl SegmentModel {
 /// The number of groups with which classes are trained.
 const GROUPS: usize = 128;
 
-/// The most bytes of a sample that are used.
+/// The most bytes that are used of a sample.
 const MAX_SAMPLE: usize = 4 << 20;
 
-/// Splits a sample into training data and an eighth for measuring, both evenly spread.
+/// Splits a sample into vectors for training and an eighth of the vectors for measuring. Both parts
+/// have vectors from the whole sample.
 fn split(vector_bytes: usize, sample: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let count = sample.len() / vector_bytes;
     let taken = count.min((MAX_SAMPLE / vector_bytes).max(64));
@@ -412,8 +417,8 @@ fn split(vector_bytes: usize, sample: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (training, held_out)
 }
 
-/// Copies a vector that is stored unchanged after `header` bytes. The caller has checked the first
-/// byte.
+/// Copies a vector that is stored unchanged after the first `header` bytes of its code. The caller
+/// has checked the first byte.
 fn copy_stored(
     what: &'static str,
     bytes: &[u8],
@@ -452,7 +457,8 @@ mod tests {
         assert!(!best.classes_may_win(&sample));
         // The sample is too small for this decision.
         assert!(best.classes_may_win(&sample[..1_000 * 128]));
-        // If each position of a vector has bytes of its own, only classes make use of that.
+        // In these vectors, each position has its own few bytes. Only the codec `classes` makes use
+        // of that.
         let sample: Vec<u8> = (0..4_000 * 32)
             .flat_map(|i| [i as u8 / 8 * 8 + (i / 32 % 3) as u8; 4])
             .collect();

@@ -1,11 +1,13 @@
-//! Nested precision: a vector in two parts. The *leading part* is precise enough for ranking.
-//! Together with the *trailing part* it restores every bit.
+//! Codes a vector in two parts, with nested precision. The *leading part* is precise enough for
+//! ranking. The leading part and the *trailing part* together restore every bit.
 //!
-//! An element's *step number* is its distance from zero in steps, rounded down. A step is a power
-//! of two. So the number has a float's sign and the bits from its leading one on, and it alone
-//! determines how many bits are left. The leading part has the step numbers minus the median of the
-//! dimension, Huffman-coded. A reader of the leading part alone takes each element to be in the
-//! middle of its step. The trailing part has the remaining bits of each element:
+//! A step is a power of two. The *step number* n of an element that is not negative is the number
+//! of whole steps in the element. A negative float gets the number -1 - n, where n is the step
+//! number of its magnitude. So the step number has the sign of a float, and its bits from the
+//! leading one on. The step number alone determines how many bits of the element are left. The
+//! leading part has, for each element, the Huffman-coded difference of its step number and the
+//! median step number of its dimension. A reader of the leading part alone takes each element to be
+//! in the middle of its step. The trailing part has the remaining bits of each element:
 //!
 //! ```text
 //!   element                       leading                 trailing
@@ -40,7 +42,7 @@
 //! ```
 //!
 //! Both parts together are about as long as the codes of the other codecs for floats. The bits of a
-//! mantissa are random, so it makes no difference which part has them.
+//! mantissa are random, so a mantissa bit takes the same space in either part.
 
 mod division;
 
@@ -56,20 +58,20 @@ const MODEL: &str = "model of nested vectors";
 const LEADING: &str = "vector, leading part";
 const TRAILING: &str = "vector, trailing part";
 const LIMIT: u32 = 12;
-/// Bits before the step numbers, and below them their meanings.
+/// The number of bits before the step numbers. The constants below are the meanings of these bits.
 const MODE: u32 = 3;
 const STORED: u8 = 1;
 const FAR: u8 = 2;
 const GIVEN: u8 = 4;
-/// Bytes before an element that is given explicitly: its dimension.
+/// The bytes of the dimension, which is stored before each element that is stored explicitly.
 const DIMENSION: usize = 2;
 /// The largest median. If elements are farther from zero, their distance from the median is
 /// inaccurate.
 const MOST_MEDIAN: i32 = 1 << 14;
-/// Elements that are assembled in one step.
+/// The number of elements that one step of the decoder assembles.
 const BATCH: usize = 64;
 
-/// The model that divides and codes the vectors of a file.
+/// The model that divides the vectors of a file into two parts, and codes both parts.
 #[derive(Debug, Clone)]
 pub struct NestedModel {
     shape: Shape,
@@ -82,7 +84,7 @@ pub struct NestedModel {
     numbers: PrefixCode,
     triples: Triples<{ 1 << LIMIT }>,
     exponents: PrefixCode,
-    /// For the next bits: an exponent or the escape, and the length of its word.
+    /// For each value of the next bits: an exponent or the escape, and the length of its word.
     exponent_words: Vec<(u16, u8)>,
 }
 
@@ -96,9 +98,9 @@ fn elements(size: usize, vector: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 impl NestedModel {
-    /// Trains a model for vectors like the sample's, which are whole vectors one after the other.
-    /// `step` is one of [`steps`](Self::steps) or a similar one. `None` if the element has no such
-    /// step.
+    /// Trains a model for vectors that resemble the sample. The sample has whole vectors, one after
+    /// the other. `step` is one of [`steps`](Self::steps), or a similar number. Returns `None` if
+    /// the element type has no such step.
     pub fn train(shape: Shape, step: u8, sample: &[u8]) -> Option<NestedModel> {
         let division = Division::of(shape.element(), step)?;
         let (size, dim) = (shape.element().size(), shape.dim());
@@ -115,7 +117,8 @@ impl NestedModel {
                 exponents[usize::from(exponent)] += 1;
             }
         }
-        // The median, because with a few outliers all elements may be far from the mean.
+        // The median is used and not the mean, since a few outliers may shift the mean away from
+        // all other elements.
         let median = |numbers: &mut Vec<i32>| match numbers.len() {
             0 => 0,
             count => *numbers.select_nth_unstable(count / 2).1,
@@ -143,11 +146,12 @@ impl NestedModel {
         ))
     }
 
-    /// Steps that are worth trying for vectors like the sample's, coarsest first; at least one. For
-    /// floats, the first step is about half the standard deviation of an element from its
-    /// dimension's mean, and each next step is half of the one before, down to a sixteenth. With
-    /// finer steps some elements would be too far from the median. The deviation is the median over
-    /// all dimensions, since a few dimensions may be much wider.
+    /// Returns the steps that are worth a trial for vectors that resemble the sample: at least one,
+    /// coarsest first. For floats, the first step is about half the standard deviation of an
+    /// element from the mean of its dimension. Each next step is half of the step before, down to a
+    /// sixteenth of the first step. With finer steps some elements would be too far from the
+    /// median. The deviation is the median over all dimensions, since a few dimensions may be much
+    /// wider.
     pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
         if let Element::U8 | Element::I8 = shape.element() {
             return (1..=6).rev().collect();
@@ -168,7 +172,8 @@ impl NestedModel {
         }
         let variance = |(sum, squares): (&f64, &f64)| squares / rows - sum / rows * (sum / rows);
         let mut variances: Vec<f64> = sums.iter().zip(&squares).map(variance).collect();
-        // In a constant dimension any step represents all values, so the dimension is ignored.
+        // If all values of a dimension are equal, any step represents them, so the dimension is
+        // ignored.
         variances.retain(|&variance| variance > 0.0);
         variances.sort_by(f64::total_cmp);
         let variance = variances.get(variances.len() / 2).copied().unwrap_or(0.0);
@@ -207,7 +212,7 @@ impl NestedModel {
         }
     }
 
-    /// Element type and dimension.
+    /// The element type and the dimension.
     pub fn shape(&self) -> Shape {
         self.shape
     }
@@ -217,13 +222,13 @@ impl NestedModel {
         self.step
     }
 
-    /// Approximate bytes of the model in memory.
+    /// The approximate number of bytes of the model in memory.
     pub fn memory_bytes(&self) -> usize {
         let words = (1 << LIMIT) * (size_of::<u32>() + size_of::<(u16, u8)>());
         words + self.medians.len() * (size_of::<i16>() + size_of::<f32>())
     }
 
-    /// The largest distance of an element from the value of the leading part: half a step.
+    /// The largest distance of an element from its value in the leading part: half a step.
     pub fn error(&self) -> f32 {
         match self.division {
             Division::Float { mantissa: 23, step } => f32::from_bits((step - 1) << 23),
@@ -232,17 +237,17 @@ impl NestedModel {
         }
     }
 
-    /// Bytes of the longest leading part: one more than the number of elements.
+    /// The bytes of the longest leading part: one byte for each element, and one more.
     pub fn max_leading_bytes(&self) -> usize {
         self.shape.dim() + 1
     }
 
-    /// Bytes of the longest trailing part: one more than the vector.
+    /// The bytes of the longest trailing part: one byte more than the vector.
     pub fn max_trailing_bytes(&self) -> usize {
         self.shape.vector_bytes() + 1
     }
 
-    /// Appends the parts of a vector to `leading` and `trailing`.
+    /// Appends the leading part of a vector to `leading`, and the trailing part to `trailing`.
     pub fn encode(
         &self,
         vector: &[u8],
@@ -336,7 +341,7 @@ impl NestedModel {
         }
     }
 
-    /// Mantissa bits of a float.
+    /// The number of mantissa bits of a float.
     #[inline(always)]
     fn mantissa(&self) -> u32 {
         match self.division {
@@ -352,8 +357,8 @@ impl NestedModel {
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         self.check(out.len())?;
-        // The numbers are decoded to the end of `out`, and the elements then overwrite them from
-        // the front, as in split floats.
+        // The step numbers are decoded to the end of `out`, and the elements then overwrite them
+        // from the front, as in `float_split`.
         let given = self.numbers(leading, out)?;
         match self.division {
             Division::Float { mantissa: 23, .. } => self.middles_f32(out),
@@ -377,14 +382,15 @@ impl NestedModel {
         Ok(Self::is_near(leading))
     }
 
-    /// Whether a leading part gives all elements to within [`error`](Self::error). It is false only
-    /// if not all elements that are very far from their dimension's median fit the part.
+    /// Whether a leading part gives all elements to within [`error`](Self::error). The result is
+    /// false only if the part has no space for all elements that are very far from the median of
+    /// their dimension.
     #[inline]
     pub fn is_near(leading: &[u8]) -> bool {
         (leading.first()).is_some_and(|mode| mode & (FAR | GIVEN) != FAR)
     }
 
-    /// Decodes the coded step numbers to the end of `out`. Returns the elements that are given
+    /// Decodes the coded step numbers to the end of `out`. Returns the elements that are stored
     /// explicitly.
     #[inline(always)]
     fn numbers<'a>(&self, leading: &'a [u8], out: &mut [u8]) -> Result<&'a [u8], CodecError> {
@@ -401,7 +407,7 @@ impl NestedModel {
         Ok(given)
     }
 
-    /// Splits off the explicitly given elements from a leading part.
+    /// Splits the explicitly stored elements off the end of a leading part.
     #[cold]
     fn split_given<'a>(&self, leading: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), CodecError> {
         let element = DIMENSION + self.shape.element().size();
@@ -496,8 +502,8 @@ impl NestedModel {
         Ok(())
     }
 
-    /// The element with a coded step number, whose remaining bits start at `bit`. `None` if there
-    /// is no such element.
+    /// Returns the element with a coded step number. Its remaining bits start at `bit`. The result
+    /// is `None` if there is no such element.
     #[inline(always)]
     fn element(
         &self,
@@ -607,18 +613,19 @@ impl NestedModel {
     }
 }
 
-/// A step number minus its dimension's median, clamped to the two values that mean "too far".
+/// Subtracts the median of the dimension from a step number. The result is clamped to the two
+/// values that mean "too far".
 fn coded(number: i32, median: i16) -> i8 {
     (number - i32::from(median)).clamp(-128, 127) as i8
 }
 
-/// Whether a coded step number only means that the element is too far from the median.
+/// Whether a coded step number is one of the two values that mean "too far from the median".
 #[inline(always)]
 fn is_far(coded: i8) -> bool {
     coded == i8::MIN || coded == i8::MAX
 }
 
-/// The dimension and the bytes of an explicitly given element.
+/// The dimension and the bytes of an element that is stored explicitly.
 #[inline(always)]
 fn given_element(bytes: &[u8]) -> (usize, &[u8]) {
     let (dimension, element) = bytes.split_at(DIMENSION);
@@ -628,7 +635,7 @@ fn given_element(bytes: &[u8]) -> (usize, &[u8]) {
     )
 }
 
-/// The next `count` bits, at most 32. Beyond the end they are zero.
+/// Returns the next `count` bits, at most 32. Bits beyond the end are zero.
 #[inline(always)]
 fn take(bytes: &[u8], bit: &mut usize, count: u32) -> u32 {
     const { assert!(WINDOW >= 32) };

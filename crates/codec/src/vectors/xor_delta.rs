@@ -1,16 +1,17 @@
-//! XOR against a chunk's base vector (sections 3.2 and 3.3 of the DecoupleVS paper).
+//! Combines vectors by XOR with the base vector of their chunk (sections 3.2 and 3.3 of the
+//! DecoupleVS paper).
 //!
 //! The base vector has, at each position, the most frequent byte of the chunk's vectors. A chunk
-//! gets a base if that lowers the entropy of the bytes in the first tenth of its vectors. The base
-//! belongs to the chunk's metadata. The layout stores it and passes it to
-//! [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. The one Huffman table of the
-//! segment is trained on the vectors after this step ([`ByteCounts`]).
+//! gets a base vector if the XOR lowers the entropy of the bytes in the first tenth of the chunk's
+//! vectors. The layout stores the base vector with the metadata of the chunk, and passes it to
+//! [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. The only Huffman table of a
+//! segment is trained on the vectors after the XOR ([`ByteCounts`]).
 
-/// One in so many of a chunk's vectors is examined for the decision.
+/// The divisor of a chunk's vectors that gives the number of vectors examined for the decision.
 const SAMPLE: usize = 10;
 
-/// The most frequent byte of each position, in a chunk of vectors of `vector_bytes` bytes. If bytes
-/// are equally frequent, the smallest one.
+/// Returns the most frequent byte of each position, in a chunk of vectors of `vector_bytes` bytes.
+/// Of equally frequent bytes, the smallest counts.
 ///
 /// # Panics
 /// If `vector_bytes` is zero.
@@ -27,7 +28,7 @@ pub fn base_vector(chunk: &[u8], vector_bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// The chunk's base vector, if it lowers the entropy of the sample.
+/// Returns the base vector of a chunk if it lowers the entropy of the sample, and `None` otherwise.
 ///
 /// # Panics
 /// If `vector_bytes` is zero.
@@ -41,7 +42,8 @@ pub fn choose_base(chunk: &[u8], vector_bytes: usize) -> Option<Vec<u8>> {
     (delta.entropy() < plain.entropy()).then_some(base)
 }
 
-/// The number of occurrences of each byte in vectors, after their chunk's base was applied.
+/// The number of occurrences of each byte in vectors, after the XOR with the base vector of their
+/// chunk.
 #[derive(Debug, Clone)]
 pub struct ByteCounts(pub(super) [u64; 256]);
 
@@ -52,12 +54,13 @@ impl Default for ByteCounts {
 }
 
 impl ByteCounts {
-    /// Counts of zero.
+    /// Creates counts that are all zero.
     pub fn new() -> ByteCounts {
         ByteCounts([0; 256])
     }
 
-    /// Adds whole vectors of one chunk, one after the other. `base` is the base of the chunk.
+    /// Counts the bytes of whole vectors of one chunk, which follow each other in the slice. `base`
+    /// is the base vector of the chunk.
     pub fn add(&mut self, vectors: &[u8], base: Option<&[u8]>) {
         match base.filter(|base| !base.is_empty()) {
             None => {
@@ -75,7 +78,8 @@ impl ByteCounts {
         }
     }
 
-    /// The entropy in bits a byte, which no code over single bytes can beat; 0 without bytes.
+    /// Returns the entropy in bits a byte. No code over single bytes is shorter. Without bytes, the
+    /// entropy is 0.
     pub fn entropy(&self) -> f64 {
         let total: u64 = self.0.iter().sum();
         self.0
@@ -110,7 +114,7 @@ mod tests {
             choose_base(&alike, 8),
             Some((0..8).map(|i| i * 31).collect())
         );
-        // All positions are alike, so that no base can help.
+        // All positions have the same distribution of bytes, so no base vector lowers the entropy.
         let random: Vec<u8> = (0..8000u32)
             .map(|i| (i.wrapping_mul(2_654_435_761) >> 29) as u8)
             .collect();

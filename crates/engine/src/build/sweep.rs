@@ -19,11 +19,12 @@ use crate::data::VectorSource;
 use crate::graph::{Constructed, GraphError, Lists, NodeRows};
 use crate::progress::Stage;
 
-/// The most and the fewest nodes of a batch. In between, a batch has as many as take
-/// [`BATCH_BYTES`].
+/// The most and the fewest nodes of a batch. Between these limits, a batch has as many nodes as fit
+/// into [`BATCH_BYTES`].
 const MOST_NODES: usize = 4096;
 const LEAST_NODES: usize = 32;
-/// About how many bytes a batch takes, including everything derived from it.
+/// About how many bytes of memory a batch takes, with the codes and floats that are computed from
+/// its vectors.
 const BATCH_BYTES: usize = 8 << 20;
 
 /// The files that were written, with the facts for the manifest.
@@ -220,7 +221,8 @@ impl<'a> Sweep<'a> {
         }))
     }
 
-    /// Completes the file of codes, if there is one. All nodes must have been taken.
+    /// Completes the file of codes, if there is one. [`next`](Self::next) must have returned all
+    /// nodes before.
     pub(crate) fn finish(self) -> Result<Option<FileEntry>, Error> {
         self.codes.map(CodesFile::finish).transpose()
     }

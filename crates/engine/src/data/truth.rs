@@ -1,4 +1,5 @@
-//! Ground truth: the exact nearest rows of each query, and recall against them.
+//! Ground truth is the list of the exact nearest rows of each query. This module reads, writes and
+//! computes it, and computes the recall of results.
 //!
 //! ```text
 //! .bin    queries n (u32), k (u32), n*k ids (u32), n*k distances (f32; may be absent)

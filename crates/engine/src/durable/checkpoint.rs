@@ -1,4 +1,4 @@
-//! Checkpoints: a set of files becomes the index, atomically.
+//! A commit of a checkpoint makes a set of files the index, atomically.
 //!
 //! ```text
 //!   graph-000002  codes-000002  …     written and synced; no manifest names them yet
@@ -9,18 +9,20 @@
 //!   log-000001  …                     logs before the first one that the manifest names: removed
 //! ```
 //!
-//! No file is ever overwritten. So after a crash at any time, the index is either the previous
-//! checkpoint or the new one. The next writer removes the files that a crash left.
+//! Until the commit, no byte of the previous checkpoint is overwritten. Pages that replace pages in
+//! place are in a journal, and are written in place after the commit. So after a crash at any time,
+//! the index is either the previous checkpoint or the new one. The next writer removes the files
+//! that a crash left.
 //!
-//! **A commit of unknown durability.** If the rename succeeds and the sync of the directory fails,
-//! the new manifest is valid, but a crash may bring back the previous one. If the rename itself
-//! fails, it may have taken effect nevertheless. Until one of the two manifests is durable, *both*
-//! checkpoints are possible. So no file or page that either needs is removed or overwritten. A
-//! later sync alone does not help, since the kernel may have dropped the change. Instead the valid
-//! manifest is written and renamed once more, immediately. If that fails too, it is repeated before
-//! the next commit ([`Known`]). When the lock is released, this knowledge is lost. So each process
-//! that takes the lock rewrites the manifest it finds, before it writes or removes anything
-//! ([`opened_from`]).
+//! **A commit of unknown durability.** If the rename of MANIFEST.new succeeds and the sync of the
+//! directory fails, the new manifest is valid, but a crash may bring back the previous one. If the
+//! rename itself fails, it may have taken effect nevertheless. Until one of the two manifests is
+//! durable, *both* checkpoints are possible. So no file or page that either needs is removed or
+//! overwritten. A later sync alone does not help, since the kernel may have dropped the change.
+//! Instead the valid manifest is written and renamed once more, immediately. If that fails too, it
+//! is repeated before the next commit ([`Known`]). When the lock is released, this knowledge is
+//! lost. So each process that takes the lock rewrites the manifest it finds, before it writes or
+//! removes anything ([`opened_from`]).
 //!
 //! **A manifest of another writer.** The lock owner knows the manifest that it last read or wrote.
 //! If a different manifest is in the directory, the index was replaced in spite of the lock. Then

@@ -1,5 +1,5 @@
-//! The storage server's part of PRESS: the exact vectors. At the end of a query, it ranks the best
-//! of L_high by them, on its own threads (DistVS §4.3).
+//! The storage server's part of PRESS: the exact vectors. At the end of a query, the server ranks
+//! the nearest candidates by exact vectors, on its own threads (DistVS §4.3).
 
 use std::path::Path;
 use std::sync::Arc;

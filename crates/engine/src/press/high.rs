@@ -1,5 +1,5 @@
-//! The memory server's part of PRESS: the graph and the high-precision codes, and L_high of each
-//! query (DistVS §3.2).
+//! The memory server's part of PRESS: the graph, the high-precision codes, and the candidates of
+//! each query by high codes (the high list, L_high; DistVS §3.2).
 
 use std::ops::Range;
 use std::path::Path;
@@ -106,7 +106,7 @@ impl High {
             progress.advance(1);
             if node % every == 0 {
                 let added = trainer.add(node, &sorted(neighbours));
-                added.map_err(|error| damaged(format!("list of node {node}: {error}")))?;
+                added.map_err(|error| damaged(format!("the list of node {node} is invalid: {error}")))?;
             }
             Ok(())
         })?;
@@ -266,7 +266,7 @@ impl High {
     }
 }
 
-/// The L_high of one query. It is reused from query to query.
+/// The high list (L_high) of one query. It is reused from query to query.
 #[derive(Debug, Default)]
 pub struct HighQuery {
     /// The query's distances to every centroid of residual codes.
@@ -285,7 +285,7 @@ pub struct HighQuery {
     low: DistanceTable,
     is_low_filled: bool,
     low_computations: u64,
-    /// The nodes to refine, out of the offered and the requested nodes.
+    /// The nodes that this round refines, out of the offered and the requested nodes.
     chosen: Vec<(u32, f32)>,
 }
 
@@ -293,7 +293,8 @@ impl HighQuery {
     /// Begins a query. `query` has the form in which a compute server
     /// [sends](super::LowQuery::sent) it.
     ///
-    /// `list` is D_high, `full` is D_full, and `beam` is the number of nodes visited in a round.
+    /// `list` is the length of the high list (D_high). `full` is the number of candidates that
+    /// exact vectors rank (D_full). `beam` is the most nodes that a round visits.
     /// [`LowQuery::begin`](super::LowQuery::begin) gives the start nodes, which must first be given
     /// to [`refine`](HighQuery::refine) or [`look`](HighQuery::look).
     ///
@@ -337,7 +338,7 @@ impl HighQuery {
     /// `missing` and `offered`.
     ///
     /// `estimates` is replaced by the low-code estimates that are small enough for the compute
-    /// server's L_low.
+    /// server's low list.
     ///
     /// # Errors
     /// A node does not exist.
@@ -362,8 +363,8 @@ impl HighQuery {
         self.low.score(&high.lows, &missing.nodes, sums);
         self.low_computations += count as u64;
         let scored = missing.nodes.iter().copied().zip(sums.iter().copied());
-        // NaN is last in L_low, so it is treated as infinity here: the minimum of NaN and infinity
-        // is infinity.
+        // NaN is last in the low list, so it is treated as infinity here: the minimum of NaN and
+        // infinity is infinity.
         let is_of_use = |&(_, estimate): &(u32, f32)| estimate.min(f32::INFINITY) <= missing.bound;
         estimates.extend(scored.filter(is_of_use));
         let mut chosen = std::mem::take(&mut self.chosen);
@@ -376,9 +377,9 @@ impl HighQuery {
         refined
     }
 
-    /// Scores nodes by their high codes and inserts them into L_high. A node that L_high has
-    /// already is ignored. Each node is given with its low-code estimate, which saves half of the
-    /// work if codes are nested.
+    /// Scores nodes by their high codes and inserts them into the high list. A node that the high
+    /// list already has is ignored. Each node is given with its low-code estimate, which saves half
+    /// of the work if codes are nested.
     ///
     /// # Errors
     /// A node does not exist.
@@ -398,8 +399,8 @@ impl HighQuery {
     }
 
     /// Visits the nearest unvisited nodes, as many as the beam width (fewer in the first rounds),
-    /// and appends their lists. Once a mebibyte is appended, the round ends early. If all of L_high
-    /// is visited, returns false and appends nothing.
+    /// and appends their lists. Once a mebibyte is appended, the round ends early. If all of the
+    /// high list is visited, returns false and appends nothing.
     pub fn advance(&mut self, high: &High, lists: &mut Vec<u8>) -> bool {
         let mut any = false;
         let most = lists.len() + ROUND;
@@ -418,13 +419,13 @@ impl HighQuery {
         any
     }
 
-    /// The number of distances by low codes that were computed here, for compute servers with
-    /// offloaded codes.
+    /// The number of low-code distances that the memory server computed for this query. It is above
+    /// 0 only if the compute server has offloaded codes.
     pub fn low_computations(&self) -> u64 {
         self.low_computations
     }
 
-    /// Appends the D_full nearest of L_high, nearest first.
+    /// Appends the nearest nodes of the high list that exact vectors will rank, nearest first.
     pub fn best(&self, nodes: &mut Vec<u32>) {
         nodes.extend(self.list.keys().take(self.full).map(node_of));
     }

@@ -1,5 +1,5 @@
-//! The compute server's part of PRESS: the low-precision codes, and L_low of each query (DistVS
-//! §3.2).
+//! The compute server's part of PRESS: the low-precision codes, and the candidates of each query by
+//! low codes (the low list, L_low; DistVS §3.2).
 
 use stratann_codec::ListModel;
 use stratann_vector::{ProductQuantizer, Rounding};
@@ -158,7 +158,7 @@ impl Low {
     }
 }
 
-/// The L_low of one query. It is reused from query to query.
+/// The low list (L_low) of one query. It is reused from query to query.
 #[derive(Debug, Default)]
 pub struct LowQuery {
     low: LowList,
@@ -183,10 +183,10 @@ pub struct LowQuery {
 impl LowQuery {
     /// Begins a query, which is one row of the collection's element type.
     ///
-    /// `list` is D_high. `press` has the length of L_low, and the share of L_low that a round
-    /// refines. The start nodes and their low-code estimates are appended to `nodes`, and must be
-    /// [refined](super::HighQuery::refine) first. If the code of a start node is offloaded, the
-    /// node is in `missing`, whose old contents are replaced.
+    /// `list` is the length of the high list (D_high). `press` has the length of the low list, and
+    /// the share of the low list that a round refines. The start nodes and their low-code estimates
+    /// are appended to `nodes`, and must be [refined](super::HighQuery::refine) first. If the code
+    /// of a start node is offloaded, the node is in `missing`, whose old contents are replaced.
     ///
     /// # Errors
     /// The row has a wrong length, NaN or infinity, or the norm 0 under cosine. `list` is 0.
@@ -264,10 +264,10 @@ impl LowQuery {
         &self.sent
     }
 
-    /// Scores the new neighbours in `lists` by their low codes, and inserts them into L_low.
+    /// Scores the new neighbours in `lists` by their low codes, and inserts them into the low list.
     ///
     /// Neighbours with offloaded codes are [requested](Self::select) with the next step. Before
-    /// this call, [`hear`](Self::hear) must have taken the answer to the last request.
+    /// this call, [`hear`](Self::hear) must have received the reply to the last request.
     ///
     /// # Errors
     /// The bytes are not lists of this collection.
@@ -285,9 +285,9 @@ impl LowQuery {
     }
 
     /// Takes the memory server's low-code estimates of the nodes requested in the last step
-    /// ([`HighQuery::look`](super::HighQuery::look)). The nodes enter L_low, and nodes that the
-    /// memory server has refined count as taken. Estimates that are too large for L_low are not
-    /// sent.
+    /// ([`HighQuery::look`](super::HighQuery::look)). The nodes enter the low list, and nodes that
+    /// the memory server has refined count as selected. The memory server sends no estimate that is
+    /// too large for the low list.
     pub fn hear(&mut self, estimates: &[(u32, f32)]) {
         let begins = std::mem::take(&mut self.begins);
         if !begins {
@@ -298,7 +298,7 @@ impl LowQuery {
         nearest(&mut taken, self.most);
         for (node, estimate) in taken.drain(..) {
             match begins {
-                // The start nodes of a search are not candidates of L_low.
+                // The start nodes of a search are not candidates of the low list.
                 true => drop(self.seen.insert(node)),
                 false => self.low.take_node(node, estimate),
             }
@@ -345,8 +345,9 @@ impl LowQuery {
         })
     }
 
-    /// Appends the nearest of L_low that were not selected before, with their low-code estimates.
-    /// Their number is at most the refinement ratio times the length of L_low, and may be 0.
+    /// Appends the nearest nodes of the low list that no earlier round selected, with their
+    /// low-code estimates. Their number is at most the refinement ratio times the length of the low
+    /// list, and may be 0.
     ///
     /// `missing` is replaced by the nodes with offloaded codes that were met, but not requested
     /// yet: the first [`MOST_OF_STEP`] of them. If there are any, the memory server must

@@ -1,5 +1,6 @@
-//! L_low of PRESS (DistVS §3.1, `ExpandLow` and the selection of `ExpandHigh`): the candidates of
-//! one query by low-precision codes. The nearest of them are refined by high-precision codes.
+//! The low list (L_low) of PRESS has the candidates of one query by low-precision codes (DistVS
+//! §3.1, `ExpandLow` and the selection of `ExpandHigh`). The nearest of them are refined by
+//! high-precision codes.
 
 use stratann_vector::{DistanceTable, Metric, ProductQuantizer};
 
@@ -33,8 +34,8 @@ const FAN: usize = 4;
 const STRETCH: usize = 16;
 
 impl LowList {
-    /// D_low: the greatest length of the list, if the list by high codes has at most `list`
-    /// candidates.
+    /// Returns the greatest length of this list (D_low), if the list by high codes has at most
+    /// `list` candidates.
     pub(crate) fn size(press: Press, list: usize) -> usize {
         ((list as f64 * press.low).round() as usize).clamp(1, bounds::MOST_LIST)
     }

@@ -3,21 +3,23 @@
 //! ```text
 //!   compute: lists ──> neighbours with a code here: scored, into L_low
 //!                      neighbours without a code: requested with the next step
-//!            the nearest µ of L_low are offered, and taken once all estimates are known
-//!   memory:  estimates the requested nodes; by high codes refines µ of these and of the offered
-//!            nodes, the nearest
+//!            the nearest share µ of L_low is offered; once all estimates are known, the nodes
+//!            that were refined are marked as selected
+//!   memory:  estimates the requested nodes; of these and the offered nodes, refines the nearest
+//!            by high codes, as many as the share µ of L_low
 //!            estimates that are small enough for L_low ──> compute, with the next lists
 //! ```
 //!
-//! So a node without a code on the compute server is refined in the same round as a node with a
-//! code, and no round is lost. Both servers [choose](nearest) by the same rule from identical
-//! numbers. So the memory server needs no L_low and no set of visited nodes, and decodes no list.
-//! For offloaded codes, it only computes estimates.
+//! The low list (L_low) has the candidates by low codes. The refinement ratio (µ) is the share of
+//! the low list that a round refines. A node without a code on the compute server is refined in the
+//! same round as a node with a code, and no round is lost. Both servers [choose](nearest) by the
+//! same rule from identical numbers. The memory server needs no low list and no set of visited
+//! nodes, and decodes no list. For offloaded codes, it only computes estimates.
 
 use crate::frontier::key;
 
-/// The most nodes that a step requests, and the most that it hands over to be refined. A message of
-/// the servers cannot carry more. Further missing nodes wait for the next step.
+/// The most nodes that a step requests, and the most nodes that it sends for refinement. A message
+/// of the servers cannot carry more. Further missing nodes wait for the next step.
 pub const MOST_OF_STEP: usize = 1 << 16;
 
 /// The nodes of a step whose low codes are offloaded.
@@ -27,7 +29,8 @@ pub struct Missing {
     pub nodes: Vec<u32>,
     /// The number of nodes to refine by high codes, out of the requested and the offered nodes.
     pub most: usize,
-    /// The largest estimate that would enter L_low. Larger estimates need not be sent.
+    /// The largest estimate that would enter the low list (L_low). Larger estimates need not be
+    /// sent.
     pub bound: f32,
 }
 

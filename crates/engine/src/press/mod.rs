@@ -6,13 +6,15 @@
 //!   Low: low codes               High: lists, high codes              Full: exact vectors
 //!   LowQuery: L_low              HighQuery: L_high
 //!
-//!     expand <──── lists ──────── advance: the W nearest that are left
-//!     select ───── nodes ───────> refine: by the rests of high codes
+//!     expand <──── lists ──────── advance: visit the W nearest unvisited
+//!     select ───── nodes ───────> refine: score by residual codes
 //!                                 ...until all of L_high is visited
 //!                                 best ──────── nodes ──────────────> rank
 //! ```
 //!
-//! The servers exchange node numbers. Lists are sent in the compressed form in which the memory
+//! The low list (L_low of the paper) has the candidates of a query by low codes. The high list
+//! (L_high) has the candidates that high codes have scored. W is the beam width. The servers
+//! exchange node numbers. Adjacency lists are sent in the compressed form in which the memory
 //! server stores them, so their size does not depend on the vectors' dimension. A node to refine is
 //! sent with its low-code estimate. So the memory server scores only the residual code, which takes
 //! half a code and half a table.

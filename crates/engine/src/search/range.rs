@@ -29,7 +29,7 @@ use crate::update::LiveIndex;
 use crate::{Error, bounds};
 
 /// The least number of results that a range search requests, and the number of candidates for each
-/// of them.
+/// result.
 const FIRST: usize = 64;
 const CANDIDATES: usize = 2;
 
@@ -81,7 +81,7 @@ pub struct RangeResults {
     pub next: Option<RangePlace>,
     /// Whether this page and those before it certainly contain every vector up to the last result.
     ///
-    /// This holds if the search ranked every vector that may be a result. Otherwise the search by
+    /// It is true if the search ranked every vector that may be a result. Otherwise the search by
     /// graph or clusters may have missed some vectors, which do not appear on a later page either.
     pub complete: bool,
     /// The counters of the search.
@@ -316,7 +316,8 @@ macro_rules! searches {
     ($type:ty) => {
         impl $type {
             /// Returns a page of the vectors within a distance of a query, nearest first by exact
-            /// distance.
+            /// distance. In an index of a graph or of clusters, the search may miss some of these
+            /// vectors.
             ///
             /// `query` is a single row. [`SearchOptions::list`] is the least list size, and `k` is
             /// ignored. [`RangeResults::complete`] says whether vectors may be missing.

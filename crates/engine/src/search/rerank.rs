@@ -68,7 +68,7 @@ pub(crate) struct Reranker<'a> {
     check: bool,
     timer: &'a Timer,
     heat: Option<&'a Heat>,
-    /// K + B, but at most the list size.
+    /// The number of candidates in the head: K + B, but at most the list size.
     head: usize,
     /// The number of successive expansions that left the head unchanged.
     unchanged: usize,
@@ -78,7 +78,8 @@ pub(crate) struct Reranker<'a> {
     awaited: Vec<Extent>,
     /// The number of pages in front of `awaited` that the current batch waits for.
     due: usize,
-    /// Pages that have arrived, kept until the query ends.
+    /// Pages that have arrived. They are dropped when the query ends, and earlier if there are too
+    /// many of them.
     held: Vec<(Extent, Bytes<'a>)>,
     /// Candidates whose vectors showed that they may not be results.
     refused: Vec<u64>,

@@ -9,10 +9,10 @@ use crate::frontier::Frontier;
 use crate::navigation::NavigationScratch;
 use crate::visited::Visited;
 
-/// The number of walks whose buffers a thread keeps.
+/// The most walks whose buffers a thread keeps.
 const MOST: usize = 8;
-/// The most bytes of buffers that are kept of one walk. Buffers of long lists, and of walks past
-/// many deleted vectors, take megabytes.
+/// The most bytes of buffers that a thread keeps of one walk. Buffers of long lists, and of walks
+/// past many deleted vectors, take megabytes.
 const MOST_BYTES: usize = 512 << 10;
 
 thread_local! {

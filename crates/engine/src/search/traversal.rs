@@ -116,10 +116,11 @@ pub(crate) struct Traversal<'a, N> {
     /// The codes and the number of nodes when they were last read. Inserts make both grow.
     codes: &'a [u8],
     nodes: u64,
-    /// The query's distances to every centroid. If there is an L_low, the table is for residual
-    /// codes, or for high codes where high and low codes are separate.
+    /// The query's distances to every centroid. If the search has a low list, the table is for
+    /// residual codes, or for high codes where high and low codes are separate.
     pub(crate) table: DistanceTable,
-    /// L_low, if the search goes from low to high precision. Neighbours enter it first.
+    /// The candidates by low codes (the low list, L_low), if the search uses codes of two
+    /// precisions. Neighbours enter this list first.
     pub(crate) low: Option<LowList>,
     /// Finds the seeds of a search that uses codes of one precision and starts from seeds.
     pub(crate) seeding: Option<LowList>,

@@ -231,7 +231,7 @@ pub(crate) fn take(
     }
     Err(Error::Restless {
         path: source.name().into(),
-        what: format!("a checkpoint was committed during each of {TRIES} attempts to copy the pages, so no copy is complete; the unfinished files were removed"),
+        what: format!("during each of {TRIES} attempts to copy the pages, the index changed: it got another checkpoint, a log was removed, or an unfinished insert began or ended. So no copy is complete; the unfinished files were removed"),
         remedy: "Take the snapshot through the handle that changes the index (in Python `index.snapshot(dest)`), or while fewer vectors are \
                  inserted"
             .into(),

@@ -30,7 +30,7 @@ pub(super) struct Part {
     has_pages: bool,
 }
 
-/// A log, as it was at one time.
+/// A log, with its marks and its length at the time of the snapshot.
 pub(super) struct LogPart {
     pub(super) name: String,
     pub(super) reader: Box<dyn VolumeReader>,
@@ -164,7 +164,8 @@ impl<'a> Source<'a> {
             reader.read_at(0, &mut front)?;
             let torn = match LogHeader::decode(&front, number, &place) {
                 Ok(header) => header.marked && read_marks(&front, number).is_none(),
-                // The log is being created. If it is damaged, the replay reports that.
+                // The header does not decode. Either the log is being created, or its header is
+                // damaged. In the second case, the replay of the copy reports the damage.
                 Err(_) => false,
             };
             if !torn || tries == TRIES {

@@ -6,11 +6,11 @@
 //!   an even sample of the nodes that were inserted since    ─┴─> how far off each code is
 //!
 //!   off      squared error of a code / squared distance to its third nearest in the sample
-//!   drifted  inserted nodes that are off 4 times more than 95 % of the others
+//!   drifted  inserted nodes that are off 4 times more than 95 % of the older nodes
 //! ```
 //!
 //! A vector may be far from all centroids. Vectors may also be much nearer to each other than the
-//! centroids are. The codes of such vectors say little or nothing. Inserts and searches rank by
+//! centroids are. The codes of such vectors hardly distinguish them. Inserts and searches rank by
 //! codes, so searches often miss such vectors, without any error. A merge trains a codebook on all
 //! live vectors ([`outgrown`](super::outgrown)). Vectors that resemble the last build or merge are
 //! no drift, however inaccurate their codes are, since that codebook was trained on such vectors.
@@ -23,10 +23,11 @@
 //! ```
 //!
 //! **Which processes know the drift.** A checkpoint records the drifted share of the last sample.
-//! So each process that opens the index knows it. If the first search took a sample instead, each
-//! process would read one, even a command with one query. A process with a small budget has no
-//! memory for a sample. Vectors inserted since the checkpoint are in the log. A reader has them in
-//! memory, compares them exactly, and misses none.
+//! So each process that opens the index knows this share. If the first search of a process took a
+//! sample instead, each process would read a sample, even a command with one query. A process with
+//! a small budget has no memory for a sample. Vectors inserted since the checkpoint are in the log.
+//! A process that opens the index to read has these vectors in memory, compares them exactly, and
+//! misses none.
 //!
 //! A checkpoint records no share if no code is inaccurate, so that earlier versions can use such an
 //! index. An earlier version may have taken the inserts, or a small budget may have prevented the
@@ -60,7 +61,7 @@ const LEAST_SAMPLE: usize = 128;
 /// errors and distances.
 const BESIDE_VECTOR: u64 = 256;
 /// Under a smaller budget, an index that is open for changes keeps all memory for inserts and takes
-/// no sample. A process that opens the index to read takes one then.
+/// no sample. Then a process that opens the index to read takes the sample.
 const LEAST_BUDGET: u64 = 16 << 20;
 /// The fewest nodes of each half of a sample that allow a conclusion.
 const LEAST: usize = 32;
@@ -68,7 +69,7 @@ const LEAST: usize = 32;
 /// share `BESIDE` of the older vectors have error ratios below that limit.
 const TIMES: f64 = 4.0;
 const BESIDE: f64 = 0.95;
-/// If a smaller share of the inserted nodes has drifted, it is taken for chance.
+/// If a smaller share of the inserted nodes seems to have drifted, the result counts as chance.
 const CHANCE: f64 = 0.1;
 /// The fewest inserted vectors for which a sample is worth its reads.
 const WORTH_A_LOOK: u64 = 256;
@@ -80,7 +81,7 @@ const AGAIN: f64 = 0.25;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct IndexHealth {
     /// The share of all vectors that were inserted since the last build or merge and whose codes
-    /// are far less accurate than other codes. A merge trains new ones. `None` if no sample was
+    /// are far less accurate than other codes. A merge trains new codes. `None` if no sample was
     /// examined, or few vectors were inserted.
     pub drifted: Option<f64>,
     /// Why no sample was examined although enough vectors were inserted. `None` if a sample was
@@ -98,8 +99,8 @@ impl IndexHealth {
     }
 }
 
-/// The number of nodes of a sample, with a memory reservation to read and compare them. `None` if
-/// the memory budget cannot fit the smallest useful sample.
+/// The number of nodes of a sample, with a memory reservation to read and compare these nodes.
+/// `None` if the memory budget cannot fit the smallest useful sample.
 fn room(index: &Index) -> Option<(usize, Queued)> {
     let each = 8 * index.dim() as u64 + BESIDE_VECTOR;
     let most = (SAMPLE_BYTES / (4 * index.dim())).clamp(LEAST_SAMPLE, SAMPLE);
@@ -157,7 +158,7 @@ fn look(
     drop(came);
     let apart = crowds::apart(&before, dim, 1);
     let errors = codebook.squared_errors(&before, 1);
-    // If equal vectors are in the sample, no code needs to distinguish them.
+    // The sample may have equal vectors, which no code needs to distinguish.
     let off = |(error, apart): (&f64, &f32)| match *apart > 0.0 {
         true => error / f64::from(*apart),
         false => 0.0,
@@ -176,11 +177,11 @@ fn look(
 impl Index {
     /// Examines a sample of the vectors for drift. It reads up to 512 vectors if 256 or more were
     /// inserted directly since the last build or merge. If the build was given a codebook, no
-    /// sample is examined, since a merge would not train another.
+    /// sample is examined, since a merge would not train another codebook.
     ///
     /// A sample takes memory from the part of the budget for queries in flight: up to 2 MiB, or 1
-    /// KiB for each dimension if that is more. Under a smaller budget the sample has 128 vectors,
-    /// or none is taken. Searches of this index use the result from then on.
+    /// KiB for each dimension if that is more. Under a smaller budget, the sample has 128 vectors,
+    /// or no sample is taken. Later searches of this index use the result.
     ///
     /// # Errors
     /// A read fails or a page is damaged.
@@ -259,8 +260,8 @@ pub(crate) struct Drift {
     looked: Mutex<Looked>,
 }
 
-/// How many vectors had been inserted by the last sample, and how many in a thousand of them had
-/// drifted. `came` is 0 if there was no sample.
+/// The number of vectors inserted before the last sample (`came`), and how many in a thousand of
+/// these had drifted. If no sample was taken, `came` is 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looked {
     came: u64,
@@ -278,7 +279,7 @@ impl Drift {
         }
     }
 
-    /// The facts to record in a checkpoint: `None` if no code is inaccurate.
+    /// The facts that a checkpoint records. `None` if no code is inaccurate.
     pub(super) fn facts(&self) -> Option<DriftFacts> {
         let Looked { came, thousandths } = self.last();
         (thousandths > 0).then_some(DriftFacts { came, thousandths })
@@ -296,9 +297,9 @@ impl Drift {
 }
 
 impl LiveIndex {
-    /// The drifted vectors as a share of all, if at least `least` vectors were inserted, or 256 if
-    /// `least` is more. Examines a new sample if a quarter more vectors were inserted than by the
-    /// last one, unless the memory budget is below 16 MiB.
+    /// The drifted vectors as a share of all vectors. It needs `least` inserted vectors, or 256 if
+    /// `least` is above 256. Examines a new sample if a quarter more vectors are inserted than at
+    /// the last sample, unless the memory budget is below 16 MiB.
     pub(super) fn drift(&self, least: u64) -> Option<f64> {
         self.at_a_moment(|index, seen| {
             let came = came(index);
@@ -316,7 +317,8 @@ impl LiveIndex {
             let looked = drift.last();
             if looked.came == 0 || came as f64 > (1.0 + AGAIN) * looked.came as f64 {
                 let found = look(index, room, seen.admission(), &Silent).unwrap_or_else(|error| {
-                    // Searches meet the same read error. The earlier result remains valid.
+                    // Searches will report the same read error. The result of the earlier sample
+                    // remains valid.
                     tracing::warn!(index = %self.path().display(), "its codes could not be measured: {error}");
                     Some(looked.share())
                 });
@@ -327,8 +329,8 @@ impl LiveIndex {
         })
     }
 
-    /// Examines a sample if enough vectors were inserted since the last one. On a search thread it
-    /// does nothing, since that thread may be needed to read the sample.
+    /// Examines a sample if enough vectors were inserted since the last sample. On a search thread,
+    /// the call does nothing, since the sample may need this thread for its reads.
     pub(super) fn look_if_many_came(&self) {
         if !is_worker() {
             self.drift(WORTH_A_LOOK);
@@ -349,19 +351,19 @@ impl LiveIndex {
 }
 
 impl Looked {
-    /// The drifted share of the vectors inserted by the time of the sample.
+    /// The drifted share of the vectors that were inserted before the sample.
     fn share(self) -> f64 {
         f64::from(self.thousandths) / 1_000.0
     }
 
     /// The drifted share of all `live` vectors, assuming that vectors inserted since the sample
-    /// drift like those before.
+    /// drift like the vectors inserted before it.
     fn of_all(self, index: &Index, live: u64) -> f64 {
         (self.share() * came(index) as f64 / live.max(1) as f64).min(1.0)
     }
 }
 
-/// Whether a merge would train new codes: the codebook was not given to the build.
+/// Whether a merge would train new codes. It does so unless the codebook was given to the build.
 fn has_own_codebook(index: &Index) -> bool {
     index.manifest().writer_features & GIVEN_CODEBOOK == 0
 }

@@ -1,20 +1,20 @@
 //! Decides when a merge is due, by the rules of OdinANN §3.4.2. Vectors that wait in memory are
 //! limited to FreshDiskANN's share.
 //!
-//! - *Deleted*: the share of vectors on storage that are deleted or replaced. The limit is 10 %, or
-//!   20 % if fewer than `least` are.
+//! - *Deleted*: the share of vectors on storage that are deleted or replaced. The limit is 10 %. If
+//!   fewer than `least` vectors are deleted, the limit is 20 %.
 //! - *Reads*: the reads of a search, by its list size. The limit is 1.1 times the reads with
 //!   nothing deleted, or 1.1 times the fewest known reads.
 //! - *Logged*: vectors that wait in memory, and rows of attributes in memory and in the log,
 //!   counted as vectors of equal size. The limit is 6 % of the vectors on storage (OdinANN §4.1, of
 //!   DiskANN).
-//! - *Grown*: the number of vectors, if the last build or merge had few. The limit is 4 times as
-//!   many as it had.
-//! - *Drifted*: vectors unlike those that the codes were trained on (drift.rs). The limit is 1 % of
-//!   all.
-//! - *Garbage*: bytes of clusters that were rewritten since, or pages of a graph beyond those that
-//!   a build would take. The limit is 40 % of the files of clusters or of the pages. For a large
-//!   graph it is 55 % of the pages.
+//! - *Grown*: the number of vectors, if the last build or merge had few vectors. The limit is 4
+//!   times the vectors of that build or merge.
+//! - *Drifted*: vectors unlike the vectors that the codes were trained on (drift.rs). The limit is
+//!   1 % of all vectors.
+//! - *Garbage*: dead bytes in the files of clusters, which rewritten clusters leave, or pages of a
+//!   graph beyond the pages that a build would take. The limit is 40 % of the files of clusters or
+//!   of the pages. For a large graph it is 55 % of the pages.
 //! - *Scattered*: reads for a single cluster of a grouped index. The limit is 1.3 times the reads
 //!   after the build.
 //!
@@ -27,16 +27,17 @@
 //! few nodes or none. A small graph is merged after a share of its vectors was inserted: 32 of
 //! 1,000, 90 of 3,000, a tenth of 10,000. A process that closes a small index merges it if it takes
 //! 2.2 times the pages of a build, however few vectors were inserted. Larger graphs have
-//! checkpoints more often ([`checkpoint`](super::direct)), and their free pages are reused. If such
-//! a graph takes 2.2 times the pages nevertheless, it is merged after a tenth of its vectors was
-//! inserted.
+//! checkpoints more often ([`checkpoint`](super::direct)), and inserts reuse their free pages. If
+//! such a graph takes 2.2 times the pages nevertheless, it is merged after a tenth of its vectors
+//! was inserted.
 //!
-//! If clusters take vectors in place by themselves, waiting vectors are no reason for a merge.
+//! If rebalances move waiting vectors into clusters, waiting vectors are no reason for a merge.
 //!
-//! An index may be built of a handful of vectors and take more straight into its graph. Then no
-//! vector waits, but the codes do not distinguish vectors, so a merge trains them again. Each such
-//! merge costs as much as a build of the present vectors. All of them together cost a third more
-//! than the last one. They end when a merge had as many rows as a codebook is trained on.
+//! An index may be built of a handful of vectors, and get many more by direct inserts into its
+//! graph. Then no vector waits, but the codes do not distinguish vectors, so a merge trains them
+//! again. Each such merge costs as much as a build of the present vectors. All of these merges
+//! together cost a third more than the last of them. When a merge had as many rows as a codebook is
+//! trained on, growth is no longer a reason for a merge.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -58,9 +59,9 @@ use crate::{Error, SearchOptions, Update};
 /// Limits at which a merge is due. An infinite limit is never reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MergeWhen {
-    /// Share of the vectors on storage that were deleted or replaced.
+    /// The share of the vectors on storage that were deleted or replaced.
     pub deleted: f64,
-    /// Reads of a query, as a multiple of its reads with nothing deleted.
+    /// The reads of a query, as a multiple of the reads with nothing deleted.
     pub reads: f64,
     /// Vectors that wait in memory, as a share of the vectors on storage. Rows that were set
     /// without a vector count as vectors of the same size.
@@ -71,9 +72,9 @@ pub struct MergeWhen {
     /// higher.
     pub garbage: f64,
     /// Reads for a single cluster in a grouped index, as a multiple of the reads after the build. A
-    /// cluster that took vectors can no longer be read with one read. A search reads several
-    /// clusters, which have vectors in common. So a factor of 1.3 for one cluster is a lower factor
-    /// for a search.
+    /// cluster to which vectors were added can no longer be read with one read. A search reads
+    /// several clusters, which have vectors in common. So a factor of 1.3 for one cluster is a
+    /// lower factor for a search.
     pub scattered: f64,
     /// Vectors, as a multiple of the vectors of the last build or merge. The limit applies if the
     /// last build or merge had fewer vectors than a codebook is trained on.
@@ -81,10 +82,11 @@ pub struct MergeWhen {
     /// Vectors inserted since the last build or merge that are unlike those the codes were trained
     /// on, as a share of all vectors. Searches often miss such vectors.
     pub drifted: f64,
-    /// The fewest vectors that are worth a merge. If this value is higher, three other minimums
-    /// apply instead of it. 256 inserted vectors are enough to examine drift. 64 deleted vectors
-    /// are enough if their share is twice `deleted`. 32 inserted vectors are enough for an index
-    /// that has grown by the factor `grown`, since a search examines about 32 vectors in any case.
+    /// The fewest vectors that are worth a merge. Three other minimums apply in place of this
+    /// value, if this value is higher. 256 inserted vectors are enough to examine drift. 64 deleted
+    /// vectors are enough if their share is twice `deleted`. 32 inserted vectors are enough for an
+    /// index that has grown by the factor `grown`, since a search examines about 32 vectors in any
+    /// case.
     pub least: u64,
 }
 
@@ -110,8 +112,8 @@ pub enum Due {
     Deleted(f64),
     /// Searches make this many times the reads that they made with nothing deleted.
     Reads(f64),
-    /// This many vectors wait in memory, as a share of those on storage; rows are counted as
-    /// vectors of the same size.
+    /// The number of vectors that wait in memory is this share of the vectors on storage. Rows
+    /// count as vectors of the same size.
     Logged(f64),
     /// This share of the files of clusters belongs to clusters that were since rewritten. In a
     /// graph: this share of the pages exceeds the number that a build takes.
@@ -176,7 +178,8 @@ const FOLLOW: f64 = 0.3;
 const FEW: u64 = 64;
 /// A graph of fewer vectors than this many times `least` is small.
 const SMALL: u64 = 10;
-/// One in so many vectors of a graph must be newly inserted before its pages are worth a merge.
+/// If one in this many vectors of a graph was inserted since the last merge, the pages of the graph
+/// are worth a merge.
 const CAME: u64 = 10;
 /// The fewest inserted vectors that are worth a merge, however small the graph is.
 const LEAST_CAME: u64 = 32;
@@ -223,8 +226,8 @@ impl Reads {
         }
         let now = mean.reads as f64 / mean.queries as f64;
         (mean.queries, mean.reads) = (0, 0);
-        // The first measurement counts whatever share is deleted, since the share falls only with a
-        // merge.
+        // The first measurement counts even if vectors are deleted, since the share of deleted
+        // vectors falls only with a merge.
         if mean.first == 0.0 || deleted <= mean.least.max(NOTHING) {
             (mean.first, mean.least) = (now, deleted);
         }
@@ -411,7 +414,7 @@ impl LiveIndex {
         self.merge_when_due_and(when, |_| true)
     }
 
-    /// Merges in the background. `may` is called before each merge and can refuse it.
+    /// Merges in the background. `may` is called before each merge and can refuse the merge.
     ///
     /// # Errors
     /// Fails as [`merge_when_due`](Self::merge_when_due) does.
@@ -517,7 +520,8 @@ impl Drop for Merger {
         }
         *self.stop.told.lock() = Told::Stop;
         self.stop.changed.notify_all();
-        // The thread itself may hold the last reference to the index.
+        // The merging thread itself may hold the last reference to the index, and cannot wait for
+        // its own end.
         let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(other)
             && thread.join().is_err()

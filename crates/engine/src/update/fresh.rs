@@ -1,5 +1,5 @@
-//! The graph of fresh vectors: in memory and with exact distances. It grows while it is searched
-//! (the "temporary index" of FreshDiskANN).
+//! The graph of fresh vectors. It is in memory, uses exact distances, and grows while it is
+//! searched (the "temporary index" of FreshDiskANN).
 //!
 //! ```text
 //!   segments (128 slots each, allocated as needed, never moved, never freed before the graph)
@@ -50,30 +50,31 @@ mod segments;
 #[cfg(test)]
 mod tests;
 
-/// With at most so many live vectors, a search scans all of them. A scan is then as fast as a walk
-/// of the graph, and exact.
+/// The most live vectors with which a search scans all of them. Up to this number, a scan is as
+/// fast as a walk of the graph, and it is exact.
 const SCAN: usize = 256;
 
 /// The capacity of a list, as a multiple of R. A larger capacity means fewer prunes but longer
 /// lists (as in `graph/vamana.rs`).
 const SLACK: f64 = 1.3;
 
-/// The largest factor by which a candidate list is lengthened because deleted vectors occupy it.
+/// The largest factor by which a search lengthens its candidate list to make up for deleted vectors
+/// in the list.
 const LONGEST: usize = 4;
 
-/// The factor by which the candidate list grows if a search met too few live vectors. If that is
-/// not enough at `LONGEST * WIDEN` times the list size, all vectors are scanned instead.
+/// The factor by which the candidate list grows if a search met too few live vectors. If a search
+/// with `LONGEST * WIDEN` times the list size still met too few, it scans all vectors instead.
 const WIDEN: usize = 4;
 
-/// The slot number that means no slot.
+/// The slot number that means "no slot".
 const NONE: u32 = u32::MAX;
 
 /// The parameters of the graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FreshParameters {
-    /// R: the most neighbours of a pruned list.
+    /// The most neighbours of a pruned list (R).
     pub(crate) degree: usize,
-    /// L: the length of the candidate list while a vector searches for its neighbours.
+    /// The list size of the searches that find the neighbours of a new vector (L).
     pub(crate) build_list: usize,
     /// The margin of the prune, on squared distances; at least 1.
     pub(crate) alpha: f32,
@@ -89,16 +90,16 @@ impl Default for FreshParameters {
     }
 }
 
-/// The read timestamp of a search, for one graph.
+/// The read timestamp of a search in one graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FreshMoment {
     epoch: u64,
-    /// The number of vectors that are live at this moment.
+    /// The number of vectors that are live at this timestamp.
     live: usize,
 }
 
 impl FreshMoment {
-    /// Whether a node's vector may be a result: the predicate of a search, for one graph (see
+    /// The predicate of a search in one graph: whether the vector of a node may be a result (see
     /// [`Admission`](crate::search::Admission)).
     #[inline]
     fn admits(&self, node: &Node) -> bool {
@@ -120,7 +121,7 @@ pub(crate) struct FreshScratch {
 }
 
 impl FreshScratch {
-    /// Offers the `k` nearest found vectors.
+    /// Calls `offer` for the `k` nearest vectors that were found.
     fn offer(&mut self, k: usize, mut offer: impl FnMut(u64, f32)) {
         let nearer = |a: &(f32, u64), b: &(f32, u64)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
         self.found.sort_unstable_by(nearer);
@@ -150,8 +151,8 @@ impl FreshScratch {
             view.neighbours(node_of(next), &mut self.slots);
             let visited = &mut self.visited;
             self.slots.retain(|&slot| visited.insert(slot));
-            // All vectors are prefetched at once. The processor's own look-ahead does not reach
-            // past the computation of a distance.
+            // The vectors of all neighbours are prefetched at once. The processor's own prefetch
+            // does not reach past the computation of one distance.
             let touched = self.slots.iter().fold(0, |touched, &slot| {
                 touched ^ view.point(slot).vector.first().copied().unwrap_or(0)
             });
@@ -163,7 +164,7 @@ impl FreshScratch {
     }
 }
 
-/// Buffers that an insert reuses.
+/// Buffers that an insert uses and leaves for a later insert.
 #[derive(Debug, Default)]
 struct InsertScratch {
     search: FreshScratch,
@@ -182,22 +183,23 @@ pub(crate) struct FreshGraph {
     segments: RwLock<Segments>,
     /// The number of used slots.
     next: AtomicU32,
-    /// The first inserted vector, deleted or not. Every search starts there.
+    /// The slot of the first inserted vector, whether this vector is deleted or not. Every search
+    /// starts there.
     entry: AtomicU32,
-    /// The live slot of each id. `epoch`, `live`, `born` and `died` change only under its write
-    /// lock.
+    /// The live slot of each id. `epoch`, `live`, `born` and `died` change only under the write
+    /// lock of `ids`.
     ids: RwLock<HashMap<u64, u32>>,
-    /// The dead slots in the order of their deaths, since searches of earlier epochs still return
-    /// their vectors. It changes only under the write lock of `ids`.
+    /// The dead slots, in the order in which their vectors were deleted or replaced. Searches of
+    /// earlier epochs still return these vectors. It changes only under the write lock of `ids`.
     died: RwLock<Vec<u32>>,
     /// Attributes and payloads by slot, for vectors that have any.
     rows: RwLock<HashMap<u32, RowBytes>>,
-    /// Bytes of all rows in memory: also the rows of dead vectors, but not rows that another row
-    /// has replaced.
+    /// The bytes of all rows in memory. They include the rows of dead vectors, but not rows that
+    /// another row has replaced.
     row_bytes: AtomicUsize,
     epoch: AtomicU64,
     live: AtomicUsize,
-    /// Buffers of inserts that are not running.
+    /// Buffers that ended inserts left for later ones.
     idle: Mutex<Vec<InsertScratch>>,
 }
 
@@ -241,7 +243,8 @@ impl FreshGraph {
     /// insert wins.
     ///
     /// # Panics
-    /// If the vector's length is not that of the graph's rows, which is a programming error.
+    /// Panics if the length of the vector differs from the length of the graph's rows, which is a
+    /// programming error.
     pub(crate) fn insert(&self, id: u64, vector: &[u8], row: Option<RowBytes>) -> u32 {
         assert_eq!(
             vector.len(),
@@ -276,8 +279,8 @@ impl FreshGraph {
         slot
     }
 
-    /// Deletes a vector; `false` if the id is not live. Its slot stays in the graph, and the id can
-    /// be inserted again.
+    /// Deletes the vector of an id. Returns `false` if the id is not live. Its slot stays in the
+    /// graph, and the id can be inserted again.
     pub(crate) fn delete(&self, id: u64) -> bool {
         let mut ids = self.ids.write();
         let Some(slot) = ids.remove(&id) else {
@@ -300,8 +303,7 @@ impl FreshGraph {
         }
     }
 
-    /// Gives the live vector of an id a row, which replaces its present one. `false` if the id is
-    /// not live.
+    /// Replaces the row of an id's live vector. Returns `false` if the id is not live.
     pub(crate) fn set_row(&self, id: u64, row: RowBytes) -> bool {
         let ids = self.ids.read();
         let Some(&slot) = ids.get(&id) else {
@@ -333,13 +335,14 @@ impl FreshGraph {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// The number of used slots: of live vectors, of deleted ones, and of running inserts.
+    /// The number of used slots: the slots of live vectors, of deleted vectors, and of running
+    /// inserts.
     pub(crate) fn slots(&self) -> usize {
         self.next.load(Ordering::Relaxed) as usize
     }
 
-    /// Bytes of the graph, as exactly as the allocator reveals them. Buffers of inserts are not
-    /// counted, since their size depends on the number of threads only.
+    /// The bytes of the graph in memory, including the known overhead of the allocator. Buffers of
+    /// inserts are not counted, since their size depends on the number of threads only.
     pub(crate) fn memory_bytes(&self) -> usize {
         /// The overhead of an allocation.
         const ALLOCATION: usize = 16;
@@ -354,7 +357,7 @@ impl FreshGraph {
         let died = self.died.read().capacity() * size_of::<u32>();
         let rows = {
             let rows = self.rows.read();
-            // The allocation of a row has two reference counts before its bytes.
+            // The allocation of a row has two reference counts before the bytes of the row.
             rows.capacity() * (size_of::<(u32, RowBytes)>() + 1) * 8 / 7
                 + rows.len() * (ALLOCATION + 2 * size_of::<usize>())
         };
@@ -429,13 +432,14 @@ impl FreshGraph {
         ids.keys().copied().filter(|&id| id >= least).collect()
     }
 
-    /// The current epoch. The vectors that are live in it can be read later, too.
+    /// The current epoch. The vectors that are live in this epoch can still be read in later
+    /// epochs.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The current moment. A search that is given it returns vectors that are live now, however
-    /// late the search runs.
+    /// The current read timestamp. A search with this timestamp returns the vectors that are live
+    /// at the call of this function, however late the search runs.
     pub(crate) fn now(&self) -> FreshMoment {
         // `epoch` and `live` change only under the write lock.
         let _ids = self.ids.read();
@@ -472,8 +476,8 @@ impl FreshGraph {
         let mut view = View::new(self);
         for slot in 0..slots {
             view.cover(slot);
-            // A slot may be taken before its segment exists. Then neither that slot nor a later one
-            // is live.
+            // An insert may take a slot before the segment of the slot exists. Then neither this
+            // slot nor a later slot is live.
             if (slot >> SEGMENT_BITS) as usize >= view.segments.len() {
                 return;
             }
@@ -485,12 +489,13 @@ impl FreshGraph {
     }
 
     /// Offers the ids and distances of the `k` nearest vectors that were live at a moment, nearest
-    /// first. Equal distances are ordered by id. Fewer than `k` are offered only if fewer were
-    /// live. `list` is the length of the candidate list: a longer one finds more of the true
-    /// nearest.
+    /// first. Equal distances are ordered by id. Fewer than `k` are offered only if fewer vectors
+    /// were live. `list` is the list size: a longer candidate list finds more of the true nearest
+    /// vectors.
     ///
     /// # Panics
-    /// If the query's length is not that of the graph's rows, which is a programming error.
+    /// Panics if the length of the query differs from the length of the graph's rows, which is a
+    /// programming error.
     pub(crate) fn search(
         &self,
         query: &[u8],
@@ -540,7 +545,8 @@ impl FreshGraph {
         Ok(found)
     }
 
-    /// Like [`search`](FreshGraph::search), but compares the given slots only, and all of them.
+    /// Like [`search`](FreshGraph::search), but compares the query with the vectors of all given
+    /// slots, and with no others.
     ///
     /// # Panics
     /// Panics as [`search`](FreshGraph::search) does.
@@ -568,8 +574,8 @@ impl FreshGraph {
         scratch.offer(k, offer);
     }
 
-    /// Puts the live vectors near the query into `found`. Returns `false` if these are fewer than
-    /// `k` although `k` vectors are live.
+    /// Puts the live vectors near the query into `found`. Returns `false` if the search found fewer
+    /// than `k` of them although `k` vectors are live.
     fn walk(
         &self,
         query: &[u8],
@@ -584,7 +590,7 @@ impl FreshGraph {
             return false;
         }
         let mut view = View::new(self);
-        // Deleted vectors take up places in the candidate list, so the list is lengthened.
+        // Deleted vectors take up places in the candidate list, so the search lengthens the list.
         let slots = self.slots();
         let mut length = (list * slots / live).clamp(list, list * LONGEST).min(slots);
         loop {
@@ -611,8 +617,8 @@ impl FreshGraph {
     /// Puts all vectors that were live at a moment into `found`.
     fn scan(&self, query: &[u8], moment: FreshMoment, scratch: &mut FreshScratch) {
         scratch.slots.clear();
-        // Distances are computed after the lock is released. A vector that dies meanwhile was live
-        // at the start of the search.
+        // Distances are computed after the lock is released. A vector that is deleted during the
+        // scan was live at the start of the search, so it still counts.
         {
             let ids = self.ids.read();
             scratch.slots.extend(ids.values());
@@ -641,8 +647,8 @@ impl FreshGraph {
             if ((slot >> SEGMENT_BITS) as usize) < present {
                 return slot;
             }
-            // The segment is created outside the lock, for which searches wait. If another thread
-            // creates it first, this one is discarded.
+            // The segment is created without the lock, since searches wait for the lock. If another
+            // thread creates the same segment first, this segment is discarded.
             let segment = Arc::new(Segment::new(self.width));
             let mut segments = self.segments.write();
             if segments.len() == present {
@@ -667,7 +673,7 @@ impl FreshGraph {
             chosen,
         } = scratch;
         let space = self.space();
-        // A copy separate from the view, since the search may have to renew the view.
+        // The vector is copied out of the view, since the search may have to renew the view.
         let segments = view.segments.clone();
         let own = &segments[(slot >> SEGMENT_BITS) as usize];
         let at = slot as usize % SEGMENT;
@@ -680,7 +686,7 @@ impl FreshGraph {
         pruner.pool.clear();
         pruner.pool.extend_from_slice(&search.expanded);
         if space.product {
-            // Under the inner product, the nearest vectors by product are not near in direction. So
+            // Under the inner product, vectors with a large product may be far away by distance. So
             // a second search finds candidates by product.
             search.walk(view, entry, self.parameters.build_list, |other| {
                 self.kernel.distance(&point.vector, &other.vector)
@@ -693,8 +699,9 @@ impl FreshGraph {
         pruner.prune(view, space, point, &self.parameters);
         chosen.clear();
         chosen.extend_from_slice(&pruner.chosen);
-        // Under the inner product, all vectors would choose the long vectors, which would be asked
-        // to link back to all. Only the diverse neighbours, which are near, are asked.
+        // Under the inner product, all vectors would choose the long vectors as neighbours, and the
+        // long vectors would have to link back to all. So only the near, diverse neighbours are
+        // asked to link back.
         let asked = match space.product {
             true => pruner.diverse,
             false => chosen.len(),
@@ -703,17 +710,17 @@ impl FreshGraph {
         own.replace(at, chosen, &own.nodes[at].lock.lock());
         let mut linked = false;
         for (place, &neighbour) in chosen[..asked].iter().enumerate() {
-            // The nearest neighbours come first. So the farthest one is asked last. It must link
-            // back if no other did, since other nodes are least likely to need the link that it
-            // drops.
+            // The nearest neighbours come first, so the farthest neighbour is asked last. If no
+            // other neighbour linked back, the farthest one must. Of all neighbours, the link that
+            // it drops for this is the least likely to be needed.
             let must = !linked && place + 1 == asked;
             linked |= self.link_back(view, space, neighbour, slot, must, search, pruner);
         }
     }
 
     /// Adds `slot` to the list of `node`, and prunes the list if it is full. Returns whether the
-    /// list then has `slot`. With `must` the list always keeps it, so that a path leads to every
-    /// vector.
+    /// list then has `slot`. With `must`, the list always keeps `slot`, so that a path leads to
+    /// every vector.
     #[expect(clippy::too_many_arguments, reason = "the scratch, in its parts")]
     fn link_back(
         &self,
@@ -757,7 +764,8 @@ impl FreshGraph {
         let mut ids = self.ids.write();
         let epoch = self.epoch.load(Ordering::Relaxed) + 1;
         if let Some(old) = ids.insert(id, slot) {
-            // Another thread may have inserted the id meanwhile, in a slot beyond this view.
+            // During this insert, another thread may have inserted the same id into a slot that
+            // this view does not cover.
             View::new(self)
                 .node(old)
                 .died

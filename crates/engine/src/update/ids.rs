@@ -1,9 +1,9 @@
 //! The external ids of a checkpoint.
 //!
 //! Ids are usually row numbers. Then they run from 0 to the number of vectors in the manifest, and
-//! no table is needed. Otherwise the checkpoint has a file of ids ([`IdTable`]), unless an earlier
-//! version wrote it. If such a checkpoint is opened for changes, every vector is read to make a
-//! table, which is removed when the index is closed.
+//! no table is needed. Otherwise the checkpoint has a file of ids ([`IdTable`]). A checkpoint that
+//! an earlier version wrote has no such file. If it is opened for changes, every record is read to
+//! make a table of ids. The table is removed when the index is closed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,9 +23,10 @@ use crate::{Error, ErrorKind};
 /// Ids that were inserted and deleted since the build of a checkpoint.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CarriedIds {
-    /// Live inserted ids, as ascending ranges: the first, and how many.
+    /// The live inserted ids, as ascending ranges. A range has its first id and the number of its
+    /// ids.
     pub(crate) ids: Vec<(u64, u64)>,
-    /// Deleted ids, each with a bound: its records in nodes below the bound are dead.
+    /// The deleted ids, each with a bound. Records of the id on nodes below the bound are dead.
     pub(crate) deleted: Vec<(u64, u32)>,
     /// The number of dead records.
     pub(crate) dead: usize,
@@ -39,8 +40,8 @@ impl CarriedIds {
         self.dead as u64 * TOMBSTONE
     }
 
-    /// The ids of a checkpoint that a build wrote: no inserted or deleted ones. If it was built of
-    /// no rows, its placeholder is dead.
+    /// The ids of a checkpoint that a build wrote. No ids are inserted or deleted. If the index was
+    /// built of no rows, its placeholder is dead.
     pub(crate) fn of_build(manifest: &Manifest) -> Self {
         match manifest.has_placeholder() {
             false => Self::default(),
@@ -68,7 +69,7 @@ impl CarriedIds {
 /// The ids of a checkpoint's build.
 #[derive(Clone)]
 pub(crate) enum StoredIds {
-    /// The ids from 0 to this number, each once.
+    /// Every id from 0 up to this number, which is not an id itself.
     Rows(u64),
     /// No ids: the index was built of no rows. The number is 1 more than the largest id that the
     /// index has ever had.
@@ -78,8 +79,8 @@ pub(crate) enum StoredIds {
 }
 
 impl StoredIds {
-    /// Reads the ids of an index from its checkpoint. `None` if an earlier version wrote the
-    /// checkpoint without them.
+    /// Reads the ids of an index from its checkpoint. Returns `None` if an earlier version wrote
+    /// the checkpoint without ids.
     pub(crate) fn of(index: &Index) -> Result<Option<Self>, Error> {
         let manifest = index.manifest();
         if manifest.has_placeholder() {
@@ -92,8 +93,8 @@ impl StoredIds {
         Ok(table.map(|table| Self::table(table, manifest)))
     }
 
-    /// Reads the ids of an index from its checkpoint. If the checkpoint has no ids, or if its file
-    /// of ids is damaged or missing, they are collected from the records. The next merge writes a
+    /// Reads the ids of an index from its checkpoint. If the checkpoint has no file of ids, or this
+    /// file is damaged or missing, the ids are collected from the records. The next merge writes a
     /// complete file.
     pub(crate) fn of_any(index: &Index) -> Result<Self, Error> {
         match Self::of(index) {
@@ -111,16 +112,17 @@ impl StoredIds {
     }
 
     /// Collects the ids of an index whose checkpoint has none, and sorts them in a megabyte of
-    /// memory. The index is locked, and no checkpoint of it is being written.
+    /// memory. The caller holds the lock of the index, and no thread writes a checkpoint of the
+    /// index.
     pub(crate) fn collected(index: &Index) -> Result<Self, Error> {
         let (volume, manifest) = (&**index.volume(), index.manifest());
-        // When the checkpoint is dropped, it removes its files. The table has opened its file by
-        // then.
+        // The unfinished checkpoint removes its files when it is dropped. Before that, the table
+        // has opened its file.
         let checkpoint = Checkpoint::begin(volume, true)?;
         let mut sorter = IdSorter::new(volume, &checkpoint, LEAST_MEMORY);
         // If clusters were rewritten, deleted vectors may be in no cluster any more. Then deleted
-        // ids without a vector are assigned to the nodes without a vector. Any assignment will do,
-        // since all of them are dead.
+        // ids without a vector are assigned to the nodes without a vector. Any assignment is
+        // correct, since all of these ids and nodes are dead.
         let mut missing = match index.clusters() {
             Some(clusters) if clusters.amended().is_some() => Some(Bits::new(manifest.vectors)),
             _ => None,

@@ -12,19 +12,20 @@
 //!              drain:   later changes ─> new graph             if inserts are direct
 //! ```
 //!
-//! By layout and preset, new vectors go straight into the graph on storage, or wait in memory.
-//! Waiting vectors go to storage with a merge, or in a cluster index with a rebalance of the
-//! clusters that they join. Unless vectors wait for merges, a checkpoint is made after a number of
-//! inserts.
+//! The layout and the preset decide whether new vectors go straight into the graph on storage or
+//! wait in memory. A merge moves waiting vectors to storage. In a cluster index, a rebalance moves
+//! them into the clusters that they join. If no vectors wait for a merge, a checkpoint is made
+//! after a number of inserts.
 //!
 //! **Guarantees.** The changes of a call that returned are durable as [`Durability`] says, and
 //! visible to every search that begins afterwards. After a crash, every acknowledged change is
 //! recovered from the checkpoint in the manifest and from the logs, beginning with the log that the
 //! manifest names. Changes that were logged but not yet acknowledged may be recovered as well.
 //!
-//! **Processes.** One process has the index open for changes (it holds the lock file). Any number
-//! of its threads insert, delete and search. Other processes open the index for reading. They see
-//! the changes that were logged before they opened it, and must open it again to see later ones.
+//! **Processes.** At most one process has the index open for changes, and holds its lock file. Any
+//! number of its threads insert, delete and search. Other processes open the index for reading.
+//! They see the changes that were logged before they opened it, and must open it again to see later
+//! ones.
 
 mod attributes;
 mod bulk;
@@ -77,8 +78,8 @@ pub struct WriteOptions {
     pub durability: Durability,
     /// The number of OS threads that insert the rows of one call.
     pub threads: usize,
-    /// How new vectors are inserted; `None` means as the preset says. If the layout does not
-    /// support it, vectors wait for a merge.
+    /// How new vectors are inserted. `None` stands for the choice of the preset. If the layout does
+    /// not support the choice, vectors wait for a merge.
     pub update: Option<Update>,
     /// The options of direct inserts.
     pub direct: DirectOptions,
@@ -98,16 +99,16 @@ impl Default for WriteOptions {
 /// The interval at which a call that waits for a merge asks `progress` whether to continue waiting.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 
-/// How a merge decided about the codebook.
+/// Whether a merge kept or replaced the codebook, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CodebookFate {
-    /// Unchanged. A codebook trained on the present vectors would be no better, or the index has
-    /// none.
+    /// The codebook is unchanged. A codebook trained on the present vectors would be no better, or
+    /// the index has no codebook.
     #[default]
     Kept,
-    /// The merge trained a new codebook on the present vectors, since the index had outgrown the
-    /// previous one.
+    /// The codebook is replaced. The index had outgrown it, and the new codebook is trained on the
+    /// present vectors.
     Trained,
     /// The codebook is unchanged, although the index has outgrown it. It was given to the build
     /// ([`BuildOptions::codebook`](crate::BuildOptions::codebook)), and other indexes may share it.
@@ -119,7 +120,7 @@ pub enum CodebookFate {
 pub struct CompactReport {
     /// Vectors in the new checkpoint.
     pub vectors: u64,
-    /// Vectors that were inserted from the log.
+    /// Vectors in the log that the merge added to the new checkpoint.
     pub merged: u64,
     /// Vectors that had been inserted directly into the graph on storage since the last merge.
     pub direct: u64,
@@ -145,7 +146,7 @@ pub struct CompactReport {
     pub reassigned: u64,
     /// Bytes on storage before the merge, logs included.
     pub bytes_before: u64,
-    /// Bytes on storage after it.
+    /// Bytes on storage after the merge.
     pub bytes_after: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
@@ -158,20 +159,22 @@ struct State {
     ids: StoredIds,
     /// The writer of the graph on storage, if the index takes direct inserts.
     direct: Option<Arc<Direct>>,
-    /// During a merge: the ids in the merge that were deleted or replaced since it began.
+    /// During a merge: the merged ids that were deleted or replaced since the merge began.
     since: Option<Arc<Tombstones>>,
-    /// During a merge: the rows of attributes that merged vectors have received since it began.
+    /// During a merge: the rows of attributes that merged vectors have received since the merge
+    /// began.
     rows_since: Arc<Mutex<HashMap<u64, RowBytes>>>,
 }
 
-/// A checkpoint and the changes since, at one read timestamp. Later changes do not affect it.
+/// A checkpoint and the changes after it, at one read timestamp. Later changes do not affect this
+/// value.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     pub(crate) index: Arc<Index>,
     pub(crate) overlay: Overlay,
     pub(crate) moment: Moment,
-    /// The nodes of the build by id, if the checkpoint has no such table and the table was made
-    /// from the records.
+    /// The nodes of the build by id. It is set only if the checkpoint has no table of ids and the
+    /// table was made from the records.
     pub(crate) collected: Option<Arc<IdTable>>,
 }
 
@@ -190,10 +193,11 @@ impl Snapshot {
 /// The checkpoint before the last merge.
 #[derive(Default)]
 enum Before {
-    /// No caller has asked for it.
+    /// No caller has asked to keep the previous checkpoint.
     #[default]
     Unwanted,
-    /// A caller has asked for it, but no merge was made since, or it was given up.
+    /// A caller has asked to keep the previous checkpoint. But no merge was made since, or the
+    /// caller has dropped that checkpoint.
     NotYet,
     /// The state that the merge replaced, with the changes made during the merge.
     Kept(Arc<State>),
@@ -211,7 +215,7 @@ struct Known {
 impl State {
     /// The graph that takes new vectors.
     fn fresh(&self) -> &Arc<FreshGraph> {
-        // There is always at least one. The last one takes new vectors.
+        // There is always at least one graph. The last graph takes new vectors.
         &self.overlay.fresh[self.overlay.fresh.len() - 1]
     }
 
@@ -240,8 +244,8 @@ impl State {
         }
     }
 
-    /// Makes a vector visible in place of any vector with its id. At every moment a search finds
-    /// exactly one of the two.
+    /// Makes a vector visible in place of any vector with its id. At every read timestamp, a search
+    /// finds exactly one of the two vectors.
     fn replace(&self, id: u64, vector: &[u8], row: Option<RowBytes>, built: bool) {
         let newest = self.fresh().contains(id);
         self.fresh().insert(id, vector, row);
@@ -267,7 +271,7 @@ impl State {
     }
 }
 
-/// An index that is open for changes. Any number of threads can share it.
+/// An index that is open for changes. Any number of threads may share it.
 pub struct LiveIndex {
     path: PathBuf,
     volume: Arc<dyn Volume>,
@@ -278,8 +282,8 @@ pub struct LiveIndex {
     state: RwLock<Arc<State>>,
     log: Log,
     next_id: AtomicU64,
-    /// The number of vectors after all acknowledged changes. It is counted separately, since sums
-    /// over storage and memory would count a vector twice while it is moved.
+    /// The number of vectors after all acknowledged changes. This number is counted separately.
+    /// While a vector is moved, a sum over storage and memory would count the vector twice.
     live: AtomicUsize,
     /// The ids that calls are changing. Two calls never change the same id at the same time.
     reserved: Reserved,
@@ -288,7 +292,7 @@ pub struct LiveIndex {
     /// Calls that change the index hold this lock for reading. A merge holds it for writing when it
     /// begins and when it commits.
     gate: RwLock<()>,
-    /// The lock of a merge or a checkpoint, so that only one of them runs at a time.
+    /// Locked during a merge or a checkpoint, so that only one of them runs at a time.
     merging: Mutex<()>,
     /// The checkpoint before the last merge, if a caller asked to keep it.
     before: Mutex<Before>,
@@ -305,14 +309,14 @@ pub struct LiveIndex {
     submitted: Arc<Submitted>,
     /// The sequence number of the log up to which the last checkpoint has the changes.
     checkpointed: AtomicU64,
-    /// The charge for the changes logged since that checkpoint, in bytes. It is the memory that
-    /// they take when the index is opened again.
+    /// The charge in bytes for the changes logged since the last checkpoint. It is the memory that
+    /// these changes take when the index is opened again.
     charged: AtomicU64,
     /// After a failed rebalance, the number of waiting vectors at which it is tried again.
     rebalance_after: AtomicU64,
     /// The number of merges since the index was opened.
     merges: AtomicU64,
-    /// How many checkpoints have replaced another one since the index was opened.
+    /// The number of times that a checkpoint has replaced another since the index was opened.
     pub(super) replaced: Arc<AtomicU64>,
     /// The failures, and whether the index still takes changes.
     health: Arc<Health>,
@@ -352,7 +356,7 @@ impl Drop for LiveIndex {
 }
 
 impl LiveIndex {
-    /// Prepares the files for the next opening.
+    /// Prepares the files for the next process that opens the index.
     fn close(&self) {
         // Changes that are synced at intervals are synced now. If the sync fails, the log can still
         // be rotated.
@@ -362,7 +366,8 @@ impl LiveIndex {
         {
             tracing::warn!(index = %self.path.display(), "the log was not synced: {error}");
         }
-        // If the sync of changes failed, they are in memory alone until the next log is written.
+        // If the sync of changes failed, these changes are only in memory until the next log is
+        // written.
         if self.log.is_broken()
             && let Err(error) = self.log.rotate()
         {
@@ -371,8 +376,8 @@ impl LiveIndex {
         if self.health.is_halted() {
             return;
         }
-        // The code pages of inserts are no longer needed. Without this call, the code pages of the
-        // checkpoint would add to them.
+        // The code pages of inserts are no longer needed. Without this call, they would stay in
+        // memory together with the code pages of the checkpoint.
         if self.index().memory().budget.is_some() {
             release_code_pages();
         }
@@ -408,7 +413,8 @@ impl LiveIndex {
         Self::open_lent(path.as_ref(), open, options, None, &Silent)
     }
 
-    /// Like [`open`](Self::open), in place of an index that leases memory from a shared budget.
+    /// Like [`open`](Self::open). With `lent`, the opened index replaces an index that leases
+    /// memory from a shared budget.
     fn open_lent(
         path: &Path,
         open: &OpenOptions,
@@ -456,19 +462,20 @@ impl LiveIndex {
         Self::start(lock, volume, index, options, &Silent)
     }
 
-    /// Opens an index for changes that is already open for reading. The tables of `index` are
-    /// shared. Under a memory budget they are not: the opened index replaces `index`.
+    /// Opens an index for changes that is already open for reading. Without a memory budget, the
+    /// opened index shares the tables of `index`. Under a memory budget, it shares no tables, and
+    /// replaces `index`.
     ///
     /// An index of a [`Catalog`](crate::Catalog) leases a part of the catalog's budget. The lease
     /// covers at least a few changes at a time, and half of the memory that is free beyond that, up
     /// to the memory that an index of its size can use. If more vectors wait in memory, or a merge
-    /// has made the index larger, the catalog leases it more, and closes other indexes if
-    /// necessary.
+    /// has made the index larger, the catalog leases more memory to the index. If necessary, it
+    /// closes other indexes.
     ///
     /// The opened index counts towards the budget until it is dropped. Drop `index` too: it counts
-    /// as long as any caller holds it. If memory is short, the call waits until other indexes are
-    /// dropped ([`CatalogOptions::patience`](crate::CatalogOptions::patience)). As with any budget,
-    /// a merge takes up to 64 MiB more while it runs.
+    /// towards the budget as long as any caller holds it. If memory is short, the call waits until
+    /// other indexes are dropped ([`CatalogOptions::patience`](crate::CatalogOptions::patience)).
+    /// As with any budget, a merge takes up to 64 MiB more while it runs.
     ///
     /// # Errors
     /// Fails as [`LiveIndex::open`] does. [`Error::Memory`] if the catalog's budget is too small
@@ -479,9 +486,9 @@ impl LiveIndex {
     }
 
     /// Like [`over`](LiveIndex::over), with `progress`, which is asked every few milliseconds and
-    /// may interrupt the wait for memory of a catalog. It may also interrupt before each batch of
-    /// logged vectors that is inserted into the graph on storage. Then the call succeeds, and the
-    /// remaining vectors wait in memory.
+    /// may interrupt the wait for memory of a catalog. `progress` may also interrupt before each
+    /// batch of logged vectors that is inserted into the graph on storage. In that case the call
+    /// succeeds, and the remaining vectors wait in memory.
     ///
     /// # Errors
     /// Fails as [`over`](LiveIndex::over) does. [`Error::Interrupted`] if the wait for memory was
@@ -492,8 +499,9 @@ impl LiveIndex {
         progress: &dyn Progress,
     ) -> Result<Self, Error> {
         if !index.options().places.is_empty() {
-            // Copies for searches are not written to, and other processes may share them. So the
-            // primary copy at the path is opened. It must be the index that is open.
+            // Changes never go to copies at other places, since other processes may share these
+            // copies. So the index folder at the path is opened. It must have the same index as
+            // `index`.
             index.volume().check_path(index.path())?;
             return Self::open_lent(
                 index.path(),
@@ -568,7 +576,7 @@ impl LiveIndex {
         let replayed = overlay.fresh[0].slots() > 0
             || overlay.deleted.len() > index.carried().dead
             || index.columns().has_new();
-        // Replayed changes are not in a checkpoint yet.
+        // No checkpoint has the replayed changes.
         let checkpointed = match replayed {
             true => index.manifest().log_from.sequence,
             false => log.next_sequence(),
@@ -638,13 +646,13 @@ impl LiveIndex {
         (state.index.clone(), state.overlay.clone())
     }
 
-    /// The number of vectors that a search can find now.
+    /// The number of vectors that a search can find at present.
     pub fn len(&self) -> usize {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Whether this is still the index in its directory. False if the directory was moved, removed
-    /// or replaced, or if this handle takes no more changes. If false, open the index again.
+    /// Whether this is still the index in its directory. It is false if the directory was moved,
+    /// removed or replaced, or if this handle takes no more changes. Then open the index again.
     ///
     /// # Errors
     /// The directory cannot be read, or this process was forked from the process that opened the
@@ -685,7 +693,7 @@ impl LiveIndex {
         stats.health = self.seen_health();
         let drifted = stats.health.drifted;
         let drifted = drifted.filter(|&share| share >= MergeWhen::default().drifted);
-        // If a search scans all vectors, drift makes it miss none.
+        // A search that scans all vectors misses no vector because of drift.
         let live = self.len() as u64;
         let drifted = drifted.filter(|_| looks_at(&state.index, live) != LooksAt::All);
         let badly = drifted.map(Due::Drifted);
@@ -777,7 +785,7 @@ impl LiveIndex {
         Ok(results)
     }
 
-    /// Runs a search with the current state at the current moment.
+    /// Runs a search with the current state at the current read timestamp.
     pub(super) fn at_a_moment<T>(&self, search: impl FnOnce(&Index, Seen<'_>) -> T) -> T {
         let (state, moment) = self.at_one_moment();
         let seen = Seen {
@@ -789,13 +797,13 @@ impl LiveIndex {
 
     /// The state that a search starts from, and its read timestamp.
     fn at_one_moment(&self) -> (Arc<State>, Moment) {
-        // State and moment are read under one lock. Later, vectors may be moved to another graph,
-        // even to the graph of an index that this search does not know.
+        // The state and the timestamp are read under one lock. Afterwards, vectors may be moved to
+        // another graph, even to the graph of an index that this search does not know.
         let state = self.state.read();
         (state.clone(), state.overlay.now())
     }
 
-    /// The current state, as a snapshot.
+    /// The current state with its read timestamp.
     pub(crate) fn at_present(&self) -> Snapshot {
         Snapshot::of(&self.state.read())
     }
@@ -814,7 +822,7 @@ impl LiveIndex {
         self.volume.check_held()?;
         self.volume.check_path(&self.path)?;
         let directory = Directory::open(&self.path)?;
-        // The directory that was checked, even if another directory has its path by now.
+        // The directory that was checked, even if another directory has taken its path since.
         self.volume.check_path(&self.path)?;
         Ok(directory)
     }
@@ -837,8 +845,8 @@ impl LiveIndex {
         }
     }
 
-    /// From now on, keeps the checkpoint before each merge, with its memory and storage. Callers
-    /// need it while they have unanswered requests about it.
+    /// After this call, each merge keeps the checkpoint that it replaces, with its memory and
+    /// storage. Callers need that checkpoint while they have unanswered requests about it.
     pub(crate) fn keep_before(&self) {
         let mut before = self.before.lock();
         if let Before::Unwanted = *before {

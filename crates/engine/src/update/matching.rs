@@ -1,5 +1,5 @@
-//! Searches with filters. The matches are found once for a batch of queries, and each query is
-//! searched among them.
+//! Searches with filters. The matching vectors are found once for a batch of queries, and each
+//! query is searched among these vectors.
 //!
 //! ```text
 //!   filter ──check──> columns' index parts ──> nodes on storage ──┐
@@ -37,7 +37,7 @@ impl Matches {
         Self::of(index, seen, &filter)
     }
 
-    /// Like [`find`](Self::find), for a filter that was checked.
+    /// Like [`find`](Self::find), for a filter that the caller has checked.
     ///
     /// # Errors
     /// Columns cannot be read.
@@ -51,8 +51,8 @@ impl Matches {
         for (slots, (graph, moment)) in fresh.iter_mut().zip(seen.iter().flat_map(Seen::fresh)) {
             *slots = graph.matching(moment, filter)?;
         }
-        // Memory is examined first, since vectors are moved from memory to storage. If a vector is
-        // found in both, a search returns it once.
+        // Vectors in memory are examined first, since other threads move vectors from memory to
+        // storage and never back. If a vector is found in both, a search returns it once.
         let look = || columns.matching(filter, index.nodes() as u32);
         let (nodes, looked) = Looked::of(look);
         Ok(Self {
@@ -62,7 +62,7 @@ impl Matches {
         })
     }
 
-    /// The bytes of memory that the matches take, approximately.
+    /// The approximate number of bytes that the matches take in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         let fresh: usize = self.fresh.iter().map(NodeSet::memory_bytes).sum();
         self.nodes.memory_bytes() + fresh
@@ -83,7 +83,8 @@ impl Index {
     /// ([`SearchResults::ids`]).
     ///
     /// The list size adapts to the number of matches. The expected cost decides between a walk,
-    /// which also passes other vectors, and a comparison with all matches ([`Way`](crate::Way)).
+    /// which also passes vectors that do not match, and a comparison with all matches
+    /// ([`Way`](crate::Way)).
     ///
     /// # Errors
     /// Fails as [`search`](Index::search) does. [`Error::Filter`] if the filter does not fit the
@@ -109,8 +110,8 @@ impl Index {
         self.search_filtered_observed(queries, options, filter, &Silent)
     }
 
-    /// Like [`search_filtered`](Index::search_filtered), with `progress`, which is called for each
-    /// finished query and may interrupt the batch.
+    /// Like [`search_filtered`](Index::search_filtered). `progress` is called for each finished
+    /// query, and may interrupt the batch.
     ///
     /// # Errors
     /// Fails as [`search_filtered`](Index::search_filtered) does, and with [`Error::Interrupted`].
@@ -126,8 +127,8 @@ impl Index {
         Ok(found)
     }
 
-    /// Like [`search_filtered_observed`](Index::search_filtered_observed), but its queries are not
-    /// sampled to measure recall.
+    /// Like [`search_filtered_observed`](Index::search_filtered_observed), but the recall watch
+    /// samples none of its queries.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -139,8 +140,8 @@ impl Index {
         self.search_checked(queries, options, &filter, progress)
     }
 
-    /// Like [`search_filtered_observed`](Index::search_filtered_observed), for a filter that was
-    /// checked.
+    /// Like [`search_filtered_observed`](Index::search_filtered_observed), for a filter that the
+    /// caller has checked.
     ///
     /// # Errors
     /// Fails as [`search_filtered_observed`](Index::search_filtered_observed) does.
@@ -193,8 +194,8 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// Like [`search_filtered_observed`](LiveIndex::search_filtered_observed), but its queries are
-    /// not sampled to measure recall.
+    /// Like [`search_filtered_observed`](LiveIndex::search_filtered_observed), but the recall watch
+    /// samples none of its queries.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,

@@ -22,10 +22,10 @@ use super::ranges::IdRanges;
 use crate::Error;
 use crate::search::Admission;
 
-/// Changes since an index's checkpoint. Clones share them.
+/// The changes since an index's checkpoint. Clones share the same changes.
 #[derive(Clone)]
 pub(crate) struct Overlay {
-    /// The graphs of vectors that are not on storage yet. During a merge there are two.
+    /// The graphs of vectors that no checkpoint has. During a merge there are two graphs.
     pub(crate) fresh: Vec<Arc<FreshGraph>>,
     /// The ids on storage that were deleted, or replaced by a vector in one of these graphs.
     pub(crate) deleted: Arc<Tombstones>,
@@ -36,7 +36,7 @@ pub(crate) struct Overlay {
 /// The read timestamp of a search, fixed at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
-    /// The number of dead records at that time.
+    /// The number of dead records at the read timestamp.
     dead: u32,
     /// The read timestamp of each graph, in the order of the graphs.
     fresh: [FreshMoment; 2],
@@ -63,7 +63,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The graphs of new vectors, each with its moment.
+    /// The graphs of new vectors, each with the read timestamp of the search in this graph.
     pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> + use<'a> {
         let graphs = self.overlay.fresh.iter();
         graphs.map(|fresh| &**fresh).zip(self.moment.fresh)
@@ -80,7 +80,7 @@ impl Overlay {
         }
     }
 
-    /// The overlay of a checkpoint whose log has no later records.
+    /// Creates the overlay of a checkpoint, if the log has no records after the checkpoint.
     pub(crate) fn carried(carried: &CarriedIds) -> Self {
         Self {
             fresh: Vec::new(),
@@ -89,11 +89,12 @@ impl Overlay {
         }
     }
 
-    /// The current moment. While an id is replaced, a search at this moment sees the old vector,
-    /// the new one, or both.
+    /// The current read timestamp. While an id is replaced, a search at this timestamp sees the old
+    /// vector, the new vector, or both.
     pub(crate) fn now(&self) -> Moment {
-        // The order is the reverse of that of a change, which first adds a vector and then removes
-        // one. So the moment of the tombstones is read first, and then the moments of the graphs.
+        // A change first adds a vector to a graph and then a tombstone. Timestamps are read in the
+        // reverse order: first the timestamp of the tombstones, and then the timestamps of the
+        // graphs.
         let dead = self.deleted.moment();
         let mut fresh = [FreshMoment::default(); 2];
         for (moment, graph) in fresh.iter_mut().zip(&self.fresh) {
@@ -107,7 +108,7 @@ impl Overlay {
         self.fresh.iter().map(|graph| graph.len() as u64).sum()
     }
 
-    /// Bytes in memory, approximately.
+    /// The approximate number of bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let fresh = self.fresh.iter().map(|graph| graph.memory_bytes() as u64);
         fresh.sum::<u64>() + self.deleted.memory_bytes()
@@ -121,7 +122,7 @@ impl Overlay {
         charged.sum::<u64>() + self.deleted.charged_bytes()
     }
 
-    /// The part of these bytes that is charged for rows.
+    /// The part of the charged bytes that is charged for rows.
     pub(crate) fn charged_rows(&self) -> u64 {
         self.fresh.iter().map(|graph| graph.charged_rows()).sum()
     }
@@ -137,16 +138,19 @@ impl Overlay {
     }
 }
 
-/// Bytes of a dead id: sixteen, and a control byte, in a hash table that is two thirds full.
+/// The bytes of a dead id in a hash table that is two thirds full. An entry has sixteen bytes and a
+/// control byte.
 const STONE: u64 = 26;
-/// Bytes that a memory budget is charged for a dead id. They include sixteen for the list that a
-/// checkpoint stores, and the entry for its node after searches have met the node.
+/// Bytes that a memory budget is charged for a dead id. They include sixteen bytes for the list
+/// that a checkpoint stores. They also include the entry for the id's node, which exists after a
+/// search has met the node.
 pub(super) const TOMBSTONE: u64 = STONE + 16 + 20;
 
-/// The number of parts of the set, each with a lock. All threads look up every ranked vector.
+/// The number of shards of the set. Each shard has a lock, since all threads look up every ranked
+/// vector.
 const SHARDS: usize = 64;
 
-/// If an id was replaced no more often than this during a search, the search still finds the vector
+/// The most replacements of one id during a search with which the search still finds the vector
 /// that was live at its start.
 const OVERTAKEN: usize = 16;
 
@@ -154,33 +158,34 @@ const OVERTAKEN: usize = 16;
 #[derive(Clone, Copy, Debug)]
 struct Stone {
     bound: u32,
-    /// The moment from which they are dead: the number of dead records, including this one.
+    /// The timestamp from which these records are dead: the number of dead records, with this
+    /// record.
     since: u32,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     stones: HashMap<u64, Stone>,
-    /// The earlier bounds of ids that were replaced more than once, oldest first. From the last
-    /// bound alone it is unknown which records were dead before.
+    /// The earlier bounds of ids that were replaced more than once, oldest first. The last bound
+    /// alone does not tell which records were dead before the last replacement.
     earlier: HashMap<u64, Vec<Stone>>,
 }
 
-/// Ids with dead records, each with a bound: its records in nodes below the bound are dead. If
+/// Ids with dead records, each with a bound. Records of an id on nodes below its bound are dead. If
 /// vectors are inserted directly into the graph, a later record of the id may be live. The set is
 /// looked up far more often than changed, and is usually empty.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
-    /// The number of dead records. It only grows, so it also serves as the moment.
+    /// The number of dead records. It only grows, so it also serves as the read timestamp.
     dead: AtomicUsize,
     shards: [RwLock<Shard>; SHARDS],
-    /// Dead nodes that searches have met, by the last bits of their numbers, with the moment of
-    /// their death. A search learns that a node is deleted when it reads the node's id, which is
-    /// stored with the vector. Later searches know it as soon as they reach the node. A table of
-    /// all deleted nodes would need a table from ids to nodes, with memory for each vector. This
-    /// table takes some bytes for each deleted vector.
+    /// The dead nodes that searches have met, by the last bits of their node numbers. Each has the
+    /// timestamp of its death. A search learns that a node is deleted when it reads the node's id,
+    /// which is stored with the vector. Later searches find the node in this table as soon as they
+    /// reach it. A table of all deleted nodes would need a table from ids to nodes, with memory for
+    /// each vector. This table takes some bytes for each deleted vector.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
-    /// The moment up to which all dead nodes with rows have been met.
+    /// The timestamp up to which all dead nodes with rows are in the table.
     rows_met: Mutex<Option<u32>>,
 }
 
@@ -197,12 +202,13 @@ impl Dead<'_> {
         self.at == 0 || self.len() == 0
     }
 
-    /// The number of dead records now.
+    /// The current number of dead records.
     pub(crate) fn len(&self) -> usize {
         self.tombstones.len()
     }
 
-    /// Whether the record of an id in a node is dead. If so, the node is remembered.
+    /// Whether the record of an id in a node is dead. If it is dead, the node is added to the table
+    /// of met nodes.
     #[inline]
     pub(crate) fn meets(&self, id: u64, node: u32) -> bool {
         if self.is_empty() {
@@ -252,7 +258,7 @@ impl Dead<'_> {
         &self,
         look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // Concurrent callers wait here, and then have nothing left to do.
+        // Concurrent callers wait for this lock. When they have it, all nodes are already met.
         let mut met = self.tombstones.rows_met.lock();
         let is_new = |since: u32| since <= self.at && met.is_none_or(|met| since > met);
         let mut ids = Vec::new();
@@ -272,7 +278,7 @@ impl Dead<'_> {
         Ok(())
     }
 
-    /// The nodes that were met so far, and are dead at the moment.
+    /// The nodes that searches have met, and that are dead at the read timestamp.
     pub(crate) fn met(&self) -> RoaringBitmap {
         let mut nodes = RoaringBitmap::new();
         for shard in &self.tombstones.met {
@@ -314,28 +320,30 @@ impl Tombstones {
         &self.shards[(id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize % SHARDS]
     }
 
-    /// Adds an id whose records are all dead. `false` if the set has it already.
+    /// Adds an id whose records are all dead. Returns `false` if the set already has the id.
     pub(crate) fn insert(&self, id: u64) -> bool {
         self.insert_below(id, ALL_NODES)
     }
 
-    /// Adds an id whose live record is in a node below `bound`. `false` if the set has the id with
-    /// this bound or a higher one.
+    /// Adds an id whose live record is in a node below `bound`. Returns `false` if the set has the
+    /// id with this bound or a higher bound.
     pub(crate) fn insert_below(&self, id: u64, bound: u32) -> bool {
         let mut shard = self.shard(id).write();
         let before = shard.stones.get(&id).copied();
         if before.is_some_and(|before| before.bound >= bound) {
             return false;
         }
-        // The lock is released afterwards, so searches that start after the delete returned see it.
+        // The lock is released after the change, so searches that start after the return of the
+        // delete see the delete.
         let dead = self.dead.fetch_add(1, Ordering::Release) + 1;
         let since = u32::try_from(dead).unwrap_or(u32::MAX);
         shard.stones.insert(id, Stone { bound, since });
         if let Some(before) = before {
             let earlier = shard.earlier.entry(id).or_default();
             if earlier.len() == OVERTAKEN {
-                // The next bound takes over the moment of the oldest. So an early search may miss
-                // the vector of its start, but never finds a vector that was dead at its start.
+                // The next bound gets the timestamp of the oldest bound. So an early search may
+                // miss the vector of its start, but never finds a vector that was dead at its
+                // start.
                 let oldest = earlier.remove(0);
                 earlier[0].since = oldest.since;
             }
@@ -344,8 +352,8 @@ impl Tombstones {
         true
     }
 
-    /// Marks the record in a node as dead from the start, because its insert was given up. The same
-    /// id may have a record in another node.
+    /// Marks the record in a node as dead at all timestamps, because its insert was given up. The
+    /// same id may have a record in another node.
     pub(crate) fn mark_dead(&self, node: u32) {
         self.dead.fetch_add(1, Ordering::Release);
         let since = 0;
@@ -428,7 +436,7 @@ impl Tombstones {
             .collect()
     }
 
-    /// Bytes of the set, approximately.
+    /// The approximate number of bytes of the set.
     pub(crate) fn memory_bytes(&self) -> u64 {
         // Eight bytes for each met node, and a list for each id that was replaced more than once.
         let met: usize = self.met.iter().map(|shard| shard.read().capacity()).sum();
@@ -437,7 +445,7 @@ impl Tombstones {
         self.len() as u64 * STONE + met as u64 * 10 + lists as u64 * 50
     }
 
-    /// Bytes charged to a memory budget: at least the bytes of the set.
+    /// The bytes charged to a memory budget. They are at least the bytes of the set.
     fn charged_bytes(&self) -> u64 {
         self.memory_bytes().max(self.len() as u64 * TOMBSTONE)
     }
@@ -483,7 +491,8 @@ mod tests {
         }
         let before = set.moment();
         assert!(at(1).meets(5, 3) && !at(1).meets(7, 3) && at(2).meets(7, 3));
-        // A search that began earlier does not use the nodes that a later search met.
+        // A search with an earlier timestamp does not use the nodes that died after it, even if a
+        // later search met them.
         assert!(at(2).knows(3) && at(1).knows(3) && !at(0).knows(3));
         for bound in 11..20 {
             set.insert_below(7, bound);

@@ -11,10 +11,11 @@
 //!                            match, by a scan of all ids in order
 //! ```
 //!
-//! Meanwhile vectors are moved from memory to storage, possibly to a new index that a merge made.
-//! So a read by filter uses a timestamp at which no change runs, and keeps the columns of that time
-//! as a [`View`]. A read of one id uses the timestamp of a search. If it finds the id in neither
-//! memory nor storage and the index has changed, it is repeated.
+//! During a read, other threads may move vectors from memory to storage, possibly to a new index
+//! that a merge made. So a read by filter uses a timestamp at which no change runs, and keeps the
+//! columns of that time as a [`View`]. A read of one id uses the timestamp of a search. If this
+//! read finds the id in neither memory nor storage, and the index has changed, the read is
+//! repeated.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,11 +39,11 @@ const SOME: usize = 1024;
 pub(crate) struct Reading<'a> {
     index: &'a Index,
     seen: Seen<'a>,
-    /// The ids of its build. `None` if an earlier version wrote the index without them. Then only
-    /// ids with rows are known.
+    /// The ids of the index's build. `None` if an earlier version wrote the index without ids. Then
+    /// only ids with rows are known.
     ids: Option<&'a StoredIds>,
-    /// Its columns and its nodes as of the timestamp, or as of a later time if a search took the
-    /// timestamp.
+    /// The columns and the nodes of the index at the timestamp. If a search took the timestamp,
+    /// they may be of a later time.
     view: View,
     nodes: u32,
 }
@@ -52,7 +53,7 @@ pub(crate) struct Matched {
     filter: Checked,
     /// Whether vectors without attributes match.
     without: bool,
-    /// The matching nodes on storage. Some may be dead.
+    /// The matching nodes on storage. Some of these nodes may be dead.
     nodes: NodeSet,
     /// The matching vectors in memory, with their rows.
     fresh: BTreeMap<u64, RowBytes>,
@@ -66,8 +67,8 @@ impl<'a> Reading<'a> {
         moment: Moment,
         ids: Option<&'a StoredIds>,
     ) -> Self {
-        // The view is taken after the timestamp. So it has the row of each vector that was moved
-        // from memory to storage before the timestamp.
+        // The columns are taken after the timestamp. So if a vector was moved from memory to
+        // storage before the timestamp, these columns have its row.
         let view = index.columns().view();
         Self {
             index,
@@ -170,7 +171,7 @@ impl<'a> Reading<'a> {
             return Ok(fresh + nodes.len());
         }
         if !without && nodes.len() < dead.rows_to_meet() {
-            // There are fewer matches than dead ids that would be looked up.
+            // Here the matches are fewer than the dead ids that would have to be looked up.
             let (mut windows, mut count) = (Windows::default(), fresh);
             for node in nodes.iter() {
                 let id = self.view.id_of(node, &mut windows)?;
@@ -181,7 +182,7 @@ impl<'a> Reading<'a> {
         dead.meet_rows(|ids, each| self.view.nodes_of(ids, each))?;
         let mut met = dead.met();
         met.remove_range(self.nodes..);
-        // Dead vectors that were not met have no row.
+        // Dead vectors that the loop did not meet have no row.
         let others = match without {
             true => dead.at_most().saturating_sub(met.len()),
             false => 0,
@@ -204,8 +205,8 @@ impl<'a> Reading<'a> {
             return Ok(Vec::new());
         };
         let found = matched.nodes.len();
-        // One of so many ids matches. A scan examines that many ids for each requested one. The
-        // other strategy examines all matches.
+        // If one of n ids matches, a scan examines n ids for each requested id. The other strategy
+        // examines all matches.
         let looked_at = (limit as u64).saturating_mul(u64::from(self.nodes)) / found.max(1);
         let by_nodes = !matched.without && (self.ids.is_none() || found <= looked_at);
         let mut ids = match by_nodes {
@@ -271,7 +272,8 @@ impl<'a> Reading<'a> {
         let inserted = self.seen.overlay.inserted.read();
         let came: Vec<u64> = inserted.from(from).take(SOME).collect();
         drop(inserted);
-        // Each list has its first ids only, so the result ends where one of them ends.
+        // Each list has only its first ids, so the result ends at the last id of the list that ends
+        // first.
         let ends = [&ids, &came].map(|ids| ids.last().copied().filter(|_| ids.len() == SOME));
         let end = ends.into_iter().flatten().min();
         let dead = self.dead();
@@ -315,7 +317,7 @@ impl<'a> Reading<'a> {
         ids.into_iter().map(&mut with_row).collect()
     }
 
-    /// The rows of ids.
+    /// Returns the rows of some ids.
     ///
     /// # Errors
     /// The columns or the table of ids cannot be read.
@@ -330,7 +332,7 @@ impl<'a> Reading<'a> {
 }
 
 impl Matched {
-    /// The filter.
+    /// The filter that the rows must match.
     pub(crate) fn into_filter(self) -> Checked {
         self.filter
     }

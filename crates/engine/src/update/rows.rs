@@ -1,6 +1,6 @@
 //! The rows of a merge that keeps segments of vectors: the rows of the index in another order,
-//! followed by the new rows. They are read where they are stored, so only rewritten vectors are
-//! copied.
+//! followed by the new rows. Rows are read from the files in which they are stored. So a merge
+//! copies only the vectors that it rewrites.
 //!
 //! ```text
 //!   row     0 ..                                                          ..    rows
@@ -16,7 +16,7 @@ use crate::data::{DataError, VectorFile, VectorSource, check_range};
 use crate::index::Index;
 use crate::stores::vectors::segments::{Extent, Segments};
 
-/// About how many bytes of pages are read with one read.
+/// About how many bytes of pages one read requests.
 const PIECE: usize = 1 << 20;
 
 /// The vectors of an index that stores them apart from lists, followed by the rows of a file.
@@ -31,8 +31,8 @@ pub(super) struct IndexRows<'a> {
 }
 
 impl<'a> IndexRows<'a> {
-    /// The rows are the vectors of `node_of`, followed by the vectors of a file. The index stores
-    /// its vectors apart from lists, in `segments`.
+    /// Creates the rows: the vectors of the nodes `node_of`, followed by the vectors of a file. The
+    /// index stores its vectors apart from lists, in `segments`.
     pub(super) fn new(
         index: &'a Index,
         segments: &'a Segments,

@@ -1,4 +1,5 @@
-//! An index at one moment, with each vector that was live then. Scans of all vectors read it.
+//! An index at one read timestamp, with each vector that was live at this timestamp. Scans of all
+//! vectors read it.
 //!
 //! ```text
 //!   one moment ─> vectors in memory ───────────────> each_fresh  first: their records on storage
@@ -18,36 +19,36 @@ use crate::progress::{Progress, WithinStage};
 use crate::search::{Exactness, Nodes};
 use crate::stores::columns::View;
 
-/// An index at a moment.
+/// An index at a read timestamp.
 #[derive(Clone)]
 pub(crate) struct Standing<'a> {
     pub(crate) index: &'a Index,
     pub(crate) seen: Seen<'a>,
     /// The number of nodes.
     pub(crate) nodes: u32,
-    /// The columns as of the moment.
+    /// The columns at the read timestamp.
     pub(crate) view: View,
     /// The number of live vectors.
     pub(crate) live: u64,
-    /// Whether the index keeps changing, so that a search may meet vectors inserted after the
-    /// moment.
+    /// Whether the index keeps changing, so that a search may meet vectors inserted after the read
+    /// timestamp.
     pub(crate) changes: bool,
 }
 
-/// Like [`Standing`], for an index that keeps changing. It keeps the files of its moment.
+/// Like [`Standing`], for an index that keeps changing. It keeps the files of its checkpoint.
 pub(crate) struct Held {
     snapshot: Snapshot,
     nodes: u32,
     view: View,
     live: u64,
-    /// [`LiveIndex`]'s count of replaced checkpoints, and its value at the moment.
+    /// The count of replaced checkpoints of the [`LiveIndex`], and the count at the read timestamp.
     replaced: Arc<AtomicU64>,
     before: u64,
 }
 
 impl Held {
-    /// Whether a merge has replaced the checkpoint of this moment. Then both checkpoints are in
-    /// memory and on storage until this is dropped.
+    /// Whether a merge has replaced this checkpoint. If it has, both checkpoints stay in memory and
+    /// on storage until this value is dropped.
     pub(crate) fn is_replaced(&self) -> bool {
         self.replaced.load(Ordering::Acquire) != self.before
     }
@@ -137,8 +138,8 @@ impl<'a> Standing<'a> {
             .each_node(nodes, Exactness::Exact, admission, &quiet, each)
     }
 
-    /// Whether a record is the live vector of its id at the moment. Ids with a vector in memory
-    /// must be excluded before.
+    /// Whether a record is the live vector of its id at the read timestamp. The caller must first
+    /// exclude ids with a vector in memory.
     pub(crate) fn counts(&self, node: u32, id: u64) -> bool {
         node < self.nodes && self.seen.admission().admits(id, node)
     }

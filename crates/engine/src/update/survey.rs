@@ -30,7 +30,7 @@ use crate::stores::vectors::segments::Segments;
 use crate::stores::vectors::write::{KeptSegment, segment_vectors};
 use crate::{Error, Order, stored};
 
-/// The row of a removed node.
+/// The row number that stands for a removed node.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// The rows of a merge.
@@ -42,7 +42,8 @@ pub(super) struct Rows {
     /// The numbers of new rows and of removed nodes.
     pub(super) merged: u64,
     pub(super) removed: u64,
-    /// The segments whose files are kept. The first rows are theirs.
+    /// The segments whose files are kept. The first rows of the merge are the vectors of these
+    /// segments.
     pub(super) kept: Vec<KeptSegment>,
     /// The number of segments with live vectors whose files are not kept, and the number of these
     /// vectors.
@@ -52,7 +53,8 @@ pub(super) struct Rows {
     pub(super) attributes: Vec<Option<RowBytes>>,
 }
 
-/// Finds the rows of a merge with these options. Copied rows go to `folder`. There may be no rows.
+/// Finds the rows of a merge with these options. The merge copies rows to `folder`. The result may
+/// have no rows.
 ///
 /// # Errors
 /// A page cannot be read or is damaged, the disk is full, or the call is interrupted.
@@ -69,8 +71,8 @@ pub(super) fn survey<'a>(
         false => &index.graph().segments,
     };
     match segments {
-        // Locality order moves all rows, so no segment is kept. If only trailing parts are stored
-        // apart, they are not whole rows.
+        // Locality order moves all rows, so no segment is kept. If segments have only the trailing
+        // parts of vectors, no segment is kept either, since it has no whole rows.
         Some(segments)
             if options.order == Some(Order::Input)
                 && index.composition().vectors == VectorsAt::Segments =>
@@ -155,17 +157,17 @@ fn copied(
     Ok((file, rows))
 }
 
-/// The counts of a segment for a merge.
+/// The numbers that a merge counts in a segment.
 #[derive(Default)]
 struct Census {
-    /// The number of its live nodes, and the bytes of their stored vectors.
+    /// The number of the segment's live nodes, and the bytes of their stored vectors.
     live: u32,
     bytes: u64,
     /// The pages and slots of the records that become garbage.
     dying: Vec<(u32, u16)>,
 }
 
-/// The rows of an index with segments. They are read where they are stored.
+/// Finds the rows of an index with segments. Rows are read from the files in which they are stored.
 fn in_place<'a>(
     index: &'a Index,
     segments: &'a Segments,
@@ -175,7 +177,8 @@ fn in_place<'a>(
     progress: &dyn Progress,
 ) -> Result<(IndexRows<'a>, Rows), Error> {
     let mut census: Vec<Census> = segments.iter().map(|_| Census::default()).collect();
-    // First marks the live nodes. Rows are numbered after it is known which segments are kept.
+    // The first pass marks the live nodes. Rows get numbers only after it is known which segments
+    // are kept.
     let mut id_of = vec![0; index.nodes()];
     let mut row_of = vec![NOWHERE; index.nodes()];
     each_vector_page(index, progress, &mut |n, segment, page, view| {
@@ -259,7 +262,7 @@ fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegmen
     let chunks = chunks.with_dead(before.first, first, &census.dying);
     let (stored_first, _) = before.stored();
     let garbage = chunks.dead.count() as u32;
-    // A segment that did not change needs no entry.
+    // The next checkpoint needs no new facts of a segment that did not change.
     let otherwise = garbage > 0 || stored_first != first;
     Ok(KeptSegment {
         vectors: entry.clone(),

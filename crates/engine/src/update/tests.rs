@@ -72,7 +72,8 @@ fn set_row(id: u64) -> Row {
     }
 }
 
-/// The vector of version `version` of an id. No two are equal.
+/// The vector of version `version` of an id. Different ids and versions give different vectors,
+/// except by a rare coincidence.
 fn vector(id: u64, version: u64) -> Vec<u8> {
     let seed = id.wrapping_mul(1_009).wrapping_add(version * 7_919 + 13);
     (0..DIM as u64)
@@ -84,7 +85,8 @@ fn rows(ids: &[u64], version: u64) -> Matrix {
     wide_rows(DIM, ids, version)
 }
 
-/// The vectors of the ids with more dimensions. Each repeats the id's vector.
+/// The vectors of the ids with `dim` dimensions. Each vector repeats the vector of [`DIM`]
+/// dimensions of its id.
 fn wide_rows(dim: usize, ids: &[u64], version: u64) -> Matrix {
     let vectors = ids.iter().map(|&id| vector(id, version).repeat(dim / DIM));
     let bytes = vectors.flatten().collect();

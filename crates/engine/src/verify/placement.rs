@@ -135,8 +135,9 @@ impl Check<'_> {
         behind == Some(self.manifest.segments.len())
     }
 
-    /// The table of nodes and pages, for readers of pages. If there were no direct inserts, or the
-    /// table cannot be read, it is empty. If the pending changes cannot be read, none are applied.
+    /// The table of nodes and pages, for readers of pages. If the index had no direct inserts, or
+    /// the table cannot be read, the returned table is empty. If the pending changes cannot be
+    /// read, the table has none of them.
     pub(super) fn where_nodes_are(&self) -> Placed {
         let made = self.placed.get_or_init(|| {
             let placed = Placed::default();

@@ -177,7 +177,7 @@ pub struct PartColumn {
     pub kind: u8,
     /// The number of nodes with a value.
     pub values: u64,
-    /// The number of different keys; for numbers and times, of values.
+    /// The number of different keys. In a column of numbers or times, the number of values.
     pub keys: u64,
     /// The set of nodes with a value.
     pub exists: Span,

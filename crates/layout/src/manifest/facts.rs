@@ -108,8 +108,8 @@ pub struct HotShare {
     pub hits: f64,
 }
 
-/// Facts about an index with vectors that were inserted after the build: directly into a graph,
-/// which rewrote records for them, or into clusters.
+/// Facts about an index into which vectors were inserted after the build. In a graph, direct
+/// inserts rewrote records of other nodes. In a cluster index, the vectors are in clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementFacts {
     /// All nodes, including the build's nodes. In a cluster index, the number of vector numbers

@@ -1,8 +1,9 @@
-//! The division of an element's bits into a step number and remaining bits, and the reverse.
+//! Divides the bits of an element into a step number and the remaining bits, and joins them again.
 
 use super::super::Element;
 
-/// Larger step numbers are not distinguished, because they are too far from any median.
+/// All step numbers from this number on are treated as this number, because they are too far from
+/// any median.
 const BEYOND: i32 = 1 << 16;
 
 /// The division for one element type and step.
@@ -17,24 +18,24 @@ pub(super) enum Division {
 /// A divided element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Divided {
-    /// Its distance from zero in steps, rounded down.
+    /// The step number of the element.
     pub(super) number: i32,
-    /// The remaining bits.
+    /// The bits that the step number does not contain.
     pub(super) rest: Rest,
 }
 
 /// The part of an element that its step number does not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// The value of the remaining bits, and their number. The lowest ones may be omitted if they
-    /// are zero.
+    /// The value of the remaining bits, and their number. The lowest of these bits may be omitted
+    /// if they are zero.
     Bits(u32, u32),
     /// A float below one step: its exponent and its mantissa.
     Exponent(u8, u32),
 }
 
 impl Division {
-    /// The division of an element type by a step; `None` if the type has no such step.
+    /// Returns the division for an element type and a step; `None` if the type has no such step.
     pub(super) fn of(element: Element, step: u8) -> Option<Division> {
         let step = u32::from(step);
         let float = |mantissa, most| {
@@ -54,7 +55,7 @@ impl Division {
         }
     }
 
-    /// Bits of an element.
+    /// The number of bits of an element.
     pub(super) fn width(self) -> u32 {
         match self {
             Division::Float { mantissa: 23, .. } => 32,
@@ -102,14 +103,14 @@ impl Division {
             }
         };
         Divided {
-            // Zeros of different sign are on different sides of zero.
+            // Positive and negative zero get different numbers, so that the sign is not lost.
             number: if negative { !number } else { number },
             rest,
         }
     }
 
-    /// The number of remaining bits for a step number; `None` if the number only means that the
-    /// float is below a step.
+    /// The number of remaining bits for a step number. It is `None` for a float below one step,
+    /// whose step number does not determine it.
     #[inline(always)]
     pub(super) fn rest_bits(self, number: i32) -> Option<u32> {
         match self {
@@ -150,7 +151,7 @@ impl Division {
     }
 }
 
-/// The number of whole steps between zero and the near end of the step with this number.
+/// The number of whole steps between zero and the end nearer to zero of the step with this number.
 #[inline(always)]
 fn above(number: i32) -> u32 {
     (number ^ number >> 31) as u32

@@ -9,12 +9,14 @@
 //!      └───────────────────────────── by high codes ───────────────────────────┘ a share of it
 //! ```
 //!
-//! W grows from 1 to the beam width in the first rounds ([`width_of`]).
+//! In the first rounds, the number W of nodes that a round expands grows from 1 to the beam width
+//! ([`width_of`]).
 //!
-//! L_high is the candidate list of the traversal. The search ends when all of L_high is expanded.
-//! Each round waits for all its W lists, as in best-first search, so that the results do not depend
-//! on the order of completions. Exact vectors are read only after the traversal, for the nearest of
-//! L_high ([`Rerank::ratio`](crate::Rerank::ratio)).
+//! The candidates by low codes form the low list (L_low). The candidate list of the traversal is
+//! the high list (L_high). The search ends when all of the high list is expanded. Each round waits
+//! for all its W lists, as in best-first search, so that the results do not depend on the order of
+//! completions. Exact vectors are read only after the traversal, for the nearest candidates of the
+//! high list ([`Rerank::ratio`](crate::Rerank::ratio)).
 //!
 //! This file runs PRESS in one process, on lists in any tier. [`press`](crate::press) has the parts
 //! for several processes.

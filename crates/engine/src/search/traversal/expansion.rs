@@ -433,7 +433,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.distance_computations += fresh.len() as u64;
     }
 
-    /// Puts the nodes in `fresh` into L_low, by their low codes.
+    /// Puts the nodes in `fresh` into the low list, by their low codes.
     fn meet(&mut self) {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return;
@@ -444,8 +444,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.low_computations += fresh.len() as u64;
     }
 
-    /// If there is an L_low, starts the query from seeds that are found by low codes. Returns
-    /// whether there is an L_low.
+    /// If the search has a low list, starts the query from seeds that are found by low codes.
+    /// Returns whether the search has a low list.
     pub(super) fn begin_by_low_codes(&mut self) -> bool {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return false;
@@ -499,8 +499,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Moves the nearest candidates of L_low to the candidate list, with scores by high codes:
-    /// `ExpandHigh` of PRESS (DistVS §3.1).
+    /// Moves the nearest candidates of the low list to the candidate list, with scores by high
+    /// codes: `ExpandHigh` of PRESS (DistVS §3.1).
     pub(crate) fn refine(&mut self) {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return;

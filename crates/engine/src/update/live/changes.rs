@@ -1,7 +1,7 @@
 //! Inserts, upserts and deletes. A change is checked as a whole, then logged, then made visible.
 //!
 //! Every step that can fail comes before the log. A logged change becomes visible in any case. If
-//! it cannot be written to its pages on storage at once, the write is tried again later.
+//! the change cannot be written to its pages on storage at once, the write is tried again later.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -31,9 +31,9 @@ const LAST_ID: u64 = u64::MAX - 1;
 /// How rows are inserted if the index inserts directly into its graph on storage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// One by one, now.
+    /// Each row is inserted by itself, at once.
     Directly,
-    /// With many others, by a merge.
+    /// A merge inserts the row together with many others.
     Later,
 }
 
@@ -49,7 +49,7 @@ impl LiveIndex {
     /// - No free id is left, or the log cannot be written.
     ///
     /// All rows are checked before the first is inserted. If the disk becomes full after some rows
-    /// were inserted, the error says how many.
+    /// were inserted, the error has the number of inserted rows.
     pub fn insert(
         &self,
         vectors: &dyn VectorSource,
@@ -60,8 +60,8 @@ impl LiveIndex {
     }
 
     /// Inserts vectors as [`insert`](LiveIndex::insert) does, with attributes: one row for each
-    /// vector, as durable as the vector. If the name of a new column differs from that of an older
-    /// one by one edit, `progress` gets a warning.
+    /// vector, as durable as the vector. If the name of a new column differs from the name of an
+    /// older column by one edit, `progress` gets a warning.
     ///
     /// # Errors
     /// Fails as [`insert`](LiveIndex::insert) does. Other errors: the number of rows is not that of
@@ -130,7 +130,7 @@ impl LiveIndex {
         }
         self.put(vectors, attributes, &ids, progress)
             .map_err(|error| match error {
-                // No other error carries the ids that the inserted rows were given.
+                // Only this error has the ids that the inserted rows were given.
                 Error::Partly {
                     done,
                     total,
@@ -204,10 +204,10 @@ impl LiveIndex {
     }
 
     /// Deletes ids: no search that begins after this call returns them. The call waits while
-    /// another call changes one of them.
+    /// another call changes one of these ids.
     ///
     /// # Errors
-    /// An id is not in the index, or is twice in `ids`: no id is deleted. The log cannot be
+    /// An id is not in the index, or is twice in `ids`; then no id is deleted. Or the log cannot be
     /// written.
     pub fn delete(&self, ids: &[u64]) -> Result<(), Error> {
         self.delete_observed(ids, &Silent)
@@ -238,8 +238,8 @@ impl LiveIndex {
         self.delete_known(&state, &built)
     }
 
-    /// Logs the deletion of ids and hides their vectors from searches. The flag of an id tells
-    /// whether the build has it. The caller holds the gate.
+    /// Logs the deletion of ids and hides their vectors from searches. The flag of an id is true if
+    /// the build of the checkpoint has the id. The caller holds the gate.
     pub(super) fn delete_known(&self, state: &State, ids: &[(u64, bool)]) -> Result<(), Error> {
         let records: Vec<_> = ids
             .iter()
@@ -253,8 +253,9 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Logs records: all of them, or none. If a sync of the log fails, or has failed before, the
-    /// next log is started. It gets the acknowledged records and revokes the others.
+    /// Logs records: all of them, or none. If a sync of the log fails, or an earlier sync failed,
+    /// the next log is started. The next log gets the acknowledged records and revokes all other
+    /// records.
     pub(super) fn append(&self, records: &[LogRecord<'_>]) -> Result<(), Error> {
         let rotate = |log: &Log| log.rotate().map(drop);
         self.append_by(records, rotate, Log::append_all)
@@ -325,18 +326,19 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Refuses vectors of `dim` elements that [`insert`](LiveIndex::insert) would refuse whatever
-    /// they are. For a caller to whom the rows cost much.
+    /// Returns an error if [`insert`](LiveIndex::insert) would refuse all vectors of `dim` elements
+    /// of this type. A caller for whom rows are expensive can call it before it makes the rows.
     ///
     /// # Errors
-    /// Another dimension or element type; an index that takes no more changes.
+    /// The dimension or the element type differs from the index, or the index takes no more
+    /// changes.
     pub fn check_shape(&self, element: Element, dim: usize) -> Result<(), Error> {
         self.health.check()?;
         self.check(&NoRows::new(element, dim))
     }
 
-    /// Prepares for so many rows: if they go straight into the graph on storage, the index gets
-    /// files of its own. If this fails, no row was inserted.
+    /// Prepares the insert of `rows` rows. If they go straight into the graph on storage, files
+    /// that have other names (hard links) are copied. If this fails, no row was inserted.
     pub(super) fn own_files_for(&self, rows: usize, progress: &dyn Progress) -> Result<(), Error> {
         match self.many_of(rows) {
             0 => self.own_files(progress),
@@ -345,7 +347,7 @@ impl LiveIndex {
     }
 
     /// Logs and inserts rows whose ids are reserved. If some rows were inserted before an error,
-    /// the error says how many.
+    /// the error has the number of inserted rows.
     fn put(
         &self,
         vectors: &dyn VectorSource,
@@ -367,7 +369,7 @@ impl LiveIndex {
                 0 => Way::Directly,
                 _ => Way::Later,
             };
-            // A merge that was to write new files has failed.
+            // The merge that would have written new files has failed.
             let owned = match way == Way::Directly && self.has_to_own(&self.state()) {
                 false => Ok(()),
                 true => {
@@ -413,7 +415,7 @@ impl LiveIndex {
                 Way::Later => {
                     many = many.saturating_sub(put);
                     if many == 0 {
-                        // The merge reports stages of its own.
+                        // The merge reports its own stages to `progress`.
                         drop(stage.take());
                         let (merged, left) = (self.merge_many(progress), total - first);
                         if merged {
@@ -433,7 +435,7 @@ impl LiveIndex {
     }
 
     /// Logs and inserts rows from `first` on: as many as there are ids, or fewer if their
-    /// attributes are long. It inserts all of these or none, and returns their number.
+    /// attributes are long. It inserts all of these rows or none, and returns their number.
     fn put_some(
         &self,
         vectors: &dyn VectorSource,
@@ -451,7 +453,7 @@ impl LiveIndex {
         };
         rows.resize(ids.len() * row_bytes, 0);
         vectors.read(first, rows)?;
-        // The caller may have changed the vectors since the check of all rows, so the bytes to be
+        // The caller may have changed the vectors since all rows were checked. So the bytes to be
         // logged are checked again.
         check_rows(vectors, self.index().metric(), first, rows)?;
         // Rows are logged and applied to one state: a merge begins before or after both steps.
@@ -498,7 +500,8 @@ impl LiveIndex {
     }
 }
 
-/// Makes a logged vector visible, in memory. `built` are the ids that the checkpoint's build has.
+/// Makes a logged vector visible in memory. `built` has the ids that are in the build of the
+/// checkpoint.
 fn place(state: &State, record: &LogRecord<'_>, built: &HashSet<u64>) {
     let id = record.id();
     let row = record.row().map(RowBytes::from);

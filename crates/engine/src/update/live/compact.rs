@@ -12,7 +12,8 @@
 //! If a merge fails, is interrupted or panics before the commit, it is undone: later changes join
 //! the frozen graph. After the commit a merge cannot be undone. If the commit itself fails, the
 //! manifest in the directory is valid, and the files of both checkpoints stay until a later commit
-//! is durable. If it is unknown which manifest that is, no more changes are accepted.
+//! is durable. If it is unknown which of the two manifests is valid, the index accepts no more
+//! changes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,15 +35,15 @@ use crate::update::ranges::IdRanges;
 use crate::update::{rebalance, replay};
 use crate::{Error, plan};
 
-/// While this exists, inserts go to a graph of their own, since a merge is running. The next
-/// checkpoint ends it; otherwise the drop undoes it.
+/// The freeze of a running merge. While this value exists, inserts go to a graph of their own. The
+/// next checkpoint ends the freeze; otherwise the drop of this value undoes it.
 struct Frozen<'a> {
     live: &'a LiveIndex,
     state: Arc<State>,
-    /// The position in the log from which changes are not merged.
+    /// The position in the log from which on changes are not merged.
     log_from: LogPosition,
-    /// The ids on storage that the merge leaves out, each with a bound: its records in nodes below
-    /// the bound are dead.
+    /// The ids on storage that the merge leaves out, each with a bound. Records of an id on nodes
+    /// below its bound are dead.
     removed: HashMap<u64, u32>,
     /// The epoch of the fresh graph whose live vectors are merged.
     epoch: u64,
@@ -89,13 +90,13 @@ impl Drop for Frozen<'_> {
 
 impl LiveIndex {
     /// Merges the logged changes into a new checkpoint. Inserts, deletes and searches continue
-    /// meanwhile. If nothing has changed since the last checkpoint, the call does nothing.
+    /// during the merge. If nothing has changed since the last checkpoint, the call does nothing.
     ///
     /// # Errors
     /// The merged index would exceed the memory budget; the disk is full; `progress` interrupts.
     /// The index is then unchanged. If the merged index is committed but may not be durable, the
-    /// call succeeds and the index continues with it. Both checkpoints are kept until a later one
-    /// is durable. [`trouble`](crate::Stats::trouble) reports this.
+    /// call succeeds, and the index uses the merged index. Both checkpoints are kept until a later
+    /// checkpoint is durable. [`trouble`](crate::Stats::trouble) reports this.
     pub fn compact(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.without_checkpoints(progress)?;
         self.health.check()?;
@@ -122,14 +123,14 @@ impl LiveIndex {
             // The merge has succeeded. After an interruption, the remaining vectors continue to
             // wait.
             Ok(()) | Err(Error::Interrupted) => {}
-            // If vectors cannot be moved now, they stay in memory and in the log.
+            // If this call cannot move vectors, they stay in memory and in the log.
             Err(error) => self.health.trouble(Concern::Vectors, &error),
         }
         compacted
     }
 
-    /// Freezes the present live rows for a merge, and directs later changes to a new graph. `None`
-    /// if there is nothing to merge.
+    /// Freezes the present live rows for a merge, and directs later changes to a new graph. Returns
+    /// `None` if there is nothing to merge.
     fn freeze(&self, into: NextCheckpoint) -> Result<Option<Frozen<'_>>, Error> {
         let _gate = self.gate.write();
         let state = self.state();
@@ -172,8 +173,8 @@ impl LiveIndex {
         Ok(Some(Frozen {
             live: self,
             log_from,
-            // The merge takes exactly the ids that are live now. A later delete becomes a tombstone
-            // on the new checkpoint.
+            // The merge takes exactly the ids that are live at this point. A later delete becomes a
+            // tombstone on the new checkpoint.
             removed: state.overlay.deleted.all(),
             epoch: state.overlay.fresh[0].epoch(),
             dead: state.overlay.deleted.len() as u64,
@@ -302,13 +303,13 @@ impl LiveIndex {
         if let before @ (Before::NotYet | Before::Kept(_)) = &mut *self.before.lock() {
             *before = Before::Kept(state.clone());
         }
-        // No change runs, so no other thread asks for more memory now.
+        // No call changes the index at this point, so no other thread asks for more memory.
         if let Some(lent) = next.index.lent() {
             lent.keep(next.index.planned_more());
         }
         *self.state.write() = Arc::new(next);
         self.replaced.fetch_add(1, Ordering::Release);
-        // A merge removes whatever prevented an earlier rebalance.
+        // If an earlier rebalance failed, the merge has removed the cause.
         self.rebalance_after.store(0, Ordering::Relaxed);
         match committed.durable(&*self.volume) {
             Ok(()) => self.health.recovered(Concern::Commit),
@@ -316,7 +317,8 @@ impl LiveIndex {
             // later commit makes it durable.
             Err(error) => self.health.no_checkpoint(&error),
         }
-        // The merged index has the vectors that waited. Vectors that came since are handled next.
+        // The merged index has the vectors that waited. The code below handles vectors that were
+        // inserted since the freeze.
         for concern in [Concern::Checkpoint, Concern::Vectors, Concern::Pages] {
             self.health.recovered(concern);
         }
@@ -325,22 +327,23 @@ impl LiveIndex {
         frozen.merged = true;
         self.checkpointed
             .store(frozen.log_from.sequence, Ordering::Relaxed);
-        // Later changes are in memory, and are charged there.
+        // Changes after the freeze are in memory, and the fresh graph has the charge for them.
         self.charged.store(0, Ordering::Relaxed);
         self.keep_room();
         self.reads.clear();
         Ok(report)
     }
 
-    /// Creates the state from which searches start once a merged index is committed. No change may
-    /// run.
+    /// Creates the state from which searches start once a merged index is committed. The caller
+    /// ensures that no call changes the index.
     fn next_state(&self, state: &State, index: Arc<Index>, ids: StoredIds) -> Result<State, Error> {
         let since = state.since.as_ref().map(|since| since.all());
         // The bound covers all present nodes: a later node of the same id may be live.
         let nodes = index.nodes() as u32;
         let gone = since.unwrap_or_default().into_keys();
         let gone: Vec<_> = gone.map(|id| (id, nodes)).collect();
-        // Dead records that are still on storage: for a new build, at most a placeholder.
+        // The dead records that are still on storage. After a new build, this is at most a
+        // placeholder.
         let carried = index.carried();
         let deleted = Tombstones::restore(&carried.deleted, carried.dead);
         let mut inserted = IdRanges::of(&carried.ids);
@@ -390,7 +393,7 @@ impl LiveIndex {
             CodesAt::Records | CodesAt::Nowhere => 0,
             CodesAt::Memory => vectors as u64 * u64::from(manifest.code_bytes),
         };
-        // For a while, copies in memory exist twice: of the old index and of the merged one.
+        // For a while, memory has the copies of both indexes: the old index and the merged index.
         let copies = (self.open.places).memory_bytes(&*self.volume, manifest);
         let needs = plan::least(state.index.dim(), codes).saturating_add(copies.saturating_mul(2));
         let budget = budget.saturating_add(state.index.lent().map_or(0, Lent::more));

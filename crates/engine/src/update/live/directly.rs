@@ -1,10 +1,10 @@
 //! A live index whose vectors go straight into the graph on storage. This module inserts vectors,
 //! moves waiting vectors from memory into the graph, and makes checkpoints without a merge.
 //!
-//! A file to which inserts write may have other names (hard links). While it has any, deletes and
-//! rows of attributes are logged, and logged vectors wait in memory. The first insert that must
-//! write to the file copies it. The copy replaces the file under the index's name, and searches
-//! read the copy. A merge copies nothing, since it writes new files.
+//! A file to which inserts write may have other names (hard links). While the file has other names,
+//! deletes and rows of attributes are logged, and logged vectors wait in memory. The first insert
+//! that must write to the file copies it. The copy replaces the file under the index's name, and
+//! searches read the copy. A merge copies nothing, since it writes new files.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,14 +24,14 @@ use crate::{Error, ErrorKind, Update};
 
 impl LiveIndex {
     /// If the index inserts directly, moves the vectors replayed from the log into the graph on
-    /// storage. If `progress` interrupts this, the remaining vectors continue to wait, and the next
-    /// change asks its `progress` again.
+    /// storage. If `progress` interrupts the move, the remaining vectors continue to wait, and the
+    /// next change continues it.
     pub(super) fn with_fresh_drained(self, progress: &dyn Progress) -> Result<Self, Error> {
         if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
             match self.drain_few(progress).and_then(|()| self.checkpoint()) {
                 Err(Error::Interrupted) => self.hurries.store(true, Ordering::Relaxed),
-                // The vectors are in the log, and searches find them. Deletes are possible before
-                // space is available.
+                // The vectors are in the log, and searches find them. On a full disk, deletes are
+                // still possible.
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     self.health.no_checkpoint(&error);
                 }
@@ -41,7 +41,7 @@ impl LiveIndex {
         Ok(self)
     }
 
-    /// Whether vectors go straight into the graph on storage: now, or after its files are
+    /// Whether vectors go straight into the graph on storage, at once or after its files are
     /// [copied](Self::own_files).
     pub(super) fn goes_directly(&self, state: &State) -> bool {
         let way = self.options.update.unwrap_or(state.index.preset().update);
@@ -89,7 +89,7 @@ impl LiveIndex {
             });
         }
         if self.state().fresh().slots() > 0 {
-            // The vectors are in the log, so no vector is lost if this fails now.
+            // The vectors are in the log, so no vector is lost if this step fails.
             match self.drain_few(progress).and_then(|()| self.checkpoint()) {
                 // After an interruption, the next change tries again.
                 Ok(_) | Err(Error::Interrupted) => {}
@@ -187,8 +187,8 @@ impl LiveIndex {
     /// Makes a checkpoint without a merge, so that a restart has nothing to replay. If vectors wait
     /// in memory, no checkpoint is made, and the result is `false`.
     pub(super) fn checkpoint(&self) -> Result<bool, Error> {
-        // Inserts continue during the look. The vectors that they add are assumed to be like the
-        // earlier ones.
+        // Inserts continue while the sample is examined. The vectors that they add are assumed to
+        // drift as often as the earlier vectors.
         self.look_if_many_came();
         let _gate = self.gate.write();
         let state = self.state();
@@ -226,7 +226,8 @@ impl LiveIndex {
         direct.checkpoint(log_from, self.next_id.load(Ordering::Relaxed))
     }
 
-    /// Retries a checkpoint that was due and failed, if its pages fill memory.
+    /// If a due checkpoint failed and the pages that wait for it fill memory, tries this checkpoint
+    /// again.
     ///
     /// # Errors
     /// The checkpoint fails again: the disk is full, or `progress` interrupts.
@@ -252,8 +253,8 @@ impl LiveIndex {
         if (direct.is_due(since) || self.are_rows_due(&state))
             && let Some(_one) = self.merging.try_lock()
         {
-            // The inserts are in the log, so no insert is lost if there is no space for a
-            // checkpoint now.
+            // The inserts are in the log. So no insert is lost if the disk has no space for a
+            // checkpoint.
             let made = self.drain_few(progress).and_then(|()| self.checkpoint());
             match made {
                 Ok(true) => self.health.recovered(Concern::Checkpoint),
@@ -278,7 +279,7 @@ impl LiveIndex {
         }
         let waits = self.waiting(state);
         let due = self.rebalance_due_after(state, self.options.direct.checkpoint);
-        // If the manifest lacks the facts, the checkpoint itself reports the error.
+        // If the manifest lacks facts about clusters, the checkpoint reports the error.
         let due = due.unwrap_or(waits);
         if waits >= due.max(self.rebalance_after.load(Ordering::Relaxed)) {
             self.rebalance_or_say_why_not(waits);
@@ -286,7 +287,8 @@ impl LiveIndex {
     }
 
     /// Moves waiting vectors into the clusters on storage because memory for them is full, even
-    /// after an earlier failure. `false` if the index does not rebalance, or if the move failed.
+    /// after an earlier failure. Returns `false` if the index does not rebalance, or if the move
+    /// failed.
     pub(super) fn rebalance_for_room(&self, state: &State) -> bool {
         let waits = self.waiting(state);
         let some = waits > 0 || state.index.columns().has_new();
@@ -297,8 +299,8 @@ impl LiveIndex {
         let Some(_one) = self.merging.try_lock() else {
             return false;
         };
-        // The inserts are in the log, and searches find them. So no insert is lost if there is no
-        // space for a checkpoint now.
+        // The inserts are in the log, and searches find them. So no insert is lost if the disk has
+        // no space for a checkpoint.
         match self.rebalance_now(&Silent) {
             Ok(_) => {
                 self.health.recovered(Concern::Checkpoint);

@@ -6,12 +6,12 @@
 //!   upsert [3]          waits behind [2, 3] ─────────────────> has 3 ──> done
 //! ```
 //!
-//! A call has all of its ids or none, so no two calls wait for each other. If several calls want an
-//! id, they get it in the order of their arrival.
+//! A call reserves all of its ids or none, so no two calls wait for each other. If several calls
+//! want an id, they get it in the order of their arrival.
 //!
 //! A thread that changes the index may call back its host, and the host may begin another change on
 //! that thread. Such an inner change would wait for its own thread, or for a call that waits for
-//! it. So an inner change never waits: if it cannot have its ids at once, it is refused.
+//! it. So an inner change never waits: if it cannot reserve its ids at once, it is refused.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -52,7 +52,7 @@ struct Waiting {
     ids: HashSet<u64>,
 }
 
-/// The ids of a call. Its drop releases them.
+/// The ids that a call has reserved. The drop of this value releases them.
 pub(in crate::update) struct Reservation<'a> {
     reserved: &'a Reserved,
     ids: Cow<'a, [u64]>,
@@ -97,7 +97,8 @@ impl State {
 }
 
 impl Reserved {
-    /// Reserves ids once no other call has one of them. The ids must be different.
+    /// Waits until no other call has one of the ids, and reserves them. No id may occur twice in
+    /// `ids`.
     ///
     /// # Errors
     /// `progress` ended the wait. Or another call has one of the ids, and this call comes from a
@@ -130,7 +131,7 @@ impl Reserved {
             let free = state.are_free(ids, ticket);
             if free || is_ended(&mut state, progress) {
                 state.waiting.retain(|waiting| waiting.ticket != ticket);
-                // Other calls may have waited because this one was before them.
+                // Calls behind this call may have waited only for it.
                 self.changed.notify_all();
                 return match free {
                     true => Ok(self.take(&mut state, ids.into(), thread)),
@@ -140,12 +141,12 @@ impl Reserved {
         }
     }
 
-    /// Reserves `count` consecutive ids from `next` on, and sets `next` to the id after them. Both
-    /// are done under one lock, since another call may name one of these ids. Ids that another call
-    /// has or waits for are skipped.
+    /// Reserves `count` consecutive ids from `next` on, and sets `next` to the id after them. One
+    /// lock covers both steps, since another call may ask for one of these ids. Ids that another
+    /// call has or waits for are skipped.
     ///
     /// # Errors
-    /// The ids would exceed `last`. The error is the first id that they would have.
+    /// The ids would exceed `last`. The error has the first id that the call would have reserved.
     pub(super) fn next(
         &self,
         count: u64,
@@ -171,8 +172,8 @@ impl Reserved {
         Ok((ids, reservation))
     }
 
-    /// Reserves the given ids that no other call is changing, and waits until there is at least
-    /// one. The ids must be different.
+    /// Waits until at least one of the given ids is in no other call, and reserves the ids that are
+    /// free. No id may occur twice in `ids`.
     ///
     /// # Errors
     /// `progress` ended the wait. Or other calls have all of the ids, and this call comes from a
@@ -230,8 +231,8 @@ fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool 
 
 /// The error for a call that would wait for its own caller.
 fn refused_within(id: u64) -> Error {
-    let reason = "another call is changing it, and a callback of a change cannot wait for another";
-    let remedy = "Make this call after the other has returned";
+    let reason = "another call is changing this id, and the callback of a change cannot wait for another change";
+    let remedy = "Make this call after the other call has returned";
     Error::call("id", id, reason, remedy)
 }
 

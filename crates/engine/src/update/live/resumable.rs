@@ -1,8 +1,8 @@
 //! Inserts that can be resumed after an interruption. A resumed insert leaves out no row, and
 //! inserts none twice.
 //!
-//! - **Given ids**: no record is kept. All rows up to the last one whose id is in the index are
-//!   taken as inserted.
+//! - **Given ids**: no record is kept. All rows up to the last row whose id is in the index count
+//!   as inserted.
 //! - **Automatic ids**: before the first row is logged, the insert and its first id are durably
 //!   recorded in the file INSERTS. Row n has the id first + n, whenever it is inserted. When all
 //!   rows are durable, INSERTS records that the insert is done, until the next insert begins.
@@ -10,12 +10,13 @@
 //! Rows are logged in order, and after a crash the log ends with a whole record. So the inserted
 //! rows are always a prefix of all rows. Automatic ids stay reserved for the insert until it is
 //! done: a process that opens the index for changes assigns new ids behind them, and refuses an
-//! explicit insert of a missing one. So both cases are resumed alike: the ids are known, and the
-//! rows behind the last inserted one are inserted.
+//! explicit insert of a missing row's id. So given and automatic ids are resumed alike: the ids are
+//! known, and the rows after the last inserted row are inserted.
 //!
-//! If other calls deleted rows of the insert in between, these rows stay deleted. The exception is
-//! the last rows: if deleted, they look as if they had never been inserted. With given ids, it is
-//! unknown whether a missing row was deleted, so a resume is refused.
+//! If other calls deleted rows of the insert before the resume, these rows stay deleted. The
+//! exception is the last rows: if they are deleted, the index does not show that they were ever
+//! inserted. With given ids, it is unknown whether a missing row was deleted, so a resume is
+//! refused.
 
 use stratann_layout::inserts::BegunInsert;
 use stratann_vector::Element;
@@ -42,7 +43,7 @@ const LOOKED_FOR: usize = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutOff {
     /// Refuses the insert if ids are automatic, since the rows would be inserted twice. If ids are
-    /// given, each id that is in the index is refused in any case.
+    /// given, the insert refuses each id that is in the index anyway.
     Refuse,
     /// Resumes the interrupted insert: only the missing rows are inserted.
     Resume,
@@ -53,21 +54,21 @@ pub enum CutOff {
 /// An insert with automatic ids that was interrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutOffInsert {
-    /// The name of its vectors: the absolute path of their file, or another name if they are not
-    /// from a file.
+    /// The name of the inserted vectors. It is the absolute path of their file, or another name if
+    /// they are not from a file.
     pub file: String,
-    /// The number of its rows, inserted or not.
+    /// The number of rows of the insert, with missing rows.
     pub rows: u64,
-    /// The id of its first row. The other rows have the ids that follow.
+    /// The id of the first row. The other rows have the ids that follow.
     pub first_id: u64,
-    /// Whether its rows have attributes or payloads.
+    /// Whether the rows have attributes or payloads.
     pub attributes: bool,
 }
 
 /// The result of a resumable insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resumed {
-    /// The number of rows that were inserted before.
+    /// The number of rows that were inserted before this call.
     pub before: usize,
     /// The number of rows that this call inserted.
     pub inserted: usize,
@@ -75,7 +76,7 @@ pub struct Resumed {
     pub first_id: Option<u64>,
 }
 
-/// The rows of a source without its first ones.
+/// The rows of a source without the first rows.
 struct Rest<S> {
     source: S,
     first: usize,
@@ -151,7 +152,7 @@ impl LiveIndex {
         put
     }
 
-    /// Inserts or resumes rows that were checked.
+    /// Inserts rows that the caller has checked, or resumes an insert of them.
     fn insert_or_resume(
         &self,
         source: (&dyn VectorSource, Option<&dyn RowSource>),
@@ -205,7 +206,8 @@ impl LiveIndex {
     ///
     /// # Errors
     /// No insert of that name was interrupted. [`TierError`](stratann_tier::TierError): the file
-    /// INSERTS could not be written. Then the inserts are known as before, or forgotten.
+    /// INSERTS could not be written. After this error, the inserts may be forgotten or still be
+    /// known.
     pub fn forget_cut_off(&self, file: &str) -> Result<Vec<CutOffInsert>, Error> {
         let mut cut = self.cut_off_inserts();
         let names: Vec<&str> = cut.iter().map(|insert| &*insert.file).collect();
@@ -234,8 +236,8 @@ impl LiveIndex {
 
     /// Refuses the ids of missing rows of an unfinished insert, since afterwards it would be
     /// unknown which of its rows are inserted. There is one exception, which the error text names:
-    /// a call with the ids of all missing rows, in order, resumes the insert. Its `attributes` must
-    /// be given as before. Then the insert is returned.
+    /// a call with the ids of all missing rows, in order, resumes the insert. `attributes` must be
+    /// the same as in the unfinished insert. In this case the insert is returned.
     pub(super) fn check_unclaimed(
         &self,
         ids: &[u64],
@@ -264,7 +266,7 @@ impl LiveIndex {
                     format!("ids: row {row}"),
                     id,
                     format!(
-                        "an insert of {} was cut off, or goes on, and has the ids from {} to {}",
+                        "an insert of {} was cut off or is still running, and it uses the ids from {} to {}",
                         insert.file,
                         of_it.start,
                         of_it.end - 1,
@@ -282,8 +284,8 @@ impl LiveIndex {
     }
 
     /// Whether `ids` are the ids of an insert's last rows, in order, with the insert's own vectors.
-    /// They must include all missing rows. The first of them may be inserted already, by an earlier
-    /// such call that was interrupted as well.
+    /// They must include all missing rows. The first of these rows may already be in the index, if
+    /// an earlier call of this kind was interrupted.
     fn are_the_rest(
         &self,
         ids: &[u64],
@@ -368,7 +370,7 @@ impl LiveIndex {
         }
         let known = known.filter(|known| known.beside == beside);
         let (insert, before) = match (known, cut_off) {
-            // All rows were inserted. If ids are missing, they were deleted since.
+            // All rows were inserted. If ids are missing, other calls have deleted them since.
             (Some(known), CutOff::Resume) if known.done => {
                 self.check_same(vectors, &ids_of(&known), progress)?;
                 return Ok(Resumed {
@@ -470,8 +472,8 @@ impl LiveIndex {
         beside: Option<String>,
     ) -> Result<BegunInsert, Error> {
         let rows = vectors.rows() as u64;
-        // Automatic ids continue behind the reserved ones. An explicit insert of a reserved id may
-        // come before this insert, which is then refused.
+        // Automatic ids continue after the reserved ids. Another call may insert one of these ids
+        // explicitly before this insert. Then this insert is refused.
         let (ids, reservation) = self.reserve_next(rows)?;
         drop(reservation);
         let insert = BegunInsert {
@@ -515,7 +517,7 @@ impl LiveIndex {
         *begun = now;
     }
 
-    /// Inserts the rows behind the first `before` rows. Those are already inserted.
+    /// Inserts the rows after the first `before` rows, which are already inserted.
     fn insert_behind(
         &self,
         (vectors, attributes): (&dyn VectorSource, Option<&dyn RowSource>),
@@ -555,7 +557,7 @@ impl LiveIndex {
                 total,
                 given: None,
                 source: Box::new(match error {
-                    // Rows were inserted, by this call or an earlier one.
+                    // This call or an earlier call has inserted rows.
                     Error::Interrupted => Error::Stopped,
                     error => error,
                 }),
@@ -563,7 +565,8 @@ impl LiveIndex {
         })
     }
 
-    /// The number of the first rows that are inserted: up to the last row whose id is in the index.
+    /// The number of rows that count as inserted: all rows up to the last row whose id is in the
+    /// index.
     fn in_before(
         &self,
         vectors: &dyn VectorSource,
@@ -615,7 +618,7 @@ impl LiveIndex {
     }
 
     /// Returns an error if none of the compared rows equals the vector that the index has under its
-    /// id. Some may differ, since other calls may have replaced them.
+    /// id. Some rows may differ, since other calls may have replaced their vectors.
     fn check_same(
         &self,
         vectors: &dyn VectorSource,
@@ -676,7 +679,7 @@ fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
     Ok(content.unwrap_or_default())
 }
 
-/// Reads the vector of a row; `false` if the row has none.
+/// Reads the vector of a row. Returns `false` if the row has no vector.
 type ReadRow<'a> = dyn FnMut(usize, &mut [u8]) -> Result<bool, Error> + 'a;
 
 /// The hash of `rows` vectors with the element type and dimension of `like`; `None` if a sampled
