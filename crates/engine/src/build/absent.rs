@@ -57,8 +57,8 @@ pub fn is_there_for(
 /// creates the index, and the others wait for it.
 ///
 /// # Errors
-/// Fails as [`create_with_columns`] and [`is_there_for`] do. Other errors: `options` would overwrite
-/// an index.
+/// Fails as [`create_with_columns`] and [`is_there_for`] do. Other errors: `options` would
+/// overwrite an index.
 pub fn create_if_absent(
     path: impl AsRef<Path>,
     element: Element,

@@ -106,7 +106,9 @@ impl High {
             progress.advance(1);
             if node % every == 0 {
                 let added = trainer.add(node, &sorted(neighbours));
-                added.map_err(|error| damaged(format!("the list of node {node} is invalid: {error}")))?;
+                added.map_err(|error| {
+                    damaged(format!("the list of node {node} is invalid: {error}"))
+                })?;
             }
             Ok(())
         })?;

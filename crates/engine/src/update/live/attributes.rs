@@ -115,8 +115,8 @@ impl State {
     }
 }
 
-/// A warning for each new column whose name is similar to the name of an existing column. The caller
-/// may have meant the existing column.
+/// A warning for each new column whose name is similar to the name of an existing column. The
+/// caller may have meant the existing column.
 #[derive(Default)]
 pub(super) struct Misspelt(Vec<String>);
 
