@@ -449,8 +449,8 @@ fn bands(
 ///
 /// # Errors
 /// Fails as [`Index::open`] does. Other errors: an index that another process changes; fewer than
-/// 100 queries, or vectors if there are no queries; queries of another dimension or element type, or
-/// with NaN or infinity; a full disk. After an error the index is unchanged.
+/// 100 queries, or vectors if there are no queries; queries of another dimension or element type,
+/// or with NaN or infinity; a full disk. After an error the index is unchanged.
 pub fn calibrate(
     path: impl AsRef<Path>,
     open: &OpenOptions,
