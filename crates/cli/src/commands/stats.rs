@@ -80,10 +80,16 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         ("vectors", bytes.vectors),
         ("codes", bytes.codes),
         ("ids", bytes.ids),
+        ("attributes", bytes.columns),
         ("other", bytes.other),
         ("total", bytes.total),
     ] {
-        if stats.clusters.is_some() && part == "codes" {
+        let is_absent = match part {
+            "codes" => stats.clusters.is_some(),
+            "attributes" => bytes == 0,
+            _ => false,
+        };
+        if is_absent {
             continue;
         }
         table.row(vec![

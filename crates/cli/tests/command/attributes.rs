@@ -80,6 +80,22 @@ fn an_insert_warns_of_a_new_column_that_is_nearly_another() {
 }
 
 #[test]
+fn the_parts_in_stats_add_up_to_the_total() {
+    let place = place();
+    let text = place.run(&["stats", "index"]).done().stdout;
+    let bytes = |part: &str| -> u64 {
+        let line = text.lines().rfind(|line| line.starts_with(part));
+        let line = line.unwrap_or_else(|| panic!("{part}: {text}"));
+        let rest = line[part.len()..].split_whitespace().next().unwrap();
+        rest.replace(',', "").parse().unwrap()
+    };
+    let parts = ["graph", "vectors", "codes", "ids", "attributes", "other"];
+    let sum: u64 = parts.map(bytes).iter().sum();
+    assert!(bytes("attributes") > 0);
+    assert_eq!(sum, bytes("total"));
+}
+
+#[test]
 fn results_are_printed_with_their_attributes() {
     let place = place();
     let search = ["search", "index", "queries.u8bin", "-k", "8", "--print"];
