@@ -271,6 +271,13 @@ def test_a_dict_is_a_filter_over_values_of_all_kinds(documents):
     assert documents.delete_matching({"lang": {"$nin": ["en"]}}) == 1 and len(documents) == 3
 
 
+@pytest.mark.parametrize("name", ["attributes", "payload", "return_stats"])
+def test_a_search_returns_documents_and_nothing_else(name, documents):
+    documents.put([document(1)])
+    with pytest.raises(TypeError, match=f'search.. has no argument "{name}"; results are pairs'):
+        documents.search(vector(1), **{name: True})
+
+
 def test_names_of_other_libraries_lead_to_methods_of_documents(documents):
     for name, meant in [("add", "put"), ("upsert", "put"), ("query", "search"), ("remove", "delete"), ("serch", "search")]:
         with pytest.raises(AttributeError, match=f'"Documents" has no attribute "{name}" .did you mean "{meant}"'):

@@ -48,6 +48,9 @@ _ENOUGH = 5_000
 _OWN = ("metric", "dimension", "memory", "filterable", "moments", "watch_recall")
 _OF_BUILD = [name for name in inspect.signature(build).parameters if name not in (*_OWN, "base", "path", "ids", "attributes", "payload", "overwrite")]
 
+# Arguments of `Index.search` that add to its results.
+_OF_TUPLE = ("attributes", "payload", "return_stats")
+
 FilterLike = Union[Filter, str, Mapping[str, Any], None]
 T = TypeVar("T")
 
@@ -332,6 +335,9 @@ class Documents:
         """
         if k < 1:
             raise ValueError(f"k is {k}; a search returns at least one result. Pass 1 or more")
+        for name in _OF_TUPLE:
+            if name in options:
+                raise TypeError(f'search() has no argument "{name}"; results are pairs of a document, with its metadata, and a distance. Leave it out')
         found = self._reading(lambda index: self._nearest(index, vector, k, filter, check, vectors, options))
         return [] if found is None else found[1]
 
