@@ -34,6 +34,24 @@ UNSTEADY_AT_MOST = 2
 SILENT_AT_MOST = 3600 if os.environ.get("STRATANN_SLOW") else 600
 # The features are those of `make python-package`, so that common crates are compiled once.
 PACKAGES = ["--workspace", "--features", "stratann/testing"]
+# Most tests keep their files in memory: on a disk, they would spend more time on syncs and on waiting
+# for reads than on their subject. The folder there is used only if this machine, or the container, has
+# so much free memory, and the file system half of it. That is some times what tests use. In slow tests,
+# all files are on a disk.
+MEMORY = pathlib.Path("/dev/shm")
+MEMORY_AT_LEAST = 4 << 30
+# Programs of tests, or modules of one, that keep their files on a disk. Their subjects are direct reads
+# in blocks, synced writes, kills, full disks, or the memory of a process.
+ON_DISK = {
+    "cli command": ["direct::", "disk::", "insert::", "linked::", "memory::", "resume::", "snapshot::", "tour::"],
+    "engine engine": ["index::", "submit::"],
+    "engine forked": [""],
+    "engine trials": [""],
+    "tier forked": [""],
+    "tier growing": [""],
+    "tier tier": [""],
+    "tier unit stratann_tier": [""],
+}
 # Programs of tests without libtest. Their exit status is their outcome.
 WITHOUT_A_LIST = ["fuzz"]
 # Fewer passed tests of Rust mean that some were not run.
@@ -138,6 +156,39 @@ def run(command, cwd=ROOT, environment=None):
     return program.wait(), "".join(said)
 
 
+def free_memory():
+    """Bytes of memory that are free on this machine, and in the container, if there is one."""
+    table = dict(re.findall(r"^(\w+): +(\d+) kB$", pathlib.Path("/proc/meminfo").read_text(), re.MULTILINE))
+    free = [int(table["MemAvailable"]) << 10]
+    group = pathlib.Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, ValueError):  # There is no container, or it has no limit.
+        limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
+        free.append(int(limit) - int(used))
+    return min(free)
+
+
+@contextlib.contextmanager
+def scratch():
+    """The variables with which tests keep their files in memory; empty in slow tests, or if there is too little."""
+    if os.environ.get("STRATANN_SLOW"):
+        yield {}
+        return
+    try:
+        facts = os.statvfs(MEMORY)
+        enough = free_memory() >= MEMORY_AT_LEAST and facts.f_bavail * facts.f_frsize >= MEMORY_AT_LEAST // 2
+        folder = tempfile.TemporaryDirectory(prefix="stratann-tests-", dir=MEMORY) if enough else None
+    except (OSError, KeyError):
+        folder = None
+    if folder is None:
+        print(f"tests keep their files on a disk: {MEMORY} is missing, or too little memory is free", flush=True)
+        yield {}
+        return
+    with folder as path:
+        # As of /tmp, since some tests act as another user.
+        os.chmod(path, 0o1777)
+        yield {"TMPDIR": path}
+
+
 def outcomes(output):
     """From the output of libtest: the outcome of each test by name, and the output of each test with one."""
     found, texts, current = {}, {}, None
@@ -182,15 +233,24 @@ class Program:
             return None
         return [line[: -len(": test")] for line in listed.stdout.splitlines() if line.endswith(": test")]
 
-    def run(self, *arguments):
-        return run([self.path, *arguments], self.cwd, {"CARGO_MANIFEST_DIR": str(self.cwd)})
+    def run(self, arguments, environment):
+        return run([self.path, *arguments], self.cwd, {"CARGO_MANIFEST_DIR": str(self.cwd), **environment})
 
-    def test(self, report, names, one_at_a_time):
+    def test_everywhere(self, report, names, memory):
+        """Runs the named tests: those of `ON_DISK` on a disk, and the others with the variables `memory`."""
+        modules = tuple(ON_DISK.get(self.label, [])) if memory else ()
+        for environment, chosen, how in (
+            ({}, [name for name in names if name.startswith(modules)], ", on a disk"),
+            (memory, [name for name in names if not name.startswith(modules)], ""),
+        ):
+            if chosen:
+                self.test(report, chosen, environment, how)
+
+    def test(self, report, names, environment, how="", options=()):
         """Runs the named tests, and each failed one once more by itself."""
         began = time.monotonic()
-        print(f"\n--- {self.label}: {len(names)} tests{', one at a time' if one_at_a_time else ''}", flush=True)
-        which = ["by_the_clock::", "--test-threads=1"] if one_at_a_time else ["--skip=by_the_clock::"]
-        status, output = self.run("--show-output", *which)
+        print(f"\n--- {self.label}: {len(names)} tests{how}", flush=True)
+        status, output = self.run(["--show-output", *options, "--exact", *names], environment)
         found, texts = outcomes(output)
         passed = [name for name in names if found.get(name) == "ok"]
         report.passed += len(passed)
@@ -207,7 +267,7 @@ class Program:
         explained = False
         for name in suspects + silent:
             print(f"--- again, by itself: {name}", flush=True)
-            again, said = self.run("--exact", name, "--test-threads=1", "--show-output")
+            again, said = self.run(["--exact", name, "--test-threads=1", "--show-output"], environment)
             if name in silent and again == 0:
                 report.passed += 1
             else:
@@ -218,20 +278,20 @@ class Program:
         if (silent or status not in (0, 101) or (status and not suspects)) and not explained:
             text = f"exit status {status}; {len(silent)} tests had not ended\n{output[-8000:]}"
             report.failed.append((f"{self.label} (the whole program)", text))
-        report.step(self.label, began)
+        report.step(self.label + how, began)
 
-    def test_whole(self, report):
+    def test_whole(self, report, environment):
         """Runs a program without a list of tests. Its exit status is its outcome."""
         print(f"\n--- {self.label}", flush=True)
         began = time.monotonic()
-        status, output = self.run()
+        status, output = self.run([], environment)
         why = why_skipped(output)
         if status == 0:
             report.passed += 1
             if why:
                 report.skipped.append((self.label, why))
         else:
-            report.judged(self.label, output[-8000:], self.run()[0] == 0)
+            report.judged(self.label, output[-8000:], self.run([], environment)[0] == 0)
         report.step(self.label, began)
 
 
@@ -254,7 +314,7 @@ def built(release):
     return sorted(programs, key=lambda program: program.label)
 
 
-def rust(report, release):
+def rust(report, release, memory):
     began = time.monotonic()
     programs = built(release)
     report.step("compiling the tests", began)
@@ -264,7 +324,7 @@ def rust(report, release):
     timed = []
     for program in programs:
         if program.path.name.startswith(tuple(f"{name}-" for name in WITHOUT_A_LIST)):
-            program.test_whole(report)
+            program.test_whole(report, memory)
             continue
         names = program.tests()
         if names is None:
@@ -274,12 +334,12 @@ def rust(report, release):
         if timed_names:
             timed.append((program, timed_names))
         if others := [name for name in names if "by_the_clock::" not in name]:
-            program.test(report, others, False)
+            program.test_everywhere(report, others, memory)
     if report.passed < TESTS_AT_LEAST:
         report.failed.append(("the tests of Rust", f"only {report.passed} passed, so some were not run (TESTS_AT_LEAST)"))
     examples(report, release)
     for program, names in timed:
-        program.test(report, names, True)
+        program.test(report, names, {}, ", one at a time", ["--test-threads=1"])
 
 
 def examples(report, release):
@@ -319,7 +379,7 @@ def venv():
     return pathlib.Path(os.environ.get("VENV", ROOT / ".venv")).resolve()
 
 
-def python(report, release):
+def python(report, release, memory):
     """Installs the package as a user does, and runs its tests."""
     began = time.monotonic()
     status, output = run(["make", "python-package"])
@@ -331,10 +391,12 @@ def python(report, release):
     with tempfile.TemporaryDirectory() as folder:
         first, second = (pathlib.Path(folder) / name for name in ("first.xml", "second.xml"))
         pytest = [interpreter, "-m", "pytest", "crates/python/tests", "-o", f"cache_dir={folder}/cache"]
+        # The folders of passed tests go at once, so that all tests together need little memory.
+        pytest += ["-o", "tmp_path_retention_policy=failed"]
         target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
-        command = {"STRATANN_COMMAND": str(target / "debug" / "stratann")}
+        environment = {**memory, "STRATANN_COMMAND": str(target / "debug" / "stratann")}
         began = time.monotonic()
-        status, output = run([*pytest, "-n", "auto", "--dist", "worksteal", f"--junitxml={first}"], environment=command)
+        status, output = run([*pytest, "-n", "auto", "--dist", "worksteal", f"--junitxml={first}"], environment=environment)
         if not first.exists():
             report.failed.append(("pytest", output[-8000:]))
             return
@@ -342,7 +404,7 @@ def python(report, release):
         report.passed += len(passed)
         report.skipped.extend(skipped.items())
         if failed:
-            run([*pytest, "--last-failed", "-n", "0", f"--junitxml={second}"], environment=command)
+            run([*pytest, "--last-failed", "-n", "0", f"--junitxml={second}"], environment=environment)
             again = junit(second)[2] if second.exists() else set()
             for name, text in failed.items():
                 report.judged(name, text, name in again)
@@ -352,7 +414,7 @@ def python(report, release):
         report.step("pytest", began)
 
 
-def check(report, release):
+def check(report, release, memory):
     for target in CHECKS:
         began = time.monotonic()
         status, output = run(["make", target])
@@ -391,9 +453,11 @@ def self_test():
             if !std::path::Path::new(path).exists() { std::fs::write(path, "").unwrap(); panic!("once"); }
         }
         #[test] fn dies_of_many() {
-            let many = !std::env::args().any(|argument| argument == "--exact");
+            let many = std::env::args().filter(|argument| argument.contains("good") || argument.contains("dies")).count() > 1;
             if many && std::env::var_os("SAMPLE_DIES_OF_MANY").is_some() { std::process::abort(); }
         }
+        #[test] fn in_memory() { assert_eq!(std::env::var("TMPDIR").as_deref(), Ok("/in-memory")); }
+        mod on_disk { #[test] fn stays() { assert_ne!(std::env::var("TMPDIR").as_deref(), Ok("/in-memory")); } }
         #[test] fn dies() { if std::env::var_os("SAMPLE_DIES").is_some() { std::process::abort(); } }
         mod by_the_clock {
             #[test] fn alone() {}
@@ -401,6 +465,8 @@ def self_test():
         }
         """
     )
+    memory = {"TMPDIR": "/in-memory"}
+    ON_DISK["sample"] = ["on_disk::"]
     said, shown = sys.stdout, io.StringIO()
     sys.stdout = shown
     try:
@@ -409,19 +475,19 @@ def self_test():
         subprocess.run(compiler, env=environment, check=True)
         program = Program("sample", folder / "sample", folder)
         names = [name for name in program.tests() if "by_the_clock::" not in name]
-        assert sorted(names) == ["bad", "dies", "dies_of_many", "good", "skips", "unsteady"], names
+        assert sorted(names) == ["bad", "dies", "dies_of_many", "good", "in_memory", "on_disk::stays", "skips", "unsteady"], names
         report = Report()
-        program.test(report, names, False)
-        program.test(report, ["by_the_clock::alone", "by_the_clock::noisy"], True)
+        program.test_everywhere(report, names, memory)
+        program.test(report, ["by_the_clock::alone", "by_the_clock::noisy"], {}, ", one at a time", ["--test-threads=1"])
         assert [name for name, _ in report.failed] == ["sample bad"], report.failed
         assert [name for name, _ in report.unsteady] == ["sample unsteady"], report.unsteady
         assert report.skipped == [("sample skips", "no such device")], report.skipped
-        assert report.passed == 7, report.passed
+        assert report.passed == 9, report.passed
         assert report.verdict() == 1
 
         os.environ["SAMPLE_DIES"] = "1"
         report = Report()
-        program.test(report, names, False)
+        program.test_everywhere(report, names, memory)
         assert "sample dies" in [name for name, _ in report.failed], report.failed
         assert "sample (the whole program)" not in [name for name, _ in report.failed + report.unsteady]
 
@@ -431,7 +497,7 @@ def self_test():
         os.environ.pop("SAMPLE_DIES")
         os.environ["SAMPLE_DIES_OF_MANY"] = "1"
         report = Report()
-        program.test(report, names, False)
+        program.test_everywhere(report, names, memory)
         assert "sample (the whole program)" in [name for name, _ in report.failed], report.failed
 
         # A child that outlives its program does not block this one.
@@ -469,8 +535,9 @@ def main():
     seeded()
     report = Report()
     try:
-        for argument in arguments:
-            parts[argument](report, release)
+        with scratch() as memory:
+            for argument in arguments:
+                parts[argument](report, release, memory)
     except KeyboardInterrupt:
         report.failed.append(("interrupted", "the outcomes until then are above"))
     sys.exit(report.verdict())
