@@ -11,6 +11,7 @@ usage: tests.py [--release] PART...    PART is check, rust or python
 """
 
 import contextlib
+import functools
 import io
 import itertools
 import json
@@ -69,9 +70,16 @@ class Report:
         self.unsteady = []
         self.skipped = []
         self.took = []
+        # Functions that judge the tests of a program that has ended, and repeat the failed ones.
+        self.unjudged = []
 
     def step(self, name, began):
         self.took.append((time.monotonic() - began, name))
+
+    def settle(self):
+        """Judges the tests of programs that have ended. Nothing runs beside a test that is repeated."""
+        while self.unjudged:
+            self.unjudged.pop(0)()
 
     def judged(self, name, text, again):
         """Adds a test that failed with the output `text`. `again`: whether it passed by itself."""
@@ -107,7 +115,11 @@ class Report:
         return 1 if self.failed or many else 0
 
 
-def run(command, cwd=ROOT, environment=None):
+# The process groups of commands that run.
+RUNNING = set()
+
+
+def run(command, cwd=ROOT, environment=None, each_line=None):
     """Runs a command, and shows its output meanwhile. Returns its status (negative: a signal) and its output."""
     program = subprocess.Popen(
         [str(part) for part in command],
@@ -120,6 +132,7 @@ def run(command, cwd=ROOT, environment=None):
         errors="replace",
         start_new_session=True,
     )
+    RUNNING.add(program.pid)
     heard = time.monotonic()
     lines = queue.SimpleQueue()
 
@@ -148,12 +161,44 @@ def run(command, cwd=ROOT, environment=None):
             said.append(line)
             sys.stdout.write(line)
             sys.stdout.flush()
+            if each_line:
+                each_line(line)
     finally:
         # Needed after Ctrl-C too: the program has a session of its own, so it would continue.
         if said and said[-1].startswith("killed: ") or sys.exc_info()[0] is not None or program.poll() is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(program.pid, signal.SIGKILL)
-    return program.wait(), "".join(said)
+    status = program.wait()
+    RUNNING.discard(program.pid)
+    return status, "".join(said)
+
+
+def in_turn(jobs):
+    """Calls each job with an event. A job begins when the one before it has set its event or has ended.
+
+    So the last long test of a program leaves no core idle. At most two jobs run at the same time.
+    """
+    threads, errors = [], []
+
+    def work(job, almost):
+        try:
+            job(almost)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            almost.set()
+
+    for job in jobs:
+        for earlier in threads[:-1]:
+            earlier.join()
+        almost = threading.Event()
+        threads.append(threading.Thread(target=work, args=(job, almost), daemon=True))
+        threads[-1].start()
+        almost.wait()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def free_memory():
@@ -233,24 +278,38 @@ class Program:
             return None
         return [line[: -len(": test")] for line in listed.stdout.splitlines() if line.endswith(": test")]
 
-    def run(self, arguments, environment):
-        return run([self.path, *arguments], self.cwd, {"CARGO_MANIFEST_DIR": str(self.cwd), **environment})
+    def run(self, arguments, environment, each_line=None):
+        variables = {"CARGO_MANIFEST_DIR": str(self.cwd), **environment}
+        return run([self.path, *arguments], self.cwd, variables, each_line)
 
-    def test_everywhere(self, report, names, memory):
-        """Runs the named tests: those of `ON_DISK` on a disk, and the others with the variables `memory`."""
+    def jobs(self, report, names, memory):
+        """Jobs for `in_turn` that run the named tests: those of `ON_DISK` on a disk, and the others in `memory`."""
         modules = tuple(ON_DISK.get(self.label, [])) if memory else ()
         for environment, chosen, how in (
             ({}, [name for name in names if name.startswith(modules)], ", on a disk"),
             (memory, [name for name in names if not name.startswith(modules)], ""),
         ):
             if chosen:
-                self.test(report, chosen, environment, how)
+                yield functools.partial(self.test, report, chosen, environment, how, ())
 
-    def test(self, report, names, environment, how="", options=()):
-        """Runs the named tests, and each failed one once more by itself."""
+    def test(self, report, names, environment, how, options, almost):
+        """Runs the named tests, and sets the event `almost` when fewer of them are left than there are cores."""
         began = time.monotonic()
         print(f"\n--- {self.label}: {len(names)} tests{how}", flush=True)
-        status, output = self.run(["--show-output", *options, "--exact", *names], environment)
+        left = len(names)
+
+        def count(line):
+            nonlocal left
+            left -= RESULT.match(line) is not None
+            if left < (os.cpu_count() or 1):
+                almost.set()
+
+        status, output = self.run(["--show-output", *options, "--exact", *names], environment, count)
+        report.step(self.label + how, began)
+        report.unjudged.append(lambda: self.judge(report, names, environment, status, output))
+
+    def judge(self, report, names, environment, status, output):
+        """Adds the outcomes of the named tests to the report, and runs each failed one once more by itself."""
         found, texts = outcomes(output)
         passed = [name for name in names if found.get(name) == "ok"]
         report.passed += len(passed)
@@ -278,7 +337,6 @@ class Program:
         if (silent or status not in (0, 101) or (status and not suspects)) and not explained:
             text = f"exit status {status}; {len(silent)} tests had not ended\n{output[-8000:]}"
             report.failed.append((f"{self.label} (the whole program)", text))
-        report.step(self.label + how, began)
 
     def test_whole(self, report, environment):
         """Runs a program without a list of tests. Its exit status is its outcome."""
@@ -321,7 +379,7 @@ def rust(report, release, memory):
     if programs is None:
         report.failed.append(("the tests do not compile", "the errors of the compiler are above"))
         return
-    timed = []
+    jobs, timed = [], []
     for program in programs:
         if program.path.name.startswith(tuple(f"{name}-" for name in WITHOUT_A_LIST)):
             program.test_whole(report, memory)
@@ -334,12 +392,15 @@ def rust(report, release, memory):
         if timed_names:
             timed.append((program, timed_names))
         if others := [name for name in names if "by_the_clock::" not in name]:
-            program.test_everywhere(report, others, memory)
+            jobs.extend(program.jobs(report, others, memory))
+    in_turn(jobs)
+    report.settle()
     if report.passed < TESTS_AT_LEAST:
         report.failed.append(("the tests of Rust", f"only {report.passed} passed, so some were not run (TESTS_AT_LEAST)"))
     examples(report, release)
     for program, names in timed:
-        program.test(report, names, {}, ", one at a time", ["--test-threads=1"])
+        program.test(report, names, {}, ", one at a time", ["--test-threads=1"], threading.Event())
+    report.settle()
 
 
 def examples(report, release):
@@ -477,8 +538,10 @@ def self_test():
         names = [name for name in program.tests() if "by_the_clock::" not in name]
         assert sorted(names) == ["bad", "dies", "dies_of_many", "good", "in_memory", "on_disk::stays", "skips", "unsteady"], names
         report = Report()
-        program.test_everywhere(report, names, memory)
-        program.test(report, ["by_the_clock::alone", "by_the_clock::noisy"], {}, ", one at a time", ["--test-threads=1"])
+        in_turn(program.jobs(report, names, memory))
+        timed, options = ["by_the_clock::alone", "by_the_clock::noisy"], ["--test-threads=1"]
+        program.test(report, timed, {}, ", one at a time", options, threading.Event())
+        report.settle()
         assert [name for name, _ in report.failed] == ["sample bad"], report.failed
         assert [name for name, _ in report.unsteady] == ["sample unsteady"], report.unsteady
         assert report.skipped == [("sample skips", "no such device")], report.skipped
@@ -487,7 +550,8 @@ def self_test():
 
         os.environ["SAMPLE_DIES"] = "1"
         report = Report()
-        program.test_everywhere(report, names, memory)
+        in_turn(program.jobs(report, names, memory))
+        report.settle()
         assert "sample dies" in [name for name, _ in report.failed], report.failed
         assert "sample (the whole program)" not in [name for name, _ in report.failed + report.unsteady]
 
@@ -497,13 +561,34 @@ def self_test():
         os.environ.pop("SAMPLE_DIES")
         os.environ["SAMPLE_DIES_OF_MANY"] = "1"
         report = Report()
-        program.test_everywhere(report, names, memory)
+        in_turn(program.jobs(report, names, memory))
+        report.settle()
         assert "sample (the whole program)" in [name for name, _ in report.failed], report.failed
 
         # A child that outlives its program does not block this one.
         began = time.monotonic()
         assert run(["sh", "-c", "sleep 60 & echo it goes on"]) == (0, "it goes on\n")
         assert time.monotonic() - began < 30
+
+        # A job begins when the one before it has almost ended, and at most two run at the same time.
+        events, ended = [], threading.Event()
+
+        def first(almost):
+            almost.set()
+            assert ended.wait(60)
+            events.append("first")
+
+        def second(almost):
+            ended.set()
+            events.append("second")
+
+        in_turn([first, second, lambda almost: events.append("third")])
+        assert sorted(events[:2]) == ["first", "second"] and events[2] == "third", events
+        try:
+            in_turn([lambda almost: 1 / 0])
+            raise AssertionError("an error in a job is lost")
+        except ZeroDivisionError:
+            pass
 
         report = Report()
         for number in range(3):
@@ -540,6 +625,11 @@ def main():
                 parts[argument](report, release, memory)
     except KeyboardInterrupt:
         report.failed.append(("interrupted", "the outcomes until then are above"))
+    finally:
+        # Each has a session of its own, so it would continue after Ctrl-C.
+        for group in list(RUNNING):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
     sys.exit(report.verdict())
 
 
