@@ -11,7 +11,6 @@ usage: tests.py [--release] PART...    PART is check, rust or python
 """
 
 import contextlib
-import functools
 import io
 import itertools
 import json
@@ -283,17 +282,20 @@ class Program:
         return run([self.path, *arguments], self.cwd, variables, each_line)
 
     def jobs(self, report, names, memory):
-        """Jobs for `in_turn` that run the named tests: those of `ON_DISK` on a disk, and the others in `memory`."""
+        """Jobs for `in_turn` that run the named tests: those of `ON_DISK` on a disk, and the others in `memory`.
+
+        Only the last one sets its event early, since two processes of one program may share files in `target`.
+        """
         modules = tuple(ON_DISK.get(self.label, [])) if memory else ()
-        for environment, chosen, how in (
-            ({}, [name for name in names if name.startswith(modules)], ", on a disk"),
-            (memory, [name for name in names if not name.startswith(modules)], ""),
-        ):
-            if chosen:
-                yield functools.partial(self.test, report, chosen, environment, how, ())
+        on_disk = [name for name in names if name.startswith(modules)]
+        others = [name for name in names if not name.startswith(modules)]
+        if on_disk:
+            yield lambda almost: self.test(report, on_disk, {}, ", on a disk", (), None if others else almost)
+        if others:
+            yield lambda almost: self.test(report, others, memory, "", (), almost)
 
     def test(self, report, names, environment, how, options, almost):
-        """Runs the named tests, and sets the event `almost` when fewer of them are left than there are cores."""
+        """Runs the named tests, and sets the event `almost`, if given, when fewer are left than there are cores."""
         began = time.monotonic()
         print(f"\n--- {self.label}: {len(names)} tests{how}", flush=True)
         left = len(names)
@@ -301,7 +303,7 @@ class Program:
         def count(line):
             nonlocal left
             left -= RESULT.match(line) is not None
-            if left < (os.cpu_count() or 1):
+            if almost and left < (os.cpu_count() or 1):
                 almost.set()
 
         status, output = self.run(["--show-output", *options, "--exact", *names], environment, count)
@@ -399,7 +401,7 @@ def rust(report, release, memory):
         report.failed.append(("the tests of Rust", f"only {report.passed} passed, so some were not run (TESTS_AT_LEAST)"))
     examples(report, release)
     for program, names in timed:
-        program.test(report, names, {}, ", one at a time", ["--test-threads=1"], threading.Event())
+        program.test(report, names, {}, ", one at a time", ["--test-threads=1"], None)
     report.settle()
 
 
@@ -540,7 +542,7 @@ def self_test():
         report = Report()
         in_turn(program.jobs(report, names, memory))
         timed, options = ["by_the_clock::alone", "by_the_clock::noisy"], ["--test-threads=1"]
-        program.test(report, timed, {}, ", one at a time", options, threading.Event())
+        program.test(report, timed, {}, ", one at a time", options, None)
         report.settle()
         assert [name for name, _ in report.failed] == ["sample bad"], report.failed
         assert [name for name, _ in report.unsteady] == ["sample unsteady"], report.unsteady
