@@ -34,6 +34,24 @@ UNSTEADY_AT_MOST = 2
 SILENT_AT_MOST = 3600 if os.environ.get("STRATANN_SLOW") else 600
 # The features are those of `make python-package`, so that common crates are compiled once.
 PACKAGES = ["--workspace", "--features", "stratann/testing"]
+# Most tests keep their files in memory: on a disk, they would spend more time on syncs and on waiting
+# for reads than on their subject. The folder there is used only if this machine, or the container, has
+# so much free memory, and the file system half of it. That is some times what tests use. In slow tests,
+# all files are on a disk.
+MEMORY = pathlib.Path("/dev/shm")
+MEMORY_AT_LEAST = 4 << 30
+# Programs of tests, or modules of one, that keep their files on a disk. Their subjects are direct reads
+# in blocks, synced writes, kills, full disks, or the memory of a process.
+ON_DISK = {
+    "cli command": ["direct::", "disk::", "insert::", "linked::", "memory::", "resume::", "snapshot::", "tour::"],
+    "engine engine": ["index::", "submit::"],
+    "engine forked": [""],
+    "engine trials": [""],
+    "tier forked": [""],
+    "tier growing": [""],
+    "tier tier": [""],
+    "tier unit stratann_tier": [""],
+}
 # Programs of tests without libtest. Their exit status is their outcome.
 WITHOUT_A_LIST = ["fuzz"]
 # Fewer passed tests of Rust mean that some were not run.
@@ -51,9 +69,16 @@ class Report:
         self.unsteady = []
         self.skipped = []
         self.took = []
+        # Functions that judge the tests of a program that has ended, and repeat the failed ones.
+        self.unjudged = []
 
     def step(self, name, began):
         self.took.append((time.monotonic() - began, name))
+
+    def settle(self):
+        """Judges the tests of programs that have ended. Nothing runs beside a test that is repeated."""
+        while self.unjudged:
+            self.unjudged.pop(0)()
 
     def judged(self, name, text, again):
         """Adds a test that failed with the output `text`. `again`: whether it passed by itself."""
@@ -89,7 +114,11 @@ class Report:
         return 1 if self.failed or many else 0
 
 
-def run(command, cwd=ROOT, environment=None):
+# The process groups of commands that run.
+RUNNING = set()
+
+
+def run(command, cwd=ROOT, environment=None, each_line=None):
     """Runs a command, and shows its output meanwhile. Returns its status (negative: a signal) and its output."""
     program = subprocess.Popen(
         [str(part) for part in command],
@@ -102,6 +131,7 @@ def run(command, cwd=ROOT, environment=None):
         errors="replace",
         start_new_session=True,
     )
+    RUNNING.add(program.pid)
     heard = time.monotonic()
     lines = queue.SimpleQueue()
 
@@ -130,12 +160,77 @@ def run(command, cwd=ROOT, environment=None):
             said.append(line)
             sys.stdout.write(line)
             sys.stdout.flush()
+            if each_line:
+                each_line(line)
     finally:
         # Needed after Ctrl-C too: the program has a session of its own, so it would continue.
         if said and said[-1].startswith("killed: ") or sys.exc_info()[0] is not None or program.poll() is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(program.pid, signal.SIGKILL)
-    return program.wait(), "".join(said)
+    status = program.wait()
+    RUNNING.discard(program.pid)
+    return status, "".join(said)
+
+
+def in_turn(jobs):
+    """Calls each job with an event. A job begins when the one before it has set its event or has ended.
+
+    So the last long test of a program leaves no core idle. At most two jobs run at the same time.
+    """
+    threads, errors = [], []
+
+    def work(job, almost):
+        try:
+            job(almost)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            almost.set()
+
+    for job in jobs:
+        for earlier in threads[:-1]:
+            earlier.join()
+        almost = threading.Event()
+        threads.append(threading.Thread(target=work, args=(job, almost), daemon=True))
+        threads[-1].start()
+        almost.wait()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def free_memory():
+    """Bytes of memory that are free on this machine, and in the container, if there is one."""
+    table = dict(re.findall(r"^(\w+): +(\d+) kB$", pathlib.Path("/proc/meminfo").read_text(), re.MULTILINE))
+    free = [int(table["MemAvailable"]) << 10]
+    group = pathlib.Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, ValueError):  # There is no container, or it has no limit.
+        limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
+        free.append(int(limit) - int(used))
+    return min(free)
+
+
+@contextlib.contextmanager
+def scratch():
+    """The variables with which tests keep their files in memory; empty in slow tests, or if there is too little."""
+    if os.environ.get("STRATANN_SLOW"):
+        yield {}
+        return
+    try:
+        facts = os.statvfs(MEMORY)
+        enough = free_memory() >= MEMORY_AT_LEAST and facts.f_bavail * facts.f_frsize >= MEMORY_AT_LEAST // 2
+        folder = tempfile.TemporaryDirectory(prefix="stratann-tests-", dir=MEMORY) if enough else None
+    except (OSError, KeyError):
+        folder = None
+    if folder is None:
+        print(f"tests keep their files on a disk: {MEMORY} is missing, or too little memory is free", flush=True)
+        yield {}
+        return
+    with folder as path:
+        # As of /tmp, since some tests act as another user.
+        os.chmod(path, 0o1777)
+        yield {"TMPDIR": path}
 
 
 def outcomes(output):
@@ -182,15 +277,41 @@ class Program:
             return None
         return [line[: -len(": test")] for line in listed.stdout.splitlines() if line.endswith(": test")]
 
-    def run(self, *arguments):
-        return run([self.path, *arguments], self.cwd, {"CARGO_MANIFEST_DIR": str(self.cwd)})
+    def run(self, arguments, environment, each_line=None):
+        variables = {"CARGO_MANIFEST_DIR": str(self.cwd), **environment}
+        return run([self.path, *arguments], self.cwd, variables, each_line)
 
-    def test(self, report, names, one_at_a_time):
-        """Runs the named tests, and each failed one once more by itself."""
+    def jobs(self, report, names, memory):
+        """Jobs for `in_turn` that run the named tests: those of `ON_DISK` on a disk, and the others in `memory`.
+
+        Only the last one sets its event early, since two processes of one program may share files in `target`.
+        """
+        modules = tuple(ON_DISK.get(self.label, [])) if memory else ()
+        on_disk = [name for name in names if name.startswith(modules)]
+        others = [name for name in names if not name.startswith(modules)]
+        if on_disk:
+            yield lambda almost: self.test(report, on_disk, {}, ", on a disk", (), None if others else almost)
+        if others:
+            yield lambda almost: self.test(report, others, memory, "", (), almost)
+
+    def test(self, report, names, environment, how, options, almost):
+        """Runs the named tests, and sets the event `almost`, if given, when fewer are left than there are cores."""
         began = time.monotonic()
-        print(f"\n--- {self.label}: {len(names)} tests{', one at a time' if one_at_a_time else ''}", flush=True)
-        which = ["by_the_clock::", "--test-threads=1"] if one_at_a_time else ["--skip=by_the_clock::"]
-        status, output = self.run("--show-output", *which)
+        print(f"\n--- {self.label}: {len(names)} tests{how}", flush=True)
+        left = len(names)
+
+        def count(line):
+            nonlocal left
+            left -= RESULT.match(line) is not None
+            if almost and left < (os.cpu_count() or 1):
+                almost.set()
+
+        status, output = self.run(["--show-output", *options, "--exact", *names], environment, count)
+        report.step(self.label + how, began)
+        report.unjudged.append(lambda: self.judge(report, names, environment, status, output))
+
+    def judge(self, report, names, environment, status, output):
+        """Adds the outcomes of the named tests to the report, and runs each failed one once more by itself."""
         found, texts = outcomes(output)
         passed = [name for name in names if found.get(name) == "ok"]
         report.passed += len(passed)
@@ -207,7 +328,7 @@ class Program:
         explained = False
         for name in suspects + silent:
             print(f"--- again, by itself: {name}", flush=True)
-            again, said = self.run("--exact", name, "--test-threads=1", "--show-output")
+            again, said = self.run(["--exact", name, "--test-threads=1", "--show-output"], environment)
             if name in silent and again == 0:
                 report.passed += 1
             else:
@@ -218,20 +339,19 @@ class Program:
         if (silent or status not in (0, 101) or (status and not suspects)) and not explained:
             text = f"exit status {status}; {len(silent)} tests had not ended\n{output[-8000:]}"
             report.failed.append((f"{self.label} (the whole program)", text))
-        report.step(self.label, began)
 
-    def test_whole(self, report):
+    def test_whole(self, report, environment):
         """Runs a program without a list of tests. Its exit status is its outcome."""
         print(f"\n--- {self.label}", flush=True)
         began = time.monotonic()
-        status, output = self.run()
+        status, output = self.run([], environment)
         why = why_skipped(output)
         if status == 0:
             report.passed += 1
             if why:
                 report.skipped.append((self.label, why))
         else:
-            report.judged(self.label, output[-8000:], self.run()[0] == 0)
+            report.judged(self.label, output[-8000:], self.run([], environment)[0] == 0)
         report.step(self.label, began)
 
 
@@ -254,17 +374,17 @@ def built(release):
     return sorted(programs, key=lambda program: program.label)
 
 
-def rust(report, release):
+def rust(report, release, memory):
     began = time.monotonic()
     programs = built(release)
     report.step("compiling the tests", began)
     if programs is None:
         report.failed.append(("the tests do not compile", "the errors of the compiler are above"))
         return
-    timed = []
+    jobs, timed = [], []
     for program in programs:
         if program.path.name.startswith(tuple(f"{name}-" for name in WITHOUT_A_LIST)):
-            program.test_whole(report)
+            program.test_whole(report, memory)
             continue
         names = program.tests()
         if names is None:
@@ -274,12 +394,15 @@ def rust(report, release):
         if timed_names:
             timed.append((program, timed_names))
         if others := [name for name in names if "by_the_clock::" not in name]:
-            program.test(report, others, False)
+            jobs.extend(program.jobs(report, others, memory))
+    in_turn(jobs)
+    report.settle()
     if report.passed < TESTS_AT_LEAST:
         report.failed.append(("the tests of Rust", f"only {report.passed} passed, so some were not run (TESTS_AT_LEAST)"))
     examples(report, release)
     for program, names in timed:
-        program.test(report, names, True)
+        program.test(report, names, {}, ", one at a time", ["--test-threads=1"], None)
+    report.settle()
 
 
 def examples(report, release):
@@ -319,7 +442,7 @@ def venv():
     return pathlib.Path(os.environ.get("VENV", ROOT / ".venv")).resolve()
 
 
-def python(report, release):
+def python(report, release, memory):
     """Installs the package as a user does, and runs its tests."""
     began = time.monotonic()
     status, output = run(["make", "python-package"])
@@ -331,10 +454,12 @@ def python(report, release):
     with tempfile.TemporaryDirectory() as folder:
         first, second = (pathlib.Path(folder) / name for name in ("first.xml", "second.xml"))
         pytest = [interpreter, "-m", "pytest", "crates/python/tests", "-o", f"cache_dir={folder}/cache"]
+        # The folders of passed tests go at once, so that all tests together need little memory.
+        pytest += ["-o", "tmp_path_retention_policy=failed"]
         target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
-        command = {"STRATANN_COMMAND": str(target / "debug" / "stratann")}
+        environment = {**memory, "STRATANN_COMMAND": str(target / "debug" / "stratann")}
         began = time.monotonic()
-        status, output = run([*pytest, "-n", "auto", "--dist", "worksteal", f"--junitxml={first}"], environment=command)
+        status, output = run([*pytest, "-n", "auto", "--dist", "worksteal", f"--junitxml={first}"], environment=environment)
         if not first.exists():
             report.failed.append(("pytest", output[-8000:]))
             return
@@ -342,7 +467,7 @@ def python(report, release):
         report.passed += len(passed)
         report.skipped.extend(skipped.items())
         if failed:
-            run([*pytest, "--last-failed", "-n", "0", f"--junitxml={second}"], environment=command)
+            run([*pytest, "--last-failed", "-n", "0", f"--junitxml={second}"], environment=environment)
             again = junit(second)[2] if second.exists() else set()
             for name, text in failed.items():
                 report.judged(name, text, name in again)
@@ -352,7 +477,7 @@ def python(report, release):
         report.step("pytest", began)
 
 
-def check(report, release):
+def check(report, release, memory):
     for target in CHECKS:
         began = time.monotonic()
         status, output = run(["make", target])
@@ -391,9 +516,11 @@ def self_test():
             if !std::path::Path::new(path).exists() { std::fs::write(path, "").unwrap(); panic!("once"); }
         }
         #[test] fn dies_of_many() {
-            let many = !std::env::args().any(|argument| argument == "--exact");
+            let many = std::env::args().filter(|argument| argument.contains("good") || argument.contains("dies")).count() > 1;
             if many && std::env::var_os("SAMPLE_DIES_OF_MANY").is_some() { std::process::abort(); }
         }
+        #[test] fn in_memory() { assert_eq!(std::env::var("TMPDIR").as_deref(), Ok("/in-memory")); }
+        mod on_disk { #[test] fn stays() { assert_ne!(std::env::var("TMPDIR").as_deref(), Ok("/in-memory")); } }
         #[test] fn dies() { if std::env::var_os("SAMPLE_DIES").is_some() { std::process::abort(); } }
         mod by_the_clock {
             #[test] fn alone() {}
@@ -401,6 +528,8 @@ def self_test():
         }
         """
     )
+    memory = {"TMPDIR": "/in-memory"}
+    ON_DISK["sample"] = ["on_disk::"]
     said, shown = sys.stdout, io.StringIO()
     sys.stdout = shown
     try:
@@ -409,19 +538,22 @@ def self_test():
         subprocess.run(compiler, env=environment, check=True)
         program = Program("sample", folder / "sample", folder)
         names = [name for name in program.tests() if "by_the_clock::" not in name]
-        assert sorted(names) == ["bad", "dies", "dies_of_many", "good", "skips", "unsteady"], names
+        assert sorted(names) == ["bad", "dies", "dies_of_many", "good", "in_memory", "on_disk::stays", "skips", "unsteady"], names
         report = Report()
-        program.test(report, names, False)
-        program.test(report, ["by_the_clock::alone", "by_the_clock::noisy"], True)
+        in_turn(program.jobs(report, names, memory))
+        timed, options = ["by_the_clock::alone", "by_the_clock::noisy"], ["--test-threads=1"]
+        program.test(report, timed, {}, ", one at a time", options, None)
+        report.settle()
         assert [name for name, _ in report.failed] == ["sample bad"], report.failed
         assert [name for name, _ in report.unsteady] == ["sample unsteady"], report.unsteady
         assert report.skipped == [("sample skips", "no such device")], report.skipped
-        assert report.passed == 7, report.passed
+        assert report.passed == 9, report.passed
         assert report.verdict() == 1
 
         os.environ["SAMPLE_DIES"] = "1"
         report = Report()
-        program.test(report, names, False)
+        in_turn(program.jobs(report, names, memory))
+        report.settle()
         assert "sample dies" in [name for name, _ in report.failed], report.failed
         assert "sample (the whole program)" not in [name for name, _ in report.failed + report.unsteady]
 
@@ -431,13 +563,34 @@ def self_test():
         os.environ.pop("SAMPLE_DIES")
         os.environ["SAMPLE_DIES_OF_MANY"] = "1"
         report = Report()
-        program.test(report, names, False)
+        in_turn(program.jobs(report, names, memory))
+        report.settle()
         assert "sample (the whole program)" in [name for name, _ in report.failed], report.failed
 
         # A child that outlives its program does not block this one.
         began = time.monotonic()
         assert run(["sh", "-c", "sleep 60 & echo it goes on"]) == (0, "it goes on\n")
         assert time.monotonic() - began < 30
+
+        # A job begins when the one before it has almost ended, and at most two run at the same time.
+        events, ended = [], threading.Event()
+
+        def first(almost):
+            almost.set()
+            assert ended.wait(60)
+            events.append("first")
+
+        def second(almost):
+            ended.set()
+            events.append("second")
+
+        in_turn([first, second, lambda almost: events.append("third")])
+        assert sorted(events[:2]) == ["first", "second"] and events[2] == "third", events
+        try:
+            in_turn([lambda almost: 1 / 0])
+            raise AssertionError("an error in a job is lost")
+        except ZeroDivisionError:
+            pass
 
         report = Report()
         for number in range(3):
@@ -469,10 +622,16 @@ def main():
     seeded()
     report = Report()
     try:
-        for argument in arguments:
-            parts[argument](report, release)
+        with scratch() as memory:
+            for argument in arguments:
+                parts[argument](report, release, memory)
     except KeyboardInterrupt:
         report.failed.append(("interrupted", "the outcomes until then are above"))
+    finally:
+        # Each has a session of its own, so it would continue after Ctrl-C.
+        for group in list(RUNNING):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
     sys.exit(report.verdict())
 
 
