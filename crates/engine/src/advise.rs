@@ -110,7 +110,7 @@ pub enum BoundBy {
 pub struct Candidate {
     /// The preset.
     pub preset: &'static str,
-    /// The layout, if it is not the preset's.
+    /// The layout, if it differs from the layout of the preset.
     pub layout: Option<Layout>,
     /// R of a graph.
     pub degree: Option<usize>,

@@ -532,7 +532,7 @@ impl Index {
             return Err(Error::call(
                 format!("dimension of {}", queries.name()),
                 queries.dim(),
-                format!("the index's is {}", self.dim()),
+                format!("the index has dimension {}", self.dim()),
                 "Give queries of this dimension",
             ));
         }
@@ -540,7 +540,7 @@ impl Index {
             return Err(Error::call(
                 format!("element type of {}", queries.name()),
                 queries.element(),
-                format!("the index's is {}", self.element()),
+                format!("the index has element type {}", self.element()),
                 "Give queries of this element type",
             ));
         }
