@@ -51,9 +51,9 @@ use crate::live::keys::{self, BreakdownKeys, LiveRun, TimelineKeys};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// Names the result files.
+    /// The name of the result files.
     pub name: String,
-    /// Heading of the plot; the name if absent.
+    /// The heading of the plot. If it is absent, the heading is the name.
     pub title: Option<String>,
     /// Recalls at which the runs are compared.
     #[serde(default)]
@@ -219,15 +219,15 @@ impl<'de> Deserialize<'de> for Entries {
 pub struct Run {
     /// The name of the run in tables and legends.
     pub name: String,
-    /// Preset; the engine's default if absent.
+    /// The preset. If it is absent, the run uses the default preset of the engine.
     pub preset: Option<String>,
     /// Whether to measure the run twice, to find the noise.
     #[serde(default)]
     pub noise: bool,
-    /// Build options that differ from the job's.
+    /// Build options that differ from the build options of the job.
     #[serde(default)]
     pub build: Build,
-    /// Search options that differ from the job's.
+    /// Search options that differ from the search options of the job.
     #[serde(default)]
     pub search: Search,
     /// The insert strategy: `merge`, `in-place`, `relocate` or `accumulate`; the preset's if
@@ -238,9 +238,9 @@ pub struct Run {
     /// Whether inserts continue while their pages are written (`behind`) or wait for them
     /// (`waited`).
     pub writes: Option<String>,
-    /// Keys that differ from the job's.
+    /// Keys that differ from the table `[timeline]` of the job.
     pub timeline: Option<TimelineKeys>,
-    /// Keys that differ from the job's.
+    /// Keys that differ from the table `[breakdown]` of the job.
     pub breakdown: Option<BreakdownKeys>,
 }
 
@@ -261,7 +261,7 @@ pub struct Plan {
     pub base: PathBuf,
     /// The queries.
     pub queries: PathBuf,
-    /// Their exact neighbours; `None` for live updates.
+    /// The file of the exact neighbours of the queries; `None` for live updates.
     pub truth: Option<PathBuf>,
     /// The metric.
     pub metric: Metric,
@@ -512,7 +512,8 @@ impl PlannedRun {
     }
 }
 
-/// Sets layout and compression to the preset's if the job does not set them, as the build would.
+/// Sets layout and compression to the values of the preset if the job lacks them, as the build
+/// would.
 fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
     let layout = match &build.layout {
         Some(layout) => Some(

@@ -169,7 +169,7 @@ fn vectors(element: Element, bytes: &[u8]) -> Outcome {
         shape.dim()
     );
 
-    // The paper's: a base for each chunk where it helps, one table for the segment.
+    // The codec of the paper: a base for each chunk where it helps, one table for the segment.
     let chunk = CHUNK / size * size;
     let bases: Vec<Option<Vec<u8>>> = rows
         .chunks(chunk)

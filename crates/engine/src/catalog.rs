@@ -67,7 +67,7 @@ pub struct CatalogOptions {
     /// in flight. `None` sets no limit.
     pub memory: Option<u64>,
     /// The options for opening each index. `memory` and `watch_recall` must be `None`, since the
-    /// budget is the catalog's. Each open index has a `cache` of its own.
+    /// budget is the budget of the catalog. Each open index has a `cache` of its own.
     pub open: OpenOptions,
     /// The time that a call waits if the memory budget is full of indexes in use; 10 seconds by
     /// default. This applies to opening an index for changes. It also applies to opening an index

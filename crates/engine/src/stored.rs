@@ -51,7 +51,7 @@ pub(crate) fn entry<'m>(
         .ok_or_else(|| damaged(volume, MANIFEST, format!("it names no {role} file")))
 }
 
-/// Refuses a file whose length differs from the manifest's.
+/// Refuses a file whose length differs from the length in the manifest.
 pub(crate) fn check_length(
     volume: &dyn Volume,
     entry: &FileEntry,

@@ -115,7 +115,7 @@ impl<'py> Rows<'py> {
         self.element
     }
 
-    /// Refuses vectors whose dimension differs from an index's.
+    /// Refuses vectors whose dimension differs from the dimension of an index.
     pub fn fit(&self, dim: usize) -> PyResult<()> {
         if dim == self.dim {
             return Ok(());

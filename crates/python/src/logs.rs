@@ -142,7 +142,7 @@ fn hand_over() {
                 }
             }
         };
-        // An exception of a handler is the host's, and `logging` usually reports it itself.
+        // An exception of a handler belongs to the host program, and `logging` usually reports it.
         let told = Python::try_attach(|py| tell(py, level, &line, lost));
         if told.is_none() {
             let mut state = FORWARD.state.lock().unwrap_or_else(PoisonError::into_inner);

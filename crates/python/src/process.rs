@@ -89,7 +89,8 @@ impl<T> Deref for Opened<T> {
 impl<T> Drop for Opened<T> {
     fn drop(&mut self) {
         if !self.is_home() {
-            // Leaks one reference. The memory is a copy of the parent's and ends with the process.
+            // Leaks one reference. The memory is a copy of the memory of the parent, and is freed
+            // with the process.
             std::mem::forget(Arc::clone(&self.value));
         }
     }

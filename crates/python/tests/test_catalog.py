@@ -112,7 +112,7 @@ def test_a_budget_is_kept_and_indexes_are_closed(shelf):
     # The codebook is there once.
     assert three - one < one - before
     assert catalog.close("spring") and not catalog.close("spring") and not catalog.close("winter")
-    assert catalog.open_count == 3, "Python still holds it"
+    assert catalog.open_count == 3, "the index was closed although Python has a reference"
     assert len(index) == 667 and index.search(numpy.zeros(128, numpy.uint8), 1)[0].shape == (1,)
     del index
     gc.collect()
@@ -285,7 +285,7 @@ def test_changes_are_within_the_budget(own, small):
     changing = catalog.memory_bytes
     # What a few changes at a time take is counted, and more as far as an index of its size can use it.
     assert reading + (2 << 20) < changing <= catalog.memory
-    assert catalog.open_count == 1, "the one for reading was let go"
+    assert catalog.open_count == 1, "the handle for reading was not released"
     index.delete([1])
     assert len(index) == len(catalog["spring"]) == 667 + 199
     # Two objects of one index share what changes it; another index has a part of its own.
@@ -295,7 +295,7 @@ def test_changes_are_within_the_budget(own, small):
     assert changing < catalog.memory_bytes <= catalog.memory
     for each in (index, again, other):
         each.close()
-    assert nothing < catalog.memory_bytes < changing, "what the changes left is open, and counted"
+    assert nothing < catalog.memory_bytes < changing, "the index is open and counted after the changes"
     assert len(index) == len(again) == 667 + 200 and len(other) == 666 + 1
     assert index.refresh() is False
     del index, again, other, each

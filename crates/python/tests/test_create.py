@@ -58,7 +58,7 @@ def test_an_index_that_is_there_may_be_opened(tmp_path, small):
         index.insert(small[:10])
     again = stratann.create(str(path), preset="spann", **how)
     assert len(again) == 10 and again.build_report is None
-    assert again.stats()["preset"] == "stratann", "it stays as it is"
+    assert again.stats()["preset"] == "stratann", "`exist_ok` changed the existing index"
     for other, said in [
         ({"dimension": 64}, r"dimension is 64; the existing index .*live.idx has 128. Give 128, or another path"),
         ({"dtype": "float32"}, "element type is f32; the existing index .* has u8"),

@@ -47,7 +47,7 @@ def until(happens):
         if found:
             return found
         time.sleep(0.05)
-    pytest.fail("it has not happened in time")
+    pytest.fail("the awaited event did not occur in time")
 
 
 def test_answers_are_those_of_the_index_and_no_thread_stays(folder, queries):

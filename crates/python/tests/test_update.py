@@ -150,7 +150,7 @@ def test_a_merge_begins_by_itself_when_a_tenth_is_deleted(two_thousand, small):
     index = stratann.open(two_thousand)
     index.delete(numpy.arange(399))
     time.sleep(1.5)
-    assert index.stats()["deleted"] == 399, "of fewer than a thousand a fifth is worth a merge, and no less"
+    assert index.stats()["deleted"] == 399, "fewer than 1,000 deleted vectors cause a merge only if they are a fifth of all vectors"
     index.delete(numpy.arange(399, 1010))
     until = time.monotonic() + 300
     while index.stats()["deleted"] > 0 and time.monotonic() < until:
@@ -432,7 +432,7 @@ def test_compact_merges(index, path, small):
     counts = ("vectors", "merged", "direct", "removed")
     assert tuple(report[name] for name in counts) == (1090, 0, 100, 10)
     assert report["seconds"] > 0 and report["bytes_after"] > 0
-    assert stages, "the merge says what it does"
+    assert stages, "the merge reports its progress"
     stats = index.stats()
     assert (stats["vectors"], stats["logged"], stats["deleted"]) == (1090, 0, 0)
     assert len(index) == 1090
@@ -471,7 +471,7 @@ def test_a_block_gives_the_lock_back(path, small, another_process):
         )
         vectors, refused = said.split("\n")
         assert re.search("wait.*LOCK.*Searches need no lock", refused)
-        assert vectors == str(BUILT + 1), "reading needs no lock, and sees what was logged when it was opened"
+        assert vectors == str(BUILT + 1), "a reader needs no lock, and sees the changes that were logged when it was opened"
     assert stratann.open(path).insert(small[1001]).tolist() == [1001]
     # It still searches, with what the other object of this process has added.
     assert len(index) == BUILT + 2

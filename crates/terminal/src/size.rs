@@ -131,8 +131,8 @@ pub enum CacheEntries {
 }
 
 impl CacheEntries {
-    /// The entries for an index of `vectors` vectors, at most one for each vector, since more would
-    /// never be used.
+    /// The number of entries for an index of `vectors` vectors: at most one for each vector, since
+    /// more would never be used.
     pub fn of(self, vectors: usize) -> usize {
         match self {
             Self::Count(entries) => entries.min(vectors),

@@ -152,7 +152,7 @@ pub enum TierError {
         "{place}: opened for changes in process {opener}; process {here} was forked from that one, so its handle writes nothing. When the first process has closed it, open it again here, or use spawn instead of fork"
     )]
     Forked {
-        /// The file's or the directory's path.
+        /// The path of the file or directory.
         place: String,
         /// The process that opened it.
         opener: u32,

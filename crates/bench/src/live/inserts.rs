@@ -18,11 +18,12 @@ use crate::live::way;
 use crate::measured::{Latency, PerQuery, mean, percentile};
 use crate::report::Point;
 
-/// Rows of a call. The engine splits such a call.
+/// The number of rows in a call. The engine splits such a call.
 const ROWS: usize = 256;
-/// Pages are written in the background. Counts are final if they have not changed for this time...
+/// Pages are written in the background. Counts of pages are final if they have not changed for this
+/// time.
 const STILL: Duration = Duration::from_millis(300);
-/// ...or after this time.
+/// The longest wait for final counts of pages.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Inserts many rows, merges if the insert strategy has merges, and searches afterwards.

@@ -79,9 +79,9 @@ pub struct Merge {
     pub segments_rewritten: u64,
     /// Vectors in rewritten segments.
     pub vectors_rewritten: u64,
-    /// Bytes on storage afterwards.
+    /// Bytes on storage after the merge.
     pub bytes_after: u64,
-    /// Its duration.
+    /// The duration of the merge in seconds.
     pub seconds: f64,
 }
 

@@ -412,7 +412,7 @@ fn a_file_is_copied_after_all_else_was_checked() {
     refused(
         &["insert", "wide", "wrong.parquet"],
         2,
-        &["16", "the index's is 17"],
+        &["16", "the index has dimension 17"],
     );
     // The other commands that read such a file check the index, k and the other file first.
     refused(&["search", "no-index", "wrong.parquet"], 1, &["no-index"]);
@@ -471,7 +471,9 @@ fn a_file_is_copied_after_all_else_was_checked() {
     // The same of attributes beside other vectors.
     let attributes = ["--attributes", "wrong.parquet", "--without", "v"];
     let words = [&["insert", "wide", "base.fbin"][..], &attributes].concat();
-    place.run(&words).refused(2, &["16", "the index's is 17"]);
+    place
+        .run(&words)
+        .refused(2, &["16", "the index has dimension 17"]);
     assert!(!place.path("new").exists());
     place
         .run(&["build", "wrong.parquet", "new", "--vectors", "v"])

@@ -74,7 +74,9 @@ impl Schema {
             };
         }
         if self.columns.len() == MOST_COLUMNS {
-            let reason = format!("an index has at most {MOST_COLUMNS}, and {name:?} is one more");
+            let reason = format!(
+                "an index has at most {MOST_COLUMNS} columns, and the new column {name:?} exceeds this number"
+            );
             let remedy = "Put more values into the payload";
             return Err(Error::call(
                 "number of columns",

@@ -118,7 +118,7 @@ impl Built {
     }
 }
 
-/// Spoils a byte of every page but the header's, in its place.
+/// Spoils a byte of every page except the header, without moving any bytes.
 fn spoil(file: &Path) {
     let file = fs::OpenOptions::new()
         .read(true)

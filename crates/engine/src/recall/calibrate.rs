@@ -532,7 +532,7 @@ fn check_shape(index: &Index, queries: &dyn VectorSource) -> Result<(), Error> {
     ] {
         if found != expected {
             let what = format!("{what} of {}", queries.name());
-            let reason = format!("the index's is {expected}");
+            let reason = format!("the vectors of the index have {expected}");
             let remedy = "Give queries like the vectors of the index";
             return Err(Error::call(what, found, reason, remedy));
         }

@@ -109,7 +109,7 @@ impl Index {
         )
     }
 
-    /// The kind of search whose recall is measured: the preset's.
+    /// The kind of search whose recall is measured: the search with the choices of the preset.
     pub(crate) fn searched(&self) -> Searched {
         self.searched_by(None)
     }

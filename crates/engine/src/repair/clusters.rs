@@ -455,7 +455,7 @@ impl Files<'_, '_, '_> {
         self.members(entry, members, (place.first, offset), stored, tally)
     }
 
-    /// Passes on consecutive vectors. The number and the offset are the first vector's.
+    /// Passes on consecutive vectors. The number and the offset belong to the first vector.
     fn members(
         &mut self,
         entry: &FileEntry,

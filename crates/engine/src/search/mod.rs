@@ -525,7 +525,7 @@ impl Index {
             return Err(Error::call(
                 format!("dimension of {}", queries.name()),
                 queries.dim(),
-                format!("the index's is {}", self.dim()),
+                format!("the index has dimension {}", self.dim()),
                 "Give queries of this dimension",
             ));
         }
@@ -533,7 +533,7 @@ impl Index {
             return Err(Error::call(
                 format!("element type of {}", queries.name()),
                 queries.element(),
-                format!("the index's is {}", self.element()),
+                format!("the index has element type {}", self.element()),
                 "Give queries of this element type",
             ));
         }

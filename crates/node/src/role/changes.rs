@@ -367,7 +367,7 @@ mod tests {
         })
     }
 
-    /// Makes a change that waits.
+    /// Makes a waiting change.
     fn make(changes: &Changes, token: Token) {
         assert!(changes.starts(token));
         changes.end(token, End::Made(DONE));

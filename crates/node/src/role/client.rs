@@ -146,7 +146,7 @@ impl Asked {
     }
 }
 
-/// The part of a query's time that the client keeps back at most. In this time a server can still
+/// The most that the client subtracts from the time of a query. In this time a server can still
 /// report why there is no answer.
 const HEARD: Duration = Duration::from_millis(50);
 
@@ -175,7 +175,7 @@ pub struct ClientState {
     up: bool,
     /// The time since which the server has answered no request.
     unanswered: Option<Duration>,
-    /// When the client asked the server for a sign of life that has not arrived yet.
+    /// The time of an unanswered request for a sign of life from the server.
     probed: Option<Duration>,
     requests: BTreeMap<u64, Request>,
     /// Whether the client knows other servers.

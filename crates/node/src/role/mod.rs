@@ -374,7 +374,7 @@ fn other_row(found: usize, right: u32) -> String {
     format!("the row has {found} bytes; rows of this collection have {right} bytes")
 }
 
-/// The text that refuses a request for another state than the server's.
+/// The text that refuses a request for another state than the state of the server.
 fn other_state(own: u64, theirs: u64) -> String {
     format!(
         "this server has state {own:016x} of the index, and the request is for state {theirs:016x}"

@@ -326,8 +326,8 @@ pub enum Reason {
     /// The request can never be answered, since it has a wrong row or a node that does not exist. A
     /// repeated request would fail too.
     Invalid = 1,
-    /// The request names another state than the server's. The client has to request a description
-    /// and begin again.
+    /// The request names another state than the state of the server. The client has to request a
+    /// description and begin again.
     OtherState = 2,
     /// No such query is in progress: the server was restarted, or the query was idle too long. The
     /// client has to begin again.

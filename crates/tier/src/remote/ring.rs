@@ -124,7 +124,7 @@ const TAIL: usize = 1;
 const READER: usize = 2;
 const WRITER: usize = 3;
 
-/// One end of one ring, the reader's or the writer's.
+/// One end of one ring: the end of the reader, or the end of the writer.
 struct End {
     memory: Arc<Memory>,
     ring: usize,

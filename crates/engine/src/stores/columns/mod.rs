@@ -402,7 +402,7 @@ impl Columns {
         }
         let mut rows = new.len() as u64;
         let mut kept = segments.len();
-        // The first segment is the build's. It is large, so it is never merged here.
+        // The build wrote the first segment. It is large, so it is never merged here.
         while kept > 1 && segments[kept - 1].rows.rows() <= 2 * rows {
             kept -= 1;
             rows += segments[kept].rows.rows();

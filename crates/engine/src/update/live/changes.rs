@@ -304,7 +304,7 @@ impl LiveIndex {
             return Err(Error::call(
                 format!("dimension of {}", vectors.name()),
                 vectors.dim(),
-                format!("the index's is {}", index.dim()),
+                format!("the index has dimension {}", index.dim()),
                 "Give vectors of this dimension",
             ));
         }
@@ -312,7 +312,7 @@ impl LiveIndex {
             return Err(Error::call(
                 format!("element type of {}", vectors.name()),
                 vectors.element(),
-                format!("the index's is {}", index.element()),
+                format!("the index has element type {}", index.element()),
                 "Give vectors of this element type",
             ));
         }
