@@ -11,9 +11,9 @@
 //!
 //! Three things exclude a node from the results:
 //!
-//! - A delete that happened before the search began. The record's id shows it.
+//! - A delete that happened before the search began. The search detects it by the id in the record.
 //! - A filter, whose matching nodes are known before the search begins.
-//! - A measurement of recall, if the query is itself the row of this node.
+//! - A measurement of recall, if the query is the vector of this node.
 //!
 //! Vectors in memory check their own deletes (`FreshMoment::admits` in `update/fresh.rs`). The
 //! slots of matching vectors in memory are part of [`Matching`].
@@ -48,8 +48,7 @@ pub(crate) struct Admission<'a> {
     dead: Option<Dead<'a>>,
     /// If there is a filter: its matching nodes, and the number of other nodes.
     among: Option<(&'a NodeSet, usize)>,
-    /// The node of the query's own row, if the query is a row of the index and must not find
-    /// itself.
+    /// The node of the query, if the query is a vector of the index and must not find itself.
     left_out: Option<u32>,
 }
 
@@ -63,7 +62,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// The same admission, restricted to `nodes`. The index has `all` nodes.
+    /// Returns the same admission, restricted to `nodes`. The index has `all` nodes.
     pub(crate) fn among(self, nodes: &'a NodeSet, all: usize) -> Self {
         let others = all.saturating_sub(nodes.len() as usize);
         Self {
@@ -83,7 +82,7 @@ impl<'a> Admission<'a> {
         self.among.is_some_and(|(nodes, _)| !nodes.contains(node))
     }
 
-    /// The same admission without one node.
+    /// Returns the same admission without one node.
     pub(crate) fn without(self, left_out: Option<u32>) -> Self {
         Self { left_out, ..self }
     }
@@ -105,8 +104,8 @@ impl<'a> Admission<'a> {
         self.dead.map_or(0, |dead| dead.len())
     }
 
-    /// Whether the record of `id` on `node` may be a result. If the id is deleted, this remembers
-    /// the node, so that the next search can exclude it before the read.
+    /// Whether the record of `id` on `node` may be a result. If the id is deleted, the node is
+    /// recorded. Then the next search can exclude the node before it reads the record.
     #[inline]
     pub(crate) fn admits(&self, id: u64, node: u32) -> bool {
         self.may_be(node) && !self.dead.is_some_and(|dead| dead.meets(id, node))

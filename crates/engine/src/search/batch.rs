@@ -1,5 +1,5 @@
-//! A batch of queries on the worker pool. The same tasks run whether the caller waits for them
-//! (`search`) or not (`submit`).
+//! A batch of queries on the worker pool. A caller may wait for the tasks (`search`) or not
+//! (`submit`). The tasks are the same.
 //!
 //! ```text
 //!   search   borrows index and queries ──┐
@@ -36,11 +36,11 @@ use crate::stores::{VectorsAt, on_pages};
 use crate::update::{FreshScratch, LooksAt, Overlay, Seen};
 use crate::{Error, bounds};
 
-/// The factor by which the list grows when a walk found too few results and is repeated.
+/// The factor by which the candidate list grows when a walk found too few results and is repeated.
 const LONGER: usize = 4;
 
-/// The longest list of a repeated walk under a memory budget, if the first list needs hardly any
-/// memory.
+/// The longest candidate list of a repeated walk under a memory budget, if the first list needs
+/// hardly any memory.
 const SHORT: usize = 128;
 
 /// The number of standard deviations that bounds nearly all errors of a distance (see
@@ -55,8 +55,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Shares for a batch of `rows` queries, if the reserved memory suffices for `queries` in
-    /// flight.
+    /// Divides a batch of `rows` queries, if the reserved memory suffices for `queries` in flight.
     pub(super) fn new(options: &SearchOptions, rows: usize, queries: usize) -> Self {
         Self {
             threads: options.threads.min(rows).min(queries).max(1),
@@ -64,7 +63,7 @@ impl Shares {
         }
     }
 
-    /// The number of tasks of the first share, which has the most.
+    /// The number of tasks of the first share. No other share has more.
     pub(super) fn most(&self) -> usize {
         self.tasks(0)
     }
@@ -81,7 +80,7 @@ pub(super) struct Answers {
     plan: Plan,
     /// The next query that no task has taken.
     next: AtomicUsize,
-    /// Decides which task may take the next query. Set when the memory is reserved.
+    /// Decides which task may take the next query. It is set when the memory is reserved.
     turns: OnceLock<Turns>,
     done: Mutex<Done>,
 }
@@ -97,11 +96,11 @@ struct Done {
 }
 
 impl Answers {
-    /// The state of a batch. `overlay` has the changes since the checkpoint, and `matching` the
-    /// matches of the filter, if there is one.
+    /// Creates the state of a batch. `overlay` has the changes since the checkpoint. `matching` has
+    /// the matches of the filter, if there is one.
     ///
     /// # Errors
-    /// Wrong arguments, or results that do not fit into memory.
+    /// Arguments are wrong, or the results do not fit into memory.
     pub(super) fn new(
         index: &Index,
         queries: &dyn VectorSource,
@@ -143,7 +142,7 @@ impl Answers {
         })
     }
 
-    /// The same batch before it begins, restricted to the matches of a filter. It must have been
+    /// Restricts a batch that has not begun to the matches of a filter. The batch must have been
     /// made with options without a `way`.
     pub(super) fn among(mut self, index: &Index, matching: Matching<'_>, way: Option<Way>) -> Self {
         let explained = ways::choose(index, &matching, way, &mut self.plan);
@@ -172,7 +171,7 @@ impl Answers {
         index.workers(threads, most)
     }
 
-    /// The results, after all tasks have ended. `took` is the duration of the batch.
+    /// Returns the results after all tasks have ended. `took` is the duration of the batch.
     pub(super) fn into_results(self, took: Duration) -> Result<SearchResults, Error> {
         let done = self.done.into_inner();
         if let Some(error) = done.error {
@@ -193,8 +192,8 @@ impl Answers {
         })
     }
 
-    /// Records the results of a query. `deviation` is the largest standard deviation of their
-    /// distances.
+    /// Records the results of a query. `deviation` is the largest standard deviation of the
+    /// distances of these results.
     fn answer(&self, query: usize, latency: Duration, found: &[Neighbour], deviation: f32) {
         let results = &mut self.done.lock().results;
         results.distance_error = results.distance_error.max(WITHIN * deviation);
@@ -237,7 +236,8 @@ impl Clock {
         Self(Rc::new(thread_cpu_time()))
     }
 
-    /// The CPU time since the share's first task began, if this was its last task.
+    /// The CPU time since the first task of the share began, if the last task of the share has
+    /// ended.
     fn last(self) -> Option<Duration> {
         let begun = Rc::into_inner(self.0)?;
         Some(thread_cpu_time().saturating_sub(begun))
@@ -305,8 +305,8 @@ impl<'a> Batch<'a> {
         self.progress
     }
 
-    /// The same batch, but only vectors on storage may be results. If `left_out` is given, it names
-    /// a node for each query that is excluded too.
+    /// Returns the same batch, but only vectors on storage may be results. If `left_out` is given,
+    /// it has one node for each query that is also excluded.
     pub(super) fn of_stored_alone(self, left_out: Option<&'a [LeftOut]>) -> Self {
         Self {
             stored_alone: true,
@@ -315,7 +315,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The same batch, which `stop` may end early.
+    /// Returns the same batch, which `stop` may end early.
     pub(super) fn until(self, stop: &'a Stop) -> Self {
         Self {
             stop: Some(stop),
@@ -323,13 +323,13 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// A request for memory of the budget for the queries in flight. The budget may have memory for
+    /// Returns the request for memory of the budget for the queries in flight. The budget may grant
     /// a part of the request.
     pub(super) fn room(&self, options: &SearchOptions) -> Queued {
         let rows = self.queries.rows();
         let wanted = options.threads.saturating_mul(options.in_flight(rows));
-        // If the caller did not set the number in flight, the search needs only one query a thread,
-        // and leaves memory to other searches.
+        // If the caller did not set the number of queries in flight, the search requires memory for
+        // only one query a thread, and leaves memory to other searches.
         let needed = match options.in_flight {
             Some(_) => wanted,
             None => options.threads,
@@ -337,8 +337,8 @@ impl<'a> Batch<'a> {
         let plan = &self.answers.plan;
         let candidates = match self.admission.refused() {
             0 => 0,
-            // Candidates that may be excluded, and a reserve for candidates whose exclusion is not
-            // yet known.
+            // The list needs places for candidates that may be excluded, and a reserve for
+            // candidates whose exclusion is unknown before they are read.
             refused => plan
                 .candidates
                 .min(refused.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
@@ -435,8 +435,8 @@ impl<'a> Batch<'a> {
             check_rows(queries, index.metric(), query, bytes)?;
             source.leave_out(self.left_out.and_then(|nodes| nodes.get(query).copied()));
             // Fresh vectors are searched as of the read timestamp of the batch. If a vector moved
-            // to the graph on storage before that time, the walk finds it. If it moved later, it is
-            // found here.
+            // to the graph on storage before that time, the walk finds it. If it moved later, the
+            // search of fresh vectors finds it.
             waiting.clear();
             let in_memory = self.seen.iter().filter(|_| !self.stored_alone);
             for (at, (fresh, moment)) in in_memory.flat_map(Seen::fresh).enumerate() {
@@ -463,22 +463,23 @@ impl<'a> Batch<'a> {
                 None => {
                     let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));
                     let live = seen.unwrap_or(index.nodes());
-                    // If the list is as long as the number of live vectors, a walk would visit
-                    // every vector that it can reach, and could still miss some.
+                    // If the candidate list is as long as the number of live vectors, a walk would
+                    // visit every vector that it can reach, and could still miss others.
                     let room = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
                     (live, room || plan.looks_at == LooksAt::All)
                 }
             };
             let mut list = Some(plan.list);
             let mut enough = false;
-            // A search that leaves nodes out serves to measure its list size, so it never takes a
-            // longer list.
+            // A search that excludes a node for each query measures the recall of its list size, so
+            // it never takes a longer candidate list.
             let mut further = match self.left_out {
                 None => plan.further,
                 Some(_) => 0,
             };
             let mut is_further = false;
-            // If too many of the nearest vectors are deleted, a longer list reaches beyond them.
+            // If too many of the nearest vectors are deleted, a longer candidate list reaches
+            // beyond these vectors.
             while let Some(length) = list.filter(|_| !enough) {
                 if all {
                     source.begin_at_none();
@@ -508,9 +509,9 @@ impl<'a> Batch<'a> {
                 if !all {
                     self.answers.went_dry();
                 }
-                // There are three cases: the list is long enough for all live vectors, a walk finds
-                // too few of them, or codes do not lead to the results. In each, a scan is less
-                // work than a longer walk.
+                // There are three cases: the candidate list is long enough for all live vectors, a
+                // walk finds too few of them, or codes do not lead to the results. In each case, a
+                // scan is less work than a longer walk.
                 tracing::debug!(
                     index = %index.path().display(),
                     vectors = index.nodes(),
@@ -536,8 +537,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The next longer list for a walk, before every vector is scanned. `None` if a scan is less
-    /// work, or if the list takes more memory than a budget has for a query.
+    /// Returns the next larger list size of a walk, before every vector is scanned. Returns `None`
+    /// if a scan is less work, or if the list takes more memory than a budget has for a query.
     fn longer(&self, list: usize) -> Option<usize> {
         let longer = list.saturating_mul(LONGER);
         let most = match self.index.memory().budget {

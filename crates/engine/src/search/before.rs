@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Vectors are read in rounds. The rounds end when no single vector is worth a read, and few
-//! results are expected among all remaining ones together. If codes say little about these nodes,
-//! most or all vectors are read. Rows that were inserted after the codebook was trained are an
-//! example.
+//! results are expected among all remaining ones together. If codes hardly distinguish these nodes,
+//! most or all vectors are read. This happens, for example, with rows that were inserted after the
+//! codebook was trained.
 //!
 //! If codes are beside lists or not in memory, the vectors of all nodes are read
-//! ([`scan`](super::scan)). All are also read if too few results were found because many nodes are
-//! deleted. So the search finds k results whenever k vectors match.
+//! ([`scan`](super::scan)). All vectors are also read if too few results were found because many
+//! nodes are deleted. So the search finds k results whenever k vectors match.
 
 use std::collections::HashSet;
 
@@ -27,23 +27,25 @@ use crate::frontier::{distance_of, key, node_of};
 use crate::stores::{CodeParts, NodePages};
 use crate::{Codebook, Error};
 
-/// Vectors beyond k that are read before the error of codes is trusted.
+/// The number of vectors beyond k that are read before the search relies on the measured error of
+/// codes.
 pub(super) const HEAD: usize = KNOWN as usize;
-/// Vectors that are read at once after that. Each nearer result leaves fewer nodes that are worth a
-/// read.
+/// The number of vectors that each round after the first reads at once. It is small, since each
+/// nearer result leaves fewer nodes that are worth a read.
 const AT_ONCE: usize = 16;
-/// Later rounds read more at once: the number of vectors read so far divided by this, if that
-/// exceeds `AT_ONCE`.
+/// The divisor for later rounds. They read this part of the vectors read so far, if that is more
+/// than `AT_ONCE`.
 const AT_ONCE_OF: usize = 8;
-/// The number of nodes that are kept by code for each place of the list, their least number, and
-/// the factor by which the number grows if they do not suffice.
+/// The number of nodes that are kept by code for each place of the candidate list, and the least
+/// number of kept nodes. The last constant is the factor by which the number grows if the kept
+/// nodes do not suffice.
 const SHARES: usize = 4;
 const LEAST: usize = 256;
 const MORE: usize = 4;
-/// The share of the k results that may be expected among unread nodes when the search ends.
+/// The largest share of the k results that the search may expect among unread nodes when it ends.
 const MISSED: f64 = 0.05;
-/// The number of codes in a piece, which is compared at once, and the number of pieces between two
-/// yields to other queries.
+/// The number of codes in a piece, and the number of pieces between two yields to other queries.
+/// The codes of a piece are compared together.
 const PIECE: usize = 1 << 10;
 const PIECES: usize = 16;
 
@@ -148,19 +150,19 @@ impl Best {
     }
 }
 
-/// Nodes whose vectors have not been read yet.
+/// The nodes whose vectors the search has not read.
 struct Left {
-    /// Their keys by code, nearest first.
+    /// The keys of these nodes by code, nearest first.
     keys: Vec<u64>,
     /// The place of each vector: a segment, if vectors are apart, and a page.
     pages: Vec<(usize, u64)>,
-    /// The estimate of the last node. It remains after all nodes are taken.
+    /// The estimate of the farthest node. It stays after all nodes are taken.
     last: f32,
 }
 
 impl Left {
-    /// Takes the first `count` nodes, and all other nodes on their pages. Those pages are read now,
-    /// so the other nodes cost no further read.
+    /// Takes the first `count` nodes, and all other nodes on their pages. Those pages are read in
+    /// any case, so the other nodes cost no further read.
     fn take(&mut self, count: usize) -> Vec<u64> {
         let wanted: HashSet<(usize, u64)> = self.pages[..count].iter().copied().collect();
         let mut taken = Vec::with_capacity(count);
@@ -204,13 +206,13 @@ impl<N: NodePages> Everything<'_, '_, N> {
             let bound = self.ranking.bound(WORTH_READING);
             let mut within = left.keys.partition_point(|&key| distance_of(key) <= bound);
             if within == 0 {
-                // No single node is worth a read. All of them together may be.
+                // No single node is worth a read. All remaining nodes together may be.
                 let others = all.saturating_sub(kept as u64);
                 if left.expected(self.ranking, others) <= MISSED * k as f64 {
                     break;
                 }
                 if left.keys.is_empty() {
-                    // Codes hardly distinguish these nodes.
+                    // The codes hardly distinguish the remaining nodes, so their vectors are read.
                     let Some(by_code) = self.by_code.as_mut().filter(|_| others > 0) else {
                         break;
                     };
@@ -261,7 +263,7 @@ impl<N: NodePages> Everything<'_, '_, N> {
         }
     }
 
-    /// Ranks nodes by their vectors. `keys` are their keys by code.
+    /// Ranks nodes by their vectors. `keys` has the keys of these nodes by code.
     async fn rank(&mut self, keys: &[u64]) -> Result<(), Error> {
         if keys.is_empty() {
             return Ok(());

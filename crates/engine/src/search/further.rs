@@ -1,5 +1,5 @@
-//! Further search: repeats a walk with a longer list. It runs if codes say little about the vectors
-//! inserted since the last build or merge, and such a vector is a result.
+//! Further search repeats a walk with a longer candidate list. It runs if codes hardly distinguish
+//! the vectors inserted since the last build or merge, and such a vector is a result.
 //!
 //! ```text
 //!   walk with the list ──results──> is one of them inserted since the build, and has that drifted?
@@ -9,9 +9,10 @@
 //! ```
 //!
 //! If codes were not trained for a vector ([`drift`](crate::update)), its estimate is about the
-//! same as its neighbours' estimates. So only some of these vectors get into the list, by chance,
-//! and the walk ends near the nearest of them. A longer list has more of them, and ranks them all.
-//! A page that was read serves all its nodes, so that each inserted node on it is ranked.
+//! same as its neighbours' estimates. So only some of these vectors get into the candidate list, by
+//! chance, and the walk ends near the nearest of these. A longer candidate list has more such
+//! vectors, and ranks them all. Whole pages are used, so the walk ranks each inserted node on a
+//! page that it reads.
 //!
 //! The table shows recall@10 of queries near rows of 24 floats that were inserted with a shift of
 //! 3:
@@ -25,13 +26,13 @@
 //!   decouplevs   .405           .942
 //! ```
 //!
-//! With the longer list but without whole pages, `odinann` reached .517, .757 and .930 in the three
-//! columns on the right, and read 206, 472 and 918 pages.
+//! With the longer candidate list but without whole pages, `odinann` reached .517, .757 and .930 in
+//! the three columns on the right, and read 206, 472 and 918 pages.
 //!
 //! **The second walk starts from the beginning.** A walk that resumed from the state of the first
 //! one would save the reads of the first walk, an eighth. But each query would have to keep
-//! candidates that it now drops. So queries without such results would compute more than in an
-//! index that has not drifted.
+//! candidates that it can drop without this. So queries without such results would compute more
+//! than in an index that has not drifted.
 
 use super::traversal::SCAN_FROM;
 use super::walker::Plan;
@@ -41,21 +42,21 @@ use crate::index::Index;
 /// How a walk uses the pages and vectors that it reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Uses {
-    /// Whether a page that was read serves all its nodes.
+    /// Whether a walk ranks all nodes on a page that it has read.
     pub(crate) whole_page: bool,
     /// The rule that ends re-ranking, where vectors are apart from lists.
     pub(crate) rerank: Rerank,
 }
 
-/// The factor by which the list of a further walk is longer. It is smaller if the memory budget
-/// cannot hold that list.
+/// The factor by which the candidate list of a further walk is longer. If the memory budget cannot
+/// fit such a list, the factor is smaller.
 const TIMES: usize = 8;
 
-/// The list size of the further walk, or 0 if there is none.
+/// The list size of the further walk. It is 0 if no further walk follows.
 ///
 /// It is at least the plan's list size, and whole pages serve the second walk by default. In a
-/// search with a recall target, the plan's list is the longest one. That list was measured before
-/// the drift, so it may be too short.
+/// search with a recall target, the plan has the largest list size that the target needs. This size
+/// was measured before the drift, so it may be too small.
 pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     if plan.drifted_from.is_none() {
         return 0;

@@ -22,16 +22,16 @@ use std::num::NonZeroUsize;
 
 use stratann_vector::Metric;
 
-/// Candidates that are kept beyond k. Only a few of them are in doubt.
+/// The number of candidates that are kept beyond k. Only a few of these candidates are in doubt.
 pub(crate) const BEYOND: usize = 32;
 
 /// The number of deviations from the boundary of the results within which a candidate is in doubt.
 const IN_DOUBT: f32 = 1.5;
 
-/// The least number of exact distances from which a correction of the expected ones is learned.
+/// The fewest exact distances from which a correction of the expected distances is computed.
 const LEARNED: u32 = 3;
 
-/// Bytes that a query keeps for a candidate, without its leading part.
+/// The bytes that a query keeps for a candidate, without the leading part of the candidate.
 pub(crate) const CANDIDATE_BYTES: usize = size_of::<Ranked>() + size_of::<Expected>();
 
 /// A candidate that was ranked by its leading part.
@@ -55,7 +55,7 @@ struct Ranked {
 struct Expected {
     distance: f32,
     deviation: f32,
-    /// Its position in `found`.
+    /// The position of the candidate in `found`.
     place: usize,
     id: u64,
 }
@@ -65,20 +65,20 @@ struct Expected {
 pub(crate) struct Leading {
     found: Vec<Ranked>,
     k: usize,
-    /// The leading parts, in slots of `slot_bytes`.
+    /// The leading parts of the candidates, in slots of `slot_bytes` bytes.
     parts: Vec<u8>,
     slot_bytes: usize,
     /// The expected distances, nearest first, ties by lower id.
     expected: Vec<Expected>,
 }
 
-/// A candidate as known from its leading part.
+/// The values of a candidate that follow from its leading part.
 #[derive(Clone, Copy)]
 pub(crate) struct ByLeading<'a> {
     pub(crate) node: u32,
     pub(crate) id: u64,
     pub(crate) distance: f32,
-    /// The part as stored on its page.
+    /// The leading part, as it is stored on its page.
     pub(crate) part: &'a [u8],
     /// The largest difference of an element from its decoded value; infinite if there is no limit.
     pub(crate) error: f32,
@@ -89,7 +89,7 @@ pub(crate) struct ByLeading<'a> {
 pub(crate) struct LeadingError {
     pub(crate) metric: Metric,
     pub(crate) dim: usize,
-    /// The length of the query vector, under inner product.
+    /// Under the inner product, the length of the query vector.
     pub(crate) query: f32,
 }
 
@@ -177,7 +177,7 @@ impl Leading {
         self.found.insert(at, ranked);
     }
 
-    /// The distance of the k-th candidate by leading parts, once there are k.
+    /// The distance of the k-th candidate by leading parts, if there are k candidates.
     pub(crate) fn bound(&self) -> Option<f32> {
         let kth = self.k.checked_sub(1)?;
         self.found.get(kth).map(|ranked| ranked.distance)
@@ -239,7 +239,7 @@ impl Leading {
         let k =
             NonZeroUsize::new(self.k).map(|k| (expected.get(k.get() - 1), expected.get(k.get())));
         let Some((Some(last), Some(next))) = k else {
-            // All are results, whatever their distances.
+            // All candidates are results, whatever their distances.
             return if all { self.inexact() } else { Vec::new() };
         };
         let middle = last.distance / 2.0 + next.distance / 2.0;
@@ -273,9 +273,9 @@ impl Leading {
         self.found[place].exact = Some(distance.min(f32::INFINITY));
     }
 
-    /// Sorts the candidates again, after some distances have become exact. The mean difference
-    /// between exact and expected distances corrects the other expectations, since elements are not
-    /// exactly uniform in their steps.
+    /// Sorts the candidates again, after some distances have become exact. Elements are not exactly
+    /// uniform in their steps. So the mean difference between exact and expected distances is added
+    /// to the other expected distances.
     pub(crate) fn settled(&mut self) {
         let (mut off, mut count) = (0.0, 0);
         for it in &mut self.expected {
@@ -361,7 +361,8 @@ mod tests {
         let answers: Vec<_> = leading.answers().collect();
         let expected = [(1, 0.5), (2, 0.9), (4, 0.95), (3, 1.1), (7, 1.2), (5, 4.0)];
         assert_eq!(answers, expected);
-        // An exact candidate is no longer in doubt, whatever follows it.
+        // A candidate with an exact distance is not in doubt, whatever the distances of later
+        // candidates are.
         assert!(leading.in_doubt(false).is_empty());
         offer(&mut leading, 3, 1.0);
         offer(&mut leading, 8, 0.1);
@@ -389,7 +390,7 @@ mod tests {
         for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
             expect(&mut leading, metric);
             let doubts = leading.in_doubt(false);
-            // The leading part of an infinitely far vector may say little, too.
+            // The infinitely far vector may also be in doubt.
             assert!(
                 doubts == [0, 3] || doubts == [0, 3, 4],
                 "{metric:?}: {doubts:?}"
@@ -461,8 +462,9 @@ mod tests {
         expect(&mut leading, Metric::InnerProduct);
         let doubts = leading.in_doubt(false);
         assert_eq!(doubts, [1, 2, 3]);
-        // Each of them is farther than expected, by more than its expected distance exceeds the
-        // first candidate's.
+        // The exact distance of each candidate exceeds its expected distance. This excess is larger
+        // than the difference between its expected distance and the first candidate's expected
+        // distance.
         for (place, distance) in doubts.into_iter().zip([2.0, 1.9, 1.95]) {
             leading.settle(place, distance);
         }

@@ -33,8 +33,8 @@
 //! - [`spare`]: buffers that a walk leaves to the next one on its thread
 //! - [`parts`]: measures the time of each part of a search
 //!
-//! Dispatch over layout, metric, element type and strategy happens once a query or once a batch,
-//! never once a hop.
+//! The dispatch by layout, metric, element type and strategy happens once for each query or batch,
+//! never for each hop of a walk.
 
 mod admission;
 mod batch;
@@ -106,16 +106,17 @@ pub struct SearchOptions {
     /// are padded ([`SearchResults::ids`]). `k` is at most the number of vectors in the index, or
     /// [`MOST_PADDED`](crate::bounds::MOST_PADDED) if that is larger.
     pub k: usize,
-    /// L, the size of the candidate list, at least `k`. A longer list finds more, and is slower. If
-    /// the list can hold all live vectors, results are exact. Results are also exact, whatever the
-    /// list size, in a small index that [outgrew its codes](crate::Due::Grown). Small is fewer than
-    /// 1,000 vectors, or fewer than 10,000 after a build of fewer than 128.
+    /// The list size (L), at least `k`. A longer candidate list finds more of the true nearest
+    /// vectors, and is slower. If the candidate list has a place for each live vector, results are
+    /// exact. Results are also exact, whatever the list size, in a small index that
+    /// [outgrew its codes](crate::Due::Grown). An index is small with fewer than 1,000 vectors.
+    /// After a build of fewer than 128 vectors, it is small with fewer than 10,000.
     ///
     /// If the index [has drifted](crate::Due::Drifted) and a result was inserted since the last
-    /// build or merge, the query searches again with a list 8 times as long.
+    /// build or merge, the query searches again with a candidate list 8 times as long.
     ///
-    /// In a cluster index, this is the list size for the graph in memory of vectors that wait for a
-    /// merge.
+    /// In a cluster index, vectors that wait for a merge are in a graph in memory. There the option
+    /// is the list size for this graph.
     pub list: usize,
     /// The number of clusters that a query probes, in a cluster index. More probes find more, and
     /// are slower. `None` is 32, or `k` if that is more ([`probes_of`](SearchOptions::probes_of)).
@@ -123,14 +124,14 @@ pub struct SearchOptions {
     /// A cluster index refuses the options of a walk: `strategy`, `navigation`, `whole_page`,
     /// `rerank`, `stop_early`, `seeds`.
     pub probes: Option<usize>,
-    /// W, the beam width: reads in flight of a best-first search, or the largest width of a
-    /// pipelined one.
+    /// The beam width (W): the reads in flight of a best-first search, or the largest width of a
+    /// pipelined search.
     pub beam: Option<usize>,
     /// The order in which nodes are read.
     pub strategy: Option<Strategy>,
     /// Whether to start from the navigation graph.
     pub navigation: Option<bool>,
-    /// Whether a page that was read also serves the other candidates in it.
+    /// Whether a search ranks all candidates on a page that it has read.
     pub whole_page: Option<bool>,
     /// The rule that ends re-ranking, if vectors are apart from lists.
     pub rerank: Option<Rerank>,
@@ -145,16 +146,16 @@ pub struct SearchOptions {
     /// ranks by the leading parts of vectors. If so, the trailing parts of all results are read. In
     /// other layouts distances are always exact.
     pub exact: bool,
-    /// Whether a search ends before it has expanded its list, when it expects no remaining
-    /// candidate to be a result or to lead to one. The expectation follows the code errors that the
-    /// query has measured so far. With the same list size, such a search reads less and finds a
-    /// little less.
+    /// Whether a search ends early: before it has expanded its candidate list, when it expects that
+    /// no remaining candidate is a result or leads to a result. The expectation depends on the code
+    /// errors that the query has measured so far. With the same list size, such a search reads
+    /// less, and its recall is a little lower.
     pub stop_early: bool,
     /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. It
-    /// replaces `list`, which is then ignored. The number of candidates follows the measurements of
-    /// [`calibrate`](crate::calibrate): it is the number that measured queries with results at the
-    /// same distance needed. In a cluster index, the number of probes follows from queries whose
-    /// nearest head was at the same distance.
+    /// replaces `list`, which is then ignored. The number of candidates is taken from the
+    /// measurements of [`calibrate`](crate::calibrate). It is the number that measured queries with
+    /// results at the same distance needed. In a cluster index, the number of probes follows from
+    /// queries whose nearest head was at the same distance.
     ///
     /// `recall` cannot be combined with `stop_early` or `probes`. Recall was measured with the
     /// preset's strategy. If that is PRESS, the search must use PRESS. Otherwise the search must
@@ -166,13 +167,14 @@ pub struct SearchOptions {
     /// Whether to measure the time of each part ([`SearchResults::parts`]). The measurement itself
     /// costs time.
     pub parts: bool,
-    /// OS threads.
+    /// The number of OS threads.
     pub threads: usize,
-    /// Queries in flight on each thread: 1 for the least latency, more for throughput. If the
-    /// memory budget cannot hold so many, fewer are in flight. `None` chooses by the size of the
-    /// batch ([`in_flight`](SearchOptions::in_flight)). A batch of at least 256 queries for each
-    /// thread tries several numbers with its first queries, and continues with the one of highest
-    /// throughput. Results of best-first search do not depend on this number.
+    /// The number of queries in flight on each thread: 1 for the least latency, more for
+    /// throughput. If the memory budget cannot fit this number, fewer queries are in flight. `None`
+    /// chooses by the size of the batch ([`in_flight`](SearchOptions::in_flight)). A batch of at
+    /// least 256 queries for each thread tries several numbers with its first queries, and
+    /// continues with the number of highest throughput. Results of best-first search do not depend
+    /// on this number.
     pub in_flight: Option<usize>,
 }
 
@@ -183,8 +185,8 @@ const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
 /// The default number of probes. On photo-sift-100k, 31 probes find .987 of the ten nearest with
-/// `spann` and .997 with `tiered-cluster` (`bench/clusters.toml`). That is about the recall of a
-/// graph's default list size. SPANN probes up to 64 (§4.1).
+/// `spann` and .997 with `tiered-cluster` (`bench/clusters.toml`). A graph with the default list
+/// size has about the same recall. SPANN probes up to 64 clusters (§4.1).
 const PROBES: usize = 32;
 
 impl SearchOptions {
@@ -195,10 +197,10 @@ impl SearchOptions {
     }
 
     /// The most queries in flight on each thread for a batch of `rows` queries, if the memory
-    /// budget can hold them. It is the option's number, or else at most eight: fewer if a thread
-    /// gets fewer queries or if lists are long. A batch of at least 256 queries for each thread has
-    /// up to 64 in flight while it tries numbers ([`SearchResults::tried`]), and then the best
-    /// number ([`SearchResults::in_flight`]).
+    /// budget can hold them. It is the number of the option `in_flight`. Without the option, it is
+    /// at most eight: fewer if a thread gets fewer queries or if candidate lists are long. A batch
+    /// of at least 256 queries for each thread has up to 64 in flight while it tries numbers
+    /// ([`SearchResults::tried`]), and then the best number ([`SearchResults::in_flight`]).
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
             let threads = self.threads.max(1);
@@ -299,29 +301,30 @@ pub struct SearchResults {
     /// Exact distances of the results (see [`Metric`](stratann_vector::Metric) for sign and scale).
     /// In the layered layout, if a result is certain without its trailing part, its distance is the
     /// estimate of its leading part. If [exact](SearchOptions::exact) distances were requested, all
-    /// are exact.
+    /// distances are exact.
     pub distances: Vec<f32>,
     /// Whether all distances are exact.
     pub exact: bool,
     /// The error bound of distances: four standard deviations of the most uncertain distance. It is
     /// 0 if all distances are exact, and infinite if a leading part gives no bound. A leading part
-    /// gives the interval of each element, and the estimate assumes that the element is uniform in
-    /// it. If this holds, of distances as uncertain as the most uncertain one, three in a thousand
-    /// have a larger error. Most distances are less uncertain.
+    /// gives the interval of each element, and the estimate assumes that the element is uniformly
+    /// distributed in its interval. If this assumption holds, three in a thousand of the most
+    /// uncertain distances have a larger error. Most distances are less uncertain.
     pub distance_error: f32,
     /// Wall-clock seconds of the batch, from the reservation of its memory on.
     pub seconds: f64,
-    /// CPU seconds of the search threads during the batch. They include the kernel's share, and the
-    /// work of these threads for other searches.
+    /// CPU seconds of the search threads during the batch. They include the time that these threads
+    /// spend in the kernel, and their work for other searches.
     pub cpu_seconds: f64,
     /// CPU seconds of the whole process during the batch, user and system. They include threads
     /// that read for others, and all other work of the process.
     pub process_cpu_seconds: f64,
-    /// Queries in flight on each thread at the end of the batch. If memory was short, this is fewer
-    /// than the option. Without the option, it is the number that the batch chose.
+    /// The number of queries in flight on each thread at the end of the batch. If memory was short,
+    /// it is below the option `in_flight`. Without the option, it is the number that the batch
+    /// chose.
     pub in_flight: usize,
     /// The numbers of queries in flight that the batch tried before it chose one, in the order of
-    /// trial. Empty if it tried none.
+    /// trial. Empty if the batch tried none.
     pub tried: Vec<Tried>,
     /// Microseconds from a query's start to its results, in the order of the queries.
     pub latencies_us: Vec<f32>,
@@ -356,11 +359,11 @@ impl Index {
     /// Searches a batch of queries.
     ///
     /// # Errors
-    /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0, a list below `k`, a number beyond its
-    /// bound ([`bounds`]), queries of another dimension or element type, NaN or infinity, a zero
-    /// vector under cosine. Otherwise a read that failed or a damaged page. [`Error::Outdated`] if
-    /// another process has inserted so much that pages which this handle needs are gone. If a call
-    /// fails, it returns no partial results.
+    /// Arguments are wrong ([`Error::is_call_wrong`]): `k` is 0, the list size is below `k`, a
+    /// number is beyond its bound ([`bounds`]), queries have another dimension or element type, NaN
+    /// or infinity, or a query is zero under cosine. Otherwise a read failed, or a page is damaged.
+    /// [`Error::Outdated`] if the inserts of another process have overwritten pages that this
+    /// handle needs. If a call fails, it returns no partial results.
     pub fn search(
         &self,
         queries: &dyn VectorSource,
@@ -401,13 +404,13 @@ impl Index {
         found.map_err(|error| self.outdated(error))
     }
 
-    /// The error of a search as the caller sees it: [`Error::Outdated`] if another process has
-    /// changed the index meanwhile.
+    /// Converts the error of a search into the error for the caller. It is [`Error::Outdated`] if
+    /// another process has changed the index since this handle was opened.
     pub(crate) fn outdated(&self, error: Error) -> Error {
         match error {
             // Direct inserts reuse pages that only checkpoints before the last one name. If pages
-            // are written in place, their lists may lead to pages that the checkpoint does not
-            // have.
+            // are written in place, the lists on them may lead to pages that the checkpoint does
+            // not have.
             Error::Damaged { .. }
             | Error::Layout(_)
             | Error::Tier(TierError::OutOfRange { .. })
@@ -501,7 +504,7 @@ impl Index {
     /// Refuses the numbers that [`search`](Index::search) refuses, whatever the queries.
     ///
     /// # Errors
-    /// A number beyond its bound ([`bounds`]).
+    /// A number is beyond its bound ([`bounds`]).
     pub fn check_search(&self, options: &SearchOptions) -> Result<(), Error> {
         self.check_numbers(options, self.overlay()).map(drop)
     }
@@ -606,8 +609,8 @@ impl Index {
             ));
         }
         let mut plan = Plan {
-            // The index may have fewer vectors than `k`. A concurrent delete can cause this at any
-            // time, so it is no error.
+            // The index may have fewer vectors than `k`. A concurrent delete can reduce the vectors
+            // below `k` at any time, so this is no error.
             k: options.k.min(vectors).max(1),
             list,
             fresh_list: match depth {
@@ -635,8 +638,8 @@ impl Index {
             exact: options.exact || overlay.is_some_and(|overlay| overlay.logged() > 0),
             ends: match depth {
                 // If vectors are apart from lists, a walk learns the exact distances of its
-                // candidates too late. PRESS computes exact distances last, too. So the search
-                // takes the longest list.
+                // candidates too late. PRESS also computes exact distances last. In both cases, the
+                // search takes the longest candidate list.
                 Some(_) if self.composition().vectors == VectorsAt::Segments => Ends::WithItsList,
                 Some(_) if strategy == Strategy::Press => Ends::WithItsList,
                 Some(depth) => Ends::AtDepth(depth),

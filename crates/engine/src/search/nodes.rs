@@ -25,10 +25,10 @@ use crate::room::{Taken, Wanted};
 use crate::stores::clusters::{Run, Vectors};
 use crate::stores::{ClusterStores, on_pages};
 
-/// Nodes or clusters that a task reads before it takes the next ones.
+/// The number of nodes or clusters that a task reads before it takes the next ones.
 const PIECE: usize = 1 << 12;
 
-/// The numbers of nodes.
+/// The nodes to read, by number.
 #[derive(Clone, Copy)]
 pub(crate) enum Nodes<'a> {
     /// All nodes from the first number up to the second, exclusive.
@@ -82,7 +82,8 @@ impl Index {
     /// that `admission` rules out in advance are skipped as well.
     ///
     /// # Errors
-    /// A failed read; a damaged page; a node that is not on its page; an interruption; no threads.
+    /// A read fails, a page is damaged, a node is not on its page, `progress` interrupts, or no
+    /// thread can be started.
     pub(crate) fn each_node(
         &self,
         nodes: Nodes<'_>,

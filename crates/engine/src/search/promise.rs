@@ -1,4 +1,4 @@
-//! Early end of a search: it ends when no remaining candidate is expected to change the results.
+//! Ends a search early, when it expects that no remaining candidate changes the results.
 //!
 //! ```text
 //!   distance ─────────────────────────────────────────────────────────────>
@@ -7,27 +7,27 @@
 //!                           │<─ slack ───>│
 //! ```
 //!
-//! A search with a list of L expands at least L nodes, and the last ones hardly ever lead to a
-//! result. A candidate is *without promise* if its estimated distance is too large: it exceeds the
-//! distance of the k-th nearest node met so far by more than some standard deviations of the codes'
-//! error. When all remaining candidates are without promise, the search ends.
+//! A search with the list size L expands at least L nodes, and the last of these nodes hardly ever
+//! lead to a result. A candidate is *without promise* if its estimated distance is too large: it
+//! exceeds the distance of the k-th nearest node met so far by more than some standard deviations
+//! of the codes' error. When all remaining candidates are without promise, the search ends.
 //!
-//! None of this depends on a constant of the collection, the metric or the codes. Mean and
-//! deviation of the error are learned from the nodes that this query has expanded. The number of
-//! deviations grows by [`PER_DOUBLING`] with each doubling of the list beyond k, so that L still
-//! trades speed for recall. A read in flight may find a nearer node. So the more reads are in
+//! This rule needs no constant of the collection, the metric or the codes. A query computes the
+//! mean and the deviation of the error from the nodes that it has expanded. The number of
+//! deviations grows by [`PER_DOUBLING`] with each doubling of the list size beyond k, so that L
+//! still trades speed for recall. A read in flight may find a nearer node. So the more reads are in
 //! flight, the nearer a candidate must be.
 //!
 //! - Where codes are beside the lists of other nodes, a candidate's key may be an exact distance.
 //!   Such keys have a bound of their own ([`Bounds`]), and reveal nothing about the error of codes.
 //! - Only nodes on storage count. Vectors that wait for a merge are ranked before the walk, and may
-//!   be nearer than all nodes on storage. They do not show how far the walk has come.
+//!   be nearer than all nodes on storage. Their distances do not show how far the walk has come.
 //! - Where vectors are apart from lists, the exact distance of an expanded node is not known.
 //!   There, vectors that are prefetched during the walk are ranked as they arrive
-//!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). Before the first of them
-//!   is ranked, the search cannot end early, unless a navigation graph gave the distances of its
-//!   seeds.
-//! - If the list is long enough for all nodes, the search expands all of them.
+//!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). Before the first of these
+//!   vectors is ranked, the search cannot end early, unless a navigation graph gave the distances
+//!   of its seeds.
+//! - If the candidate list is long enough for all nodes, the search expands all of them.
 //!
 //! A search for a recall target ends by another rule on the same data. The distance of the k-th
 //! result so far decides how many of the nearest candidates are expanded
@@ -39,8 +39,8 @@ use super::ranking::{CodeError, LEAST};
 use crate::frontier::{Bounds, distance_of, key};
 use crate::recall::Depth;
 
-/// Deviations beyond the k-th result that are allowed with a list of k; deviations that each
-/// doubling of the list adds; and deviations that each read in flight subtracts.
+/// The deviations beyond the k-th result that are allowed with list size k, the deviations that
+/// each doubling of the list size adds, and the deviations that each read in flight subtracts.
 const AT_K: f32 = -0.5;
 const PER_DOUBLING: f32 = 1.5;
 const PER_READ: f32 = 0.5;
@@ -61,9 +61,9 @@ pub(crate) struct Promise {
     k: usize,
     /// The number of expanded nodes.
     expanded: usize,
-    /// The error of codes.
+    /// The error of codes that this query has measured.
     error: CodeError,
-    /// Keys of the k smallest exact distances, the largest on top.
+    /// The keys of the k smallest exact distances, with the largest key on top of the heap.
     nearest: BinaryHeap<u64>,
     /// An upper bound of the distance of the k-th node.
     limit: f32,
@@ -83,7 +83,7 @@ pub(crate) enum Ends {
 }
 
 impl Promise {
-    /// State for searches that end by the rule `ends`.
+    /// Creates the state for searches that end by the rule `ends`.
     pub(crate) fn new(ends: Ends) -> Self {
         Self {
             ends,
@@ -110,7 +110,7 @@ impl Promise {
         self.limit = f32::INFINITY;
     }
 
-    /// Whether this query may stop early. Only then do callers report distances.
+    /// Whether this query may stop early. If it may not, callers report no distances.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.slack.is_some() || self.depth.is_some()
@@ -158,8 +158,8 @@ impl Promise {
     /// Records the distance by code of an expanded node that does not match the filter. Each node
     /// must be reported once.
     ///
-    /// The depth for a recall target was measured among all vectors. So the distance of the k-th
-    /// nearest vector decides it, whether that vector matches or not.
+    /// The depth for a recall target was measured among all vectors. So the depth depends on the
+    /// distance of the k-th nearest vector, whether that vector matches or not.
     pub(crate) fn passed(&mut self, estimate: f32) {
         if self.depth.is_some() {
             self.met(estimate + self.error.mean());
@@ -173,7 +173,8 @@ impl Promise {
         }
     }
 
-    /// Learns the error of one node's code: its exact distance minus its estimate.
+    /// Records the error of the code of one node: the exact distance of the node minus its
+    /// estimate.
     #[inline]
     pub(crate) fn learn(&mut self, error: f32) {
         self.error.add(error);

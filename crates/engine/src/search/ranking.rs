@@ -1,11 +1,11 @@
 //! Ranking by exact distance: collects the results so far, and decides which nodes are worth
 //! ranking.
 //!
-//! The estimate of a code has an error, which is learned during each query. Every ranked node gives
-//! a pair of estimate and exact distance, and the differences have a mean and a standard deviation.
-//! A node's vector is not worth ranking if its estimate, corrected by the mean, is some deviations
-//! above the distance of the k-th result. This needs no constant of the collection, the metric or
-//! the codes.
+//! The estimate by a code has an error, which each query measures. Every ranked node gives a pair
+//! of estimate and exact distance, and the differences have a mean and a standard deviation. A
+//! node's vector is not worth ranking if its estimate, corrected by the mean, is some deviations
+//! above the distance of the k-th result. The rule needs no constant of the collection, the metric
+//! or the codes.
 
 use stratann_vector::{Element, Kernel, Metric, norm, to_f32};
 
@@ -16,15 +16,16 @@ use super::promise::Promise;
 use super::results::Nearest;
 use crate::frontier::{distance_of, node_of};
 
-/// Standard deviations of the codes' error within which a node may still be a result, if ranking
-/// costs the decoding of a vector. On photo-sift-100k, 3 ranks two of five nodes of the pages read
-/// and loses a ten-thousandth of recall@10. 2 loses a thousandth.
+/// The standard deviations of the codes' error within which a node may still be a result, if
+/// ranking costs the decoding of a vector. On photo-sift-100k, a search with 3 deviations ranks two
+/// of five nodes on the pages that it reads, and loses .0001 of recall@10. With 2 deviations it
+/// loses .001.
 const WORTH_DECODING: f32 = 3.0;
-/// The same, if ranking costs a read. On package-text with all lists in memory, recall@10 .971
-/// takes 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75, each with the list size that
-/// it needs.
+/// The standard deviations, if ranking costs a read. On package-text with all lists in memory,
+/// recall@10 .971 takes 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75. Each number of
+/// deviations has the list size that it needs for this recall.
 pub(crate) const WORTH_READING: f32 = 1.75;
-/// The least number of pairs from which the error is known.
+/// The fewest pairs of estimate and distance from which the error counts as known.
 pub(super) const LEAST: u32 = 8;
 
 /// The outcome of ranking a candidate by its vector.
@@ -35,7 +36,7 @@ pub(crate) struct Exact {
     pub(crate) came_in: bool,
 }
 
-/// The exact distances of one query, and the error of codes that is learned from them.
+/// The exact distances of one query, and the error of codes that is computed from these distances.
 pub(crate) struct Ranking<'a> {
     kernel: Kernel,
     timer: &'a Timer,
@@ -52,7 +53,7 @@ pub(crate) struct Ranking<'a> {
     pub(crate) promise: Promise,
     /// From this node on, no node is ruled out by its code while its vector is in memory.
     untrusted_from: u32,
-    /// The first of the nodes about which codes say little, and the smallest distance of such a
+    /// The first of the nodes that codes hardly distinguish, and the smallest distance of such a
     /// node that was ranked.
     drifted_from: u32,
     nearest_drifted: f32,
@@ -63,7 +64,7 @@ pub(crate) struct Ranking<'a> {
 }
 
 impl<'a> Ranking<'a> {
-    /// State for queries of `query_bytes` bytes.
+    /// Creates the state for queries of `query_bytes` bytes.
     pub(crate) fn new(
         kernel: Kernel,
         timer: &'a Timer,
@@ -103,7 +104,7 @@ impl<'a> Ranking<'a> {
         };
     }
 
-    /// Whether the results so far include a node about which codes say little. Only nodes on
+    /// Whether the results so far include a node that codes hardly distinguish. Only nodes on
     /// storage count.
     pub(crate) fn an_answer_came(&self) -> bool {
         // The bound by leading parts, where these are beside lists.
@@ -136,7 +137,7 @@ impl<'a> Ranking<'a> {
         for (estimate, distance) in estimates.iter().zip(distances) {
             self.error.add(distance - estimate);
         }
-        // The ids of the seeds are not known. If some nodes may be excluded, the seeds give no
+        // The ids of the seeds are unknown. So if some nodes may be excluded, the seeds give no
         // bound.
         let exact = self.admission.is_of_all();
         let nearest = distances.get(k - 1).filter(|_| exact);
@@ -148,7 +149,8 @@ impl<'a> Ranking<'a> {
         self.limit = f32::INFINITY;
     }
 
-    /// Ranks a candidate by the vector of its node. `None` if it may not be a result.
+    /// Ranks a candidate by the vector of its node. Returns `None` if the candidate may not be a
+    /// result.
     #[inline]
     pub(crate) fn rank(&mut self, key: u64, id: u64, vector: &[u8]) -> Option<Exact> {
         if !self.admission.admits(id, node_of(key)) {
@@ -194,8 +196,8 @@ impl<'a> Ranking<'a> {
         Some(distance)
     }
 
-    /// Replaces the distance of a candidate in doubt by its exact one. `place` is its position in
-    /// `leading`.
+    /// Replaces the expected distance of a candidate in doubt by the exact distance. `place` is its
+    /// position in `leading`.
     pub(crate) fn settle(&mut self, place: usize, vector: &[u8]) {
         let Self { kernel, query, .. } = self;
         let distance = self
@@ -301,7 +303,7 @@ impl<'a> Ranking<'a> {
 /// The nodes in memory that are worth decoding.
 ///
 /// If codes cannot tell vectors apart, every estimate is about the mean of all distances. One near
-/// result then puts the bound below all estimates. The nearest node would be skipped even if its
+/// result then lowers the bound below all estimates. The nearest node would be skipped even if its
 /// page was read. So the codes of some nodes are not trusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worth {

@@ -1,8 +1,9 @@
 //! Pages of vectors that direct inserts added, if vectors are stored apart from lists.
 //!
 //! Added pages follow the pages of the build in the file of the last segment, and have the inserted
-//! nodes in order. The table records the first node of each added page. Pages behind the last
-//! recorded one were written after the checkpoint, or by a writer that crashed. They do not count.
+//! nodes in order. The table records the first node of each added page. Pages after the last
+//! recorded page were written after the checkpoint, or by a writer that crashed. `verify` ignores
+//! them.
 
 use super::Check;
 use super::pages::{NodeAt, Pages};
@@ -89,8 +90,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the ids of the nodes of a page that wait for a page of the graph: the ids here must
-    /// equal the pending ids.
+    /// Checks the ids of nodes on a page of vectors that still wait for a page of the graph. The
+    /// ids on the page must equal the pending ids.
     fn as_they_wait(
         &mut self,
         read: &PageRecords<'_>,
@@ -101,7 +102,7 @@ impl Check<'_> {
         for record in placement_tables.waiting_from(read.first, read.records.len()) {
             let slot = u64::from(record.node) - read.first;
             let found = read.records.get(slot as usize).map(|stored| &stored.id);
-            // If an id is unreadable, that was reported already.
+            // An unreadable id has already been reported.
             if let Some(Ok(id)) = found
                 && *id != record.id
             {

@@ -3,7 +3,7 @@
 //!
 //! If clusters changed after the build, all posting lists of each later segment are checked, even
 //! superseded ones. At the end, the current posting lists are checked together: each live vector
-//! must be in one.
+//! must be in one of them.
 
 use stratann_codec::ListModel;
 use stratann_layout::{
@@ -19,12 +19,12 @@ use crate::stores::clusters::{Vectors, extent_kind, model};
 use crate::stores::composition::Made;
 use crate::{Error, stored};
 
-/// Bytes that are read with one read, unless a posting list is longer.
+/// The bytes of one read, unless a posting list is longer.
 const PIECE: usize = 1 << 20;
 
 /// The content of posting lists.
 struct Found {
-    /// The vectors stored as own members, and the vectors in any cluster.
+    /// The vectors that are stored as members of their own cluster, and the vectors in any cluster.
     own: Bits,
     members: Bits,
     /// The number of members of all clusters, and of the largest cluster.
@@ -94,7 +94,7 @@ impl Check<'_> {
         }
     }
 
-    /// Whether a file was written by changes after the build.
+    /// Whether changes after the build have written a file.
     pub(super) fn amends(&self, kind: FileKind, n: Option<u32>) -> bool {
         let files = self.later_files();
         // If the table cannot be read, it is unknown whether the file belongs to the changes.
@@ -203,7 +203,7 @@ impl Check<'_> {
                 return Ok(());
             };
             if let Err(error) = stores.others(cluster, &view, &mut others) {
-                // For posting lists of the build, the fault was reported before.
+                // A fault in a posting list of the build has already been reported.
                 if !stores.is_as_built(cluster) {
                     self.report.refused(&name, &error);
                 }
@@ -298,7 +298,7 @@ impl Check<'_> {
             kind: extent_kind,
             shape,
             members: Members::new(shape),
-            // If a model does not decode, that is reported when the table is checked.
+            // A model that does not decode is reported when the table is checked.
             model: model(&table, extent_kind, name).unwrap_or_else(|_| ListModel::elias_fano(0, 0)),
             name,
         };
@@ -325,7 +325,8 @@ impl Check<'_> {
         let (mut buffer, mut first) = (Vec::new(), 0u32);
         for (cluster, (&bytes, &records)) in (0u32..).zip(table.bytes.iter().zip(&table.records)) {
             let at = offsets[cluster as usize];
-            // The zeros after a posting list. After the last one, they end with the file.
+            // Checks the zeros after a posting list. After the last posting list, they end with the
+            // file.
             let end = match cluster + 1 == extents.shape.clusters {
                 true => entry.length,
                 false => offsets[cluster as usize + 1],
@@ -350,8 +351,8 @@ impl Check<'_> {
         Ok(found)
     }
 
-    /// Checks a posting list. The numbers are its cluster, the first node in its group, and its
-    /// offset in the file.
+    /// Checks a posting list. The three numbers are the cluster, the first node in the group of the
+    /// cluster, and the offset of the posting list in the file.
     fn extent(
         &mut self,
         extents: &Extents<'_>,
@@ -480,13 +481,14 @@ impl Check<'_> {
         let said = (facts.members, u64::from(facts.largest));
         if (found.total, found.largest) != said {
             self.claim(format!(
-                "it says that all clusters have {} members, and the largest {}; they have {}, and {}",
+                "it says that all clusters have {} members and the largest cluster has {}; the clusters have {} members, and the largest has {}",
                 said.0, said.1, found.total, found.largest
             ));
         }
     }
 
-    /// Checks a file of members stored by themselves, whose vectors have these numbers.
+    /// Checks a file of members that are stored by themselves. Its vectors have the numbers
+    /// `numbers`.
     fn members_alone(
         &mut self,
         entry: &FileEntry,

@@ -1,5 +1,5 @@
 //! Checks whether searches find vectors inserted after the last build or merge as well as the
-//! vectors of that build. Inserted vectors may have drifted from the codes. That is no damage, but
+//! vectors of that build. Inserted vectors may have drifted from the codes. Drift is no damage, but
 //! worth a warning.
 
 use std::path::Path;
@@ -14,8 +14,8 @@ use crate::progress::Progress;
 use crate::stores::codes::Codes;
 use crate::{Error, stored};
 
-/// If the codes take more bytes than this, the check is left out, since `verify` uses little
-/// memory. `stats` has no such limit.
+/// The most bytes of codes with which the check runs, since `verify` uses little memory. `stats`
+/// checks indexes of any size.
 const MOST_CODES: u64 = 64 << 20;
 
 /// Warns if searches miss some vectors of an index, or if the check failed. `report` is the report
@@ -45,7 +45,7 @@ pub(super) fn warn(
     Ok(())
 }
 
-/// The result of the check, if a warning is due.
+/// The warning of the check, if searches miss inserted vectors or the check failed.
 fn trouble(
     home: &Arc<dyn Volume>,
     path: &Path,

@@ -2,8 +2,8 @@
 //! id and its node.
 //!
 //! Records are looked up in batches sorted by id, so each block is read about once for each batch.
-//! A bit for each entry shows whether a record had it. An entry without a record is superfluous,
-//! which is known at the end.
+//! A bit for each entry shows whether a record has its id. After all records were read, an entry
+//! without a record is superfluous.
 
 use stratann_layout::Manifest;
 use stratann_tier::Volume;
@@ -28,12 +28,13 @@ pub(super) struct IdFile {
     records: u64,
     /// For each entry, whether a record has its id.
     found: Bits,
-    /// Whether a look-up could not read a block. Then it is unknown which entries have no record.
+    /// Whether a look-up failed to read a block. If it failed, it is unknown which entries have no
+    /// record.
     unread: bool,
 }
 
 impl IdFile {
-    /// Opens the file of ids, if there is one and its header is correct. A fault in its header is
+    /// Opens the file of ids, if there is one and its header is correct. A fault in the header is
     /// reported when the file itself is checked.
     pub(super) fn open(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
         let ids = IdTable::open(volume, manifest).ok()??;
@@ -52,7 +53,7 @@ impl IdFile {
         self.waiting.sort_unstable();
         let mut last = LastBlock::none();
         for (id, node) in self.waiting.drain(..) {
-            // If a block is unreadable, that was reported already.
+            // An unreadable block has already been reported.
             let Ok(found) = self.ids.find(id, &mut last) else {
                 self.unread = true;
                 continue;

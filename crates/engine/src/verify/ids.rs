@@ -1,7 +1,8 @@
 //! External ids that occur twice.
 //!
-//! Ids are usually row numbers. So ids below twice the number of vectors take one bit each, a
-//! quarter of a byte for each vector. Other ids take eight bytes each, and are sorted at the end.
+//! Ids are usually row numbers. So each id below twice the number of vectors takes one bit. These
+//! bits together take a quarter of a byte for each vector. Other ids take eight bytes each, and are
+//! sorted at the end.
 
 use crate::bits::Bits;
 
@@ -22,8 +23,8 @@ impl Ids {
         }
     }
 
-    /// Adds an id. Returns `false` if it was added before. For large ids, repetitions are found
-    /// only at the end.
+    /// Adds an id. Returns `false` if it was added before. Repetitions of large ids are found only
+    /// by [`repeated`](Self::repeated).
     pub(super) fn insert(&mut self, id: u64) -> bool {
         if self.small.takes(id) {
             return self.small.add(id);

@@ -1,14 +1,14 @@
 //! Pages of an inline index that took direct inserts. The place of each page follows from the
-//! numbers of its nodes. If the last checkpoint was about to write a page there, its journal has
-//! the page as well.
+//! numbers of its nodes. If a page was still to be written in place after the last checkpoint, the
+//! journal of this checkpoint has the page as well.
 //!
 //! ```text
 //!   journal   page -> bytes     these count: in the file the page may be old, torn, or missing
 //!   file      all other pages   up to the last node's page; later ones come from a crash
 //! ```
 //!
-//! If the journal cannot be read, which is reported separately, the pages in the file count. Pages
-//! that are not whole in the file are lost, so they are reported too.
+//! If the journal cannot be read, this is reported, and the pages in the file count. Pages that are
+//! not whole in the file are lost, and are reported too.
 
 use stratann_layout::{FileEntry, FileKind, JournalFile};
 
@@ -78,7 +78,7 @@ impl Check<'_> {
         let file = stored::file_of(volume, manifest, FileKind::Journal, None)?;
         for (page, bytes) in journal.pages(format.page_bytes()) {
             let page = u64::from(page);
-            // A fault of such a page is reported for the journal.
+            // A fault of a page in the journal is reported for the journal.
             if page < count
                 && let Ok(read) = format.read(page, bytes, Some(nodes), &file)
             {
@@ -104,8 +104,8 @@ impl Check<'_> {
     pub(super) fn journal(&mut self, payload: Vec<u8>, name: &str) -> Result<(), Error> {
         let (manifest, nodes) = (self.manifest, self.nodes());
         let Some(format) = self.composition.fixed_format(manifest)? else {
-            // This layout has no journal. If the manifest names one, that is reported for the
-            // manifest.
+            // This layout has no journal. If the manifest names a journal, the fault is reported
+            // for the manifest.
             return Ok(());
         };
         let count = format.pages(nodes);

@@ -24,7 +24,7 @@ pub(super) struct Sums {
 }
 
 impl Check<'_> {
-    /// Whether an index of this layout has such a file.
+    /// Whether an index of this layout has a file of this kind.
     pub(super) fn belongs(&self, kind: FileKind, n: Option<u32>) -> bool {
         let of_segment = || n.is_some_and(|n| (n as usize) < self.manifest.segments.len());
         match kind {
@@ -101,8 +101,8 @@ impl Check<'_> {
         let Some((last, others)) = segments.split_last() else {
             return;
         };
-        // The garbage of a kept segment counts too: when they were written, all segments except the
-        // last were full.
+        // The garbage of a kept segment counts too, since all segments except the last were full
+        // when they were written.
         let records = |segment: &SegmentFacts| segment.stored().1;
         let capacity = records(&segments[0]);
         let wrong = |&n: &usize| match others.get(n) {
@@ -167,7 +167,8 @@ impl Check<'_> {
             VectorsAt::Records | VectorsAt::Parts => (self.composition.lists, None),
             VectorsAt::Segments => (FileKind::Vectors, Some(0)),
         };
-        // Equal ids may be in different segments, and the segment of an id is not recorded.
+        // Equal ids may be in different segments, and the check does not record the segment of an
+        // id.
         let file = match self.manifest.segments.len() {
             0 | 1 => stored::file_of(self.volume, self.manifest, kind, n).ok(),
             _ => None,

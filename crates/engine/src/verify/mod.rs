@@ -25,10 +25,11 @@
 //! table is damaged, the checksums of the data that needs it are still checked.
 //!
 //! Memory is used for a megabyte of pages, the tables of one file, and the ids. Ids take two bits
-//! for each vector if they are row numbers. A file of ids takes another bit for each vector, and a
-//! megabyte. If the index took direct inserts, its tables stay in memory: 4 bytes a node, and the
-//! pending changes. If an index has changed since its build, is whole, and has up to 64 MiB of
-//! codes, it is opened at the end to see how well searches find new vectors.
+//! for each vector if they are row numbers. The check of a file of ids takes another bit for each
+//! vector, and a megabyte. If the index took direct inserts, the table of nodes and pages stays in
+//! memory with 4 bytes a node, and so do the pending changes. If an index has changed since its
+//! build, is whole, and has up to 64 MiB of codes, it is opened at the end to see how well searches
+//! find new vectors.
 
 mod added;
 mod clusters;
@@ -72,14 +73,14 @@ use crate::stores::composition::{Records, Rewritten};
 use crate::stores::{Composition, Placed};
 use crate::{Error, ErrorKind, Layout, stored};
 
-/// The most problems that are listed, apart from the first of each file. A file of damage only
-/// would fill the terminal.
+/// The most problems that are listed, apart from the first problem of each file. Without a limit, a
+/// file that is damaged everywhere would fill the terminal.
 const MOST: usize = 100;
 
 /// About how many bytes of memory a check takes: pages, the tables of a file, and a megabyte of
 /// ids.
 const MEMORY: u64 = 3 << 20;
-/// The number of vectors whose bits fit a byte: the ids take at most four bits for each vector.
+/// The number of vectors whose bits fit a byte. The ids take at most four bits for each vector.
 const NODES_A_BYTE: u64 = 2;
 
 /// A fault in an index.
@@ -100,7 +101,7 @@ pub struct VerifyReport {
     pub layout: String,
     /// The number of files that were read to their end.
     pub files: u64,
-    /// The bytes of these files.
+    /// The bytes of the files that were read to their end.
     pub bytes: u64,
     /// The number of pages with nodes: pages of lists, of vectors, or of both. In the layout csr,
     /// pieces of rows; in a cluster index, posting lists.
@@ -109,17 +110,17 @@ pub struct VerifyReport {
     pub nodes: u64,
     /// The number of links; 0 in a cluster index, which has no links.
     pub edges: u64,
-    /// The number of records in the log, which the checkpoint does not have yet.
+    /// The number of records in the log after the checkpoint.
     pub log_records: u64,
-    /// The problems: the first hundred, and also the first of each file.
+    /// The first hundred problems, and the first problem of each file.
     pub problems: Vec<Problem>,
     /// The number of all problems.
     pub problem_count: u64,
-    /// The number of problems that are not damage: files that could not be read, since this user
-    /// may not read them, or the machine failed.
+    /// The number of problems that are not damage. Such a problem is a file that this user may not
+    /// read, or whose read failed for a reason outside the file.
     pub unread: u64,
-    /// If copies have problems: the number of problems of the index itself. 0 means that only the
-    /// copies are damaged.
+    /// If copies were read and a problem was found, the number of problems of the index itself. 0
+    /// means that only the copies are damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_problems: Option<u64>,
 }
@@ -173,9 +174,10 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
     Ok(report)
 }
 
-/// Checks like [`verify`], but reads the copies at `places` for the roles that searches read there,
-/// and the index itself for all other roles. Missing copies are made first. If there is a problem,
-/// the index itself is read as well, since a copy of a damaged file is damaged too.
+/// Checks like [`verify`], but reads copies. For the roles that searches read at `places`, it reads
+/// the copies there. For other roles, it reads the index folder. Missing copies are made first. If
+/// there is a problem, the index itself is read as well, since a copy of a damaged file is damaged
+/// too.
 ///
 /// # Errors
 /// Fails as [`verify`] does. Other errors: a place is in memory, which cannot be checked. The index
@@ -225,7 +227,7 @@ pub(crate) fn verify_in(
     let lengths = manifest.files.iter().map(|entry| entry.length);
     let total = lengths.fold(0, u64::saturating_add);
     let _stage = Stage::begin(progress, "verifying", total);
-    // If the tables cannot be read, that is reported for their own files.
+    // Tables that cannot be read are reported when their own files are checked.
     let placement_tables = Tables::read(volume, &manifest);
     let id_file = IdFile::open(volume, &manifest);
     let mut check = Check {
@@ -278,7 +280,7 @@ struct Check<'a> {
     placed: OnceCell<Placed>,
     counts: Counts,
     ids: Ids,
-    /// In a cluster index that changed since its build: the live vectors that were found stored by
+    /// In a cluster index that changed since its build: the live vectors that are stored by
     /// themselves.
     live: Bits,
     /// The file of ids, if it exists and can be opened.
@@ -458,8 +460,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reports files that the manifest does not name. They are harmless, but the user should know
-    /// of them.
+    /// Reports files that the manifest does not name. Such files are harmless, but the user should
+    /// know of them.
     fn strays(&mut self) -> Result<(), Error> {
         for name in self.volume.list()? {
             let known = name == MANIFEST

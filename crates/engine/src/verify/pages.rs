@@ -18,7 +18,7 @@ pub(super) struct Pages {
     pub(super) page_bytes: usize,
     /// The offset of the first page in the file.
     pub(super) start: u64,
-    /// The most pages after its first one onto which a record may continue.
+    /// The most pages that a record may take after its first page.
     pub(super) behind: u64,
 }
 
@@ -39,7 +39,7 @@ impl Pages {
 pub(super) struct NodeAt<'a> {
     /// The file, as it is named in problem reports.
     pub(super) file: &'a str,
-    /// The offset of its page; `None` if it is on no page yet.
+    /// The offset of the node's page. `None` if the node is still pending.
     pub(super) offset: Option<u64>,
     /// The number of the node.
     pub(super) node: u64,

@@ -1,5 +1,5 @@
 //! Pages of an index that took direct inserts. A table records the page of each node. Some new
-//! nodes and changes are on no page yet.
+//! nodes and changes are pending: they are on no page.
 //!
 //! ```text
 //!   placement   node -> page      pages without a node are not read: their content does not count
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Every node is either on the page in the table or among the pending changes. If vectors are
-//! stored apart, the pages here have neither vectors nor ids. Such vectors are never pending, and
-//! are on pages of their own ([`super::added`]). If vectors are in two parts, the leading parts are
-//! here, with the ids.
+//! stored apart, these pages have neither vectors nor ids. Such vectors are never pending, and are
+//! on pages of their own ([`super::added`]). If vectors are in two parts, these pages have the
+//! leading parts and the ids.
 
 use stratann_layout::{FileEntry, FileKind, LayoutError};
 
@@ -51,8 +51,8 @@ impl Check<'_> {
         let file = stored::pages(self.volume, self.manifest, kind, None)?;
         let tables = self.tables(None);
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
-        // Without the table it is unknown which pages count. If the table is unreadable, that is
-        // reported for its own file.
+        // Without the table it is unknown which pages count. An unreadable table is reported when
+        // its own file is checked.
         let Some(placement_tables) = self.placement_tables else {
             return self.advance(entry.length);
         };
@@ -155,8 +155,8 @@ impl Check<'_> {
         self.report.refused(name, error);
     }
 
-    /// The place and the node of a record if it is the node's current record: in the table, the
-    /// node is on this page.
+    /// Returns the place and the node of a record if the record is current. It is current if the
+    /// table has this page for the node.
     fn is_here<'n>(
         &mut self,
         walk: &mut Walk<'_>,
@@ -185,8 +185,8 @@ impl Check<'_> {
             );
             return None;
         };
-        // Otherwise the record has moved away, and its old bytes are still here. No page has a node
-        // twice.
+        // Otherwise the record has moved to another page, and this page still has its old bytes. No
+        // page has a node twice.
         if u64::from(here) != page.number || !walk.found.add(node.into()) {
             return None;
         }
@@ -208,7 +208,7 @@ impl Check<'_> {
         self.links(place, &walk.links, bytes);
     }
 
-    /// Checks the nodes that are not on a page yet.
+    /// Checks the pending nodes, which are on no page.
     fn waiting(&mut self, walk: &mut Walk<'_>) {
         let tables = walk.tables;
         let Some(pending) = &tables.pending else {
@@ -253,7 +253,7 @@ impl Check<'_> {
         let tables = walk.tables;
         let (built, knows) = (u64::from(tables.placement.built), tables.pending.is_some());
         for (node, &page) in (0..).zip(&tables.placement.page_of) {
-            // If the pending changes cannot be read, a new node may be among them.
+            // If the pending changes cannot be read, a node without a page may be among them.
             let unknown = walk.damaged.has(page.into()) || (!knows && node >= built);
             if !walk.found.has(node) && !unknown {
                 let what = format!("it places node {node} on page {page}, which does not have it");

@@ -5,9 +5,9 @@
 //!   pending     nodes and changes that are on no page yet
 //! ```
 //!
-//! Ids must be unique among live records only. If an id was deleted or replaced below a later node,
-//! its earlier record is dead, and its id may be that of another record. The records of an index
-//! may be in several files, so their totals are checked after all files were read.
+//! Ids must be unique among live records only. If an id was deleted or replaced, its records below
+//! a bound are dead. Another record may then have the same id. The records of an index may be in
+//! several files, so their totals are checked after all files were read.
 
 use stratann_layout::{FileKind, Manifest, PendingFile, PendingRecord, PlacementFile};
 use stratann_tier::Volume;
@@ -29,7 +29,7 @@ pub(super) struct Tables {
     pub(super) pending: Option<Waiting>,
 }
 
-/// The nodes and changes that are on no page yet.
+/// The pending nodes and changes, which are on no page.
 pub(super) struct Waiting {
     changes: Vec<Change>,
     pub(super) records: Vec<PendingRecord>,
@@ -38,7 +38,7 @@ pub(super) struct Waiting {
 }
 
 impl Tables {
-    /// Reads the tables as far as possible; `None` if the placement cannot be read.
+    /// Reads the tables as far as possible. Returns `None` if the placement cannot be read.
     pub(super) fn read(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
         let facts = manifest.placement.as_ref()?;
         let read = |kind| stored::read_stream_whole(volume, manifest, kind, None).ok();
@@ -106,13 +106,13 @@ impl Tables {
 pub(super) struct Counts {
     /// The number of records with an id.
     records: u64,
-    /// The number of dead ones among them, and of live ones that were inserted after the build and
-    /// whose id is recorded as inserted.
+    /// The number of dead records among the records with an id. And the number of live records that
+    /// were inserted after the build and whose id is recorded as inserted.
     dead: u64,
     later: u64,
 }
 
-/// The fault of the table's added pages of vectors, in an index of this layout, if any.
+/// Returns the fault in the table's list of added pages of vectors, if this layout shows one.
 pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<String> {
     let added = placement.added.len();
     let later = placement.nodes.saturating_sub(placement.built);
@@ -156,7 +156,7 @@ impl Check<'_> {
         if self.manifest.placement.is_none() {
             return self.id(place, id);
         }
-        // Without the table it is unknown which records are dead.
+        // Without the table of deleted ids, it is unknown which records are dead.
         let (Some(tables), Ok(node)) = (self.placement_tables, u32::try_from(place.node)) else {
             return;
         };
