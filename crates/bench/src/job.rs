@@ -230,8 +230,8 @@ pub struct Run {
     /// Search options that differ from the search options of the job.
     #[serde(default)]
     pub search: Search,
-    /// The insert strategy: `merge`, `in-place`, `relocate` or `accumulate`; the preset's if
-    /// absent.
+    /// The insert strategy: `merge`, `in-place`, `relocate` or `accumulate`. If it is absent, the
+    /// run uses the strategy of the preset.
     pub update: Option<String>,
     /// How a list is pruned when a neighbour joins it: `delta` or `full`.
     pub pruning: Option<String>,
