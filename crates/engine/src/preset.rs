@@ -197,8 +197,8 @@ fn named_or_none<S: Serializer>(
 /// [`SearchOptions::list`](crate::SearchOptions::list).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Press {
-    /// D_low, the greatest length of the list by low codes, as a multiple of the list by high
-    /// codes.
+    /// The greatest length of the list by low codes (D_low), as a multiple of the length of the
+    /// list by high codes.
     pub low: f64,
     /// The refinement ratio. In each round, high codes score the nearest remaining candidates of
     /// the list by low codes. Their number is this share of the length of that list.

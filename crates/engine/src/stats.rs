@@ -147,7 +147,7 @@ pub struct Codecs {
 pub struct GraphAndVectors {
     /// Bytes on disk.
     pub bytes: u64,
-    /// Bytes of the same data in the coupled layout.
+    /// Bytes of the same lists and vectors in the coupled layout.
     pub coupled_bytes: u64,
     /// The share that is saved: `1 - bytes / coupled_bytes`.
     pub saved: f64,
@@ -155,16 +155,16 @@ pub struct GraphAndVectors {
 
 /// Bytes on disk by component.
 ///
-/// | component | coupled, inline | packed | decoupled |
+/// | component | coupled, inline, csr | packed | decoupled, layered |
 /// |---|---|---|---|
-/// | graph | a degree and R slots a node | encoded lists | encoded lists |
+/// | graph | a degree and R links a node | encoded lists | encoded lists |
 /// | vectors | vectors | encoded vectors | encoded vectors, and the files of chunks |
-/// | codes | inline: R a node | one a node | one a node |
-/// | ids | 8 a vector | in other | in other |
+/// | codes | one a node; in inline R a node | one a node | one a node |
+/// | ids | 8 bytes a vector | in `other` | in `other` |
 ///
-/// The file of ids exists if ids are not row numbers. It counts among the ids of any layout, with
-/// 12 bytes a vector. On pages of records of different lengths, the bytes of ids depend on the ids
-/// of each page, and are not recorded.
+/// The file of ids exists if ids are not row numbers. In each layout it counts as ids, with 12
+/// bytes a vector. On pages of records of different lengths, the bytes of ids depend on the ids of
+/// each page, and are not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bytes {
     /// Adjacency lists, and the navigation graph.
@@ -173,7 +173,7 @@ pub struct Bytes {
     pub vectors: u64,
     /// Codes and codebook.
     pub codes: u64,
-    /// Ids: the ids in the records of the coupled and the inline layout, and the file of ids, if
+    /// Ids: the ids in the records of the layouts coupled, inline and csr, and the file of ids, if
     /// there is one.
     pub ids: u64,
     /// Attributes of vectors: rows, and the index parts of columns.
@@ -307,8 +307,8 @@ impl Index {
 
 /// The components of a cluster index. Copies of vectors count as vectors, and structures that lead
 /// to vectors count as the graph. `came` vectors are in clusters written since the build. Until a
-/// merge, the clusters that these replaced count as well. The coupled layout has no corresponding
-/// size.
+/// merge, the clusters that the written clusters replaced count as well. A cluster index has no
+/// corresponding size in the coupled layout.
 fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAndVectors) {
     let total = bytes_where(manifest, |_| true);
     let replicated = manifest.layout == FileKind::Replicated.name();

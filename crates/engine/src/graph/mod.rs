@@ -65,9 +65,9 @@ use std::path::PathBuf;
 /// The parameters of the build, under the names that users of DiskANN know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// R: the most neighbours of a node, 1 or more.
+    /// The most neighbours of a node (R), 1 or more.
     pub degree: usize,
-    /// L: the list size while a node searches for its neighbours, 1 or more.
+    /// The list size of the searches that find the neighbours of a node (L), 1 or more.
     pub build_list: usize,
     /// The margin of the prune on squared distances, at least 1. A larger margin keeps more long
     /// edges.

@@ -373,7 +373,7 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
 
 /// From the same start, a node of the graph, these queries find the same. They take as many
 /// distances by low codes, as many exchanges, and a few more distances by high codes. Other queries
-/// may find other answers: an additional node takes a slot in L_high.
+/// may find other results: an additional node takes a slot in the high list (L_high).
 #[test]
 fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     let (path, _) = built(LowCodes::Separate);

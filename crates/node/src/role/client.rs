@@ -116,7 +116,7 @@ pub enum Asked {
     Search {
         /// The requested number of results.
         k: u32,
-        /// D_high, or 0 for the server's default.
+        /// The length of the high list (D_high), or 0 for the server's default.
         list: u32,
         /// The beam width, or 0 for the server's default.
         beam: u32,

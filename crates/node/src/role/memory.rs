@@ -46,7 +46,8 @@ struct Walk<Q> {
     done: bool,
     /// When the server gives up the walk.
     until: Duration,
-    /// D_high, the list size, which determines the size of the walk's buffers.
+    /// The list size: the length of the high list (D_high). It determines the size of the walk's
+    /// buffers.
     list: usize,
 }
 

@@ -82,9 +82,9 @@ pub enum NotChanged {
 /// The list sizes and the beam width of a walk (§3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// D_high: the list size of L_high.
+    /// The length of the high list (D_high): the candidates by high codes.
     pub list: usize,
-    /// D_full: the number of candidates that storage ranks.
+    /// The number of candidates that the storage server ranks (D_full).
     pub full: usize,
     /// The number of candidates that one step expands.
     pub beam: usize,
@@ -93,7 +93,8 @@ pub struct Sizes {
 /// How a compute server uses low codes to narrow the candidates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Narrowing {
-    /// D_low as a multiple of D_high; 2 in the paper (§3.1).
+    /// The length of the low list (D_low) as a multiple of the length of the high list; 2 in the
+    /// paper (§3.1).
     pub low: f64,
     /// The refinement ratio µ; 0.3 in the paper (§3.1).
     pub ratio: f64,
@@ -138,7 +139,8 @@ impl Default for Missing {
 
 /// The memory role's half of PRESS: the graph and the high-precision codes.
 pub trait HighHalf: Send + Sync + 'static {
-    /// The L_high of one query. Later queries reuse it.
+    /// The candidates of one query by high codes (the high list, L_high). Later queries reuse the
+    /// value.
     type Query: Default + Send + 'static;
 
     /// The collection that is searched.
@@ -173,16 +175,16 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The bytes of a query as [`LowHalf::sent`] returns it.
     fn query_bytes(&self) -> usize;
 
-    /// Begins a query of [`query_bytes`](HighHalf::query_bytes) bytes. Its L_high is empty until
+    /// Begins a query of [`query_bytes`](HighHalf::query_bytes) bytes. Its high list is empty until
     /// the first nodes are passed to [`refine`](HighHalf::refine) or [`look`](HighHalf::look).
     ///
     /// # Errors
     /// The bytes are no valid query.
     fn begin(&self, query: &mut Self::Query, sent: &[u8], sizes: Sizes) -> Result<(), HalfError>;
 
-    /// Scores nodes by their high codes and inserts them into L_high. The nodes are ascending,
-    /// unique and below the collection's `nodes`. Each node comes with the low half's estimate of
-    /// its distance.
+    /// Scores nodes by their high codes and inserts them into the high list. The nodes are
+    /// ascending, unique and below the collection's `nodes`. Each node comes with the low half's
+    /// estimate of its distance.
     ///
     /// # Errors
     /// The half fails. The query has ended then.
@@ -203,12 +205,13 @@ pub trait HighHalf: Send + Sync + 'static {
         estimates: &mut Vec<(u32, f32)>,
     ) -> Result<(), HalfError>;
 
-    /// Visits up to `beam` unvisited candidates of L_high, nearest first, and appends their packed
-    /// adjacency lists. If all candidates are visited, it appends nothing and returns false. It may
-    /// leave some candidates for the next step. If the lists exceed a frame, the query fails.
+    /// Visits up to `beam` unvisited candidates of the high list, nearest first, and appends their
+    /// packed adjacency lists. If all candidates are visited, it appends nothing and returns false.
+    /// It may leave some candidates for the next step. If the lists exceed a frame, the query
+    /// fails.
     fn advance(&self, query: &mut Self::Query, lists: &mut Vec<u8>) -> bool;
 
-    /// Appends the D_full nearest nodes of L_high.
+    /// Appends the nearest nodes of the high list that the storage server will rank.
     fn best(&self, query: &Self::Query, nodes: &mut Vec<u32>);
 
     /// The number of distances that the query has computed by high codes so far.
@@ -221,7 +224,8 @@ pub trait HighHalf: Send + Sync + 'static {
 
 /// The compute role's half of PRESS: the low-precision codes.
 pub trait LowHalf: Sized + Send + Sync + 'static {
-    /// The L_low of one query. Later queries reuse it.
+    /// The candidates of one query by low codes (the low list, L_low). Later queries reuse the
+    /// value.
     type Query: Default + Send + 'static;
 
     /// The number of low codes that fit in `bytes`.
@@ -249,9 +253,10 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
     /// The collection that is searched.
     fn collection(&self) -> Collection;
 
-    /// Begins a query with `list` as D_high. Appends the nodes at which the search begins, with
-    /// their estimates by low codes: these are the first nodes that the high half refines. If the
-    /// low codes of these nodes are offloaded, `missing` is overwritten with the nodes.
+    /// Begins a query with a high list of length `list`. Appends the nodes at which the search
+    /// begins, with their estimates by low codes: these are the first nodes that the high half
+    /// refines. If the low codes of these nodes are offloaded, `missing` is overwritten with the
+    /// nodes.
     ///
     /// # Errors
     /// The row is no valid query.
@@ -268,7 +273,7 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
     /// The bytes of a query after `begin`, in the form that the memory server expects.
     fn sent(query: &Self::Query) -> &[u8];
 
-    /// Scores the new neighbours in packed lists and inserts them into L_low.
+    /// Scores the new neighbours in packed lists and inserts them into the low list.
     ///
     /// # Errors
     /// The bytes are no valid lists.
@@ -278,11 +283,11 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
     /// that came with them.
     fn hear(&self, query: &mut Self::Query, estimates: &[(u32, f32)]);
 
-    /// Appends the nearest unvisited nodes of L_low (the candidate list by low codes) with their
-    /// distances, at most µ (the refinement ratio) times the length of L_low, and maybe none.
-    /// `missing` is overwritten with the new nodes whose low codes are offloaded. If `missing` is
-    /// empty, the appended nodes are marked as visited. Otherwise they are an offer
-    /// ([`HighHalf::look`]), and no node is marked.
+    /// Appends the nearest unselected nodes of the low list and their distances. Their number is at
+    /// most the refinement ratio (µ) times the length of the low list, and may be 0. `missing` is
+    /// overwritten with the new nodes whose low codes are offloaded. If there are such nodes, the
+    /// appended nodes are only an offer ([`HighHalf::look`]), and none is marked as selected.
+    /// Otherwise the appended nodes are marked as selected.
     fn select(&self, query: &mut Self::Query, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing);
 
     /// The number of distances that the query has computed by low codes so far.

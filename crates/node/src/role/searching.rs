@@ -54,8 +54,8 @@ pub(super) struct Query<Q> {
     pub(super) low: Q,
     /// When the search began.
     pub(super) began: Duration,
-    /// D_high of this attempt. If much of the result of a smaller list was deleted, it is larger
-    /// than requested.
+    /// The length of the high list (D_high) in this attempt. If much of the result of a smaller
+    /// list was deleted, it is larger than requested.
     pub(super) list: u32,
     /// The id of this attempt.
     pub(super) id: u64,

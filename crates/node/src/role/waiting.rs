@@ -28,7 +28,7 @@ pub enum Wants {
     Search {
         /// The requested number of results.
         k: u32,
-        /// D_high, the list size.
+        /// The list size: the length of the high list (D_high).
         list: u32,
         /// The number of candidates that one step expands.
         beam: u32,
@@ -96,7 +96,8 @@ pub(super) const GIVEN_UP: &str = "the client has given up this change";
 #[derive(Debug)]
 pub struct Waiting {
     most: usize,
-    /// D_high and the beam width for clients that request the server's defaults.
+    /// The length of the high list (D_high) and the beam width, for clients that request the
+    /// server's defaults.
     usual: (u32, u32),
     patience: Duration,
     queue: VecDeque<Request>,

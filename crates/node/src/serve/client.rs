@@ -387,8 +387,8 @@ impl Client {
     }
 
     /// Sends a query for the `k` nearest vectors, and does not wait. `row` has the collection's
-    /// element type, as bytes. `list` is D_high, and `beam` is the number of candidates that a step
-    /// expands. 0 is the server's default for either.
+    /// element type, as bytes. `list` is the length of the high list (D_high), and `beam` is the
+    /// number of candidates that a step expands. 0 is the server's default for either.
     pub fn submit(&self, row: &[u8], k: u32, list: u32, beam: u32) -> Pending {
         // Numbers over the limit of a message would end the connection. They are reduced to the
         // limit of a message. This limit is higher than every server's limit, so the server still

@@ -12,7 +12,7 @@ use crate::role::{Failure, Found};
 pub struct Asking {
     /// The number of results of each query.
     pub k: usize,
-    /// D_high, or `None` for the server's default.
+    /// The length of the high list (D_high), or `None` for the server's default.
     pub list: Option<usize>,
     /// The number of nodes that a round visits, or `None` for the server's default.
     pub beam: Option<usize>,

@@ -117,9 +117,9 @@ pub enum Message<'a> {
     },
     /// Begins a query's walk.
     Begin {
-        /// D_high.
+        /// The length of the high list (D_high).
         list: u32,
-        /// D_full.
+        /// The number of nodes that the storage server ranks (D_full).
         full: u32,
         /// The number of candidates that one step expands.
         beam: u32,
@@ -162,7 +162,7 @@ pub enum Message<'a> {
         step: u32,
         /// The lists, as the halves pack them.
         lists: &'a [u8],
-        /// The estimates of those requested nodes that may enter L_low.
+        /// The estimates of the requested nodes that may enter the low list of the compute server.
         estimates: Scored<'a>,
     },
     /// Reports that all candidates are expanded.
@@ -173,7 +173,7 @@ pub enum Message<'a> {
         computations: u32,
         /// The number of distances that the walk computed by low codes, if low codes are offloaded.
         low: u32,
-        /// The D_full nearest nodes by high codes.
+        /// The nearest nodes by high codes, as many as the storage server ranks (D_full).
         nodes: Nodes<'a>,
     },
     /// Asks for exact distances.
@@ -202,7 +202,7 @@ pub enum Message<'a> {
     Search {
         /// The requested number of results.
         k: u32,
-        /// D_high, or 0 for the server's default.
+        /// The length of the high list (D_high), or 0 for the server's default.
         list: u32,
         /// The beam width, or 0 for the server's default.
         beam: u32,

@@ -45,7 +45,7 @@
 //! - 5 begin continues with: bytes of the missing nodes u32, bytes of the row u32, missing nodes,
 //!   the query's row, scored nodes.
 //! - 11 ranked: *dead* is the number of nodes that are deleted or replaced.
-//! - 12 search: a D_high or beam of 0 stands for the server's default.
+//! - 12 search: a length of the high list (D_high) or a beam of 0 stands for the server's default.
 //! - 15 met is sent instead of lists after a look, and after a begin with missing nodes. 19 look is
 //!   sent instead of refine if low codes are offloaded. Its first u32 after the step is the number
 //!   of bytes of the missing nodes.
@@ -281,8 +281,8 @@ pub struct Counters {
     pub reads: u64,
     /// Bytes of these reads.
     pub read_bytes: u64,
-    /// D_high of the search: the requested value, or else the server's default, and at least the
-    /// number of results.
+    /// The length of the high list (D_high) in this search: the requested value, or else the
+    /// server's default, and at least the number of results.
     pub list: u32,
     /// The largest number of candidates that a step expanded.
     pub beam: u32,

@@ -47,7 +47,7 @@ pub struct ComputeServerOptions {
     /// The largest number of bytes of low codes, including the table that maps them to nodes. If
     /// all codes need more, the codes of unpopular nodes are offloaded to the memory server (§3.3).
     pub low_memory: u64,
-    /// D_high for clients that name none.
+    /// The length of the high list (D_high), for clients that request no length.
     pub list: u32,
     /// The beam width, which is the number of candidates that a step expands, for clients that name
     /// none.
