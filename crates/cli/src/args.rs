@@ -1010,7 +1010,8 @@ pub struct TruthArguments {
     #[arg(long = "vectors", value_name = "COLUMN")]
     pub column: Option<String>,
 
-    /// A file with the id of each row, as for `build --ids`
+    /// A file with the id of each row, as for `build --ids`. If BASE is a Parquet file: the name of
+    /// its column of ids
     #[arg(long, value_name = "FILE", conflicts_with = "first_id")]
     pub ids: Option<PathBuf>,
 

@@ -1,8 +1,13 @@
 //! Reads the vectors of a build or an insert, with their ids and attributes, from files.
 
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::Path;
 
-use stratann::{JsonColumns, JsonRows, NoRows, Progress, RowSource, VectorFile, VectorSource};
+use stratann::{
+    Error, JsonColumns, JsonRows, NoRows, Outline, Progress, RowSource, Silent, VectorFile,
+    VectorSource,
+};
 use stratann_terminal::failure::Failure;
 
 use crate::args::{RowArguments, SetAttributesArguments};
@@ -49,23 +54,15 @@ impl Files<'_> {
         let target = Target {
             index: self.index,
             memory: self.memory,
+            has_memory: true,
             progress,
         };
         let Some(column) = self.column else {
             return self.separate(target, check);
         };
         check_parquet(&[self.vectors])?;
-        let ids = match self.ids.map(|ids| (ids, ids.to_str())) {
-            None => None,
-            Some((_, Some(name))) => Some(("--ids", name)),
-            Some((ids, None)) => {
-                return Err(Failure::Wrong(format!(
-                    "--ids {} is no name in UTF-8; with --vectors it names a column. Give one of {}",
-                    ids.display(),
-                    self.vectors.display()
-                )));
-            }
-        };
+        let ids = self.ids.map(|ids| column_name(ids, self.vectors));
+        let ids = ids.transpose()?.map(|name| ("--ids", name));
         let columns = self.rows.columns();
         let beside = self.rows.attributes.as_deref();
         let is_same = beside.is_some_and(|file| same(file, self.vectors));
@@ -75,15 +72,29 @@ impl Files<'_> {
             attributes: is_same.then_some(&columns),
             rows: None,
         };
-        if let Some(shape) = parquet::shape(self.vectors, &wanted, target)? {
-            check(&shape)?;
+        let outline = parquet::shape(self.vectors, &wanted, target)?;
+        if let Some(outline) = &outline {
+            check(&NoRows::new(outline.element, outline.dim))?;
         }
+        let beside = beside.filter(|_| !is_same);
+        // Before the vectors are copied. A second Parquet file is only checked, and copied later.
+        let (rows, copied) = match (beside, &outline) {
+            (Some(file), Some(outline)) if parquet::is_one(file) => {
+                parquet::check(file, &of_vectors(&columns, outline.rows), target)?;
+                (None, 0)
+            }
+            (_, Some(outline)) => rows_of(beside, &columns, outline.rows, target)?,
+            // The error of a file without rows follows.
+            (_, None) => (None, 0),
+        };
         let contents = parquet::read(self.vectors, &wanted, target)?;
         let Some(vectors) = contents.vectors else {
             return Err(none_in(self.vectors, column));
         };
-        let beside = beside.filter(|_| !is_same);
-        let (rows, copied) = rows_of(beside, &columns, vectors.rows(), target)?;
+        let (rows, copied) = match rows {
+            None => rows_of(beside, &columns, vectors.rows(), target)?,
+            rows => (rows, copied),
+        };
         Ok(Input {
             vectors: Box::new(vectors),
             ids: contents.ids,
@@ -121,35 +132,110 @@ impl Files<'_> {
     }
 }
 
-/// Opens a file of vectors. If it is a Parquet file, `column` names the column that has them, and
-/// they are copied to the folder of temporary files. `memory`: the cap of the process.
+/// A file of vectors outside an index: queries, or the base of a ground truth.
+#[derive(Clone, Copy)]
+pub struct Vectors<'a> {
+    pub file: &'a Path,
+    /// The column of vectors, if it is a Parquet file.
+    pub column: Option<&'a str>,
+    /// The column of ids, if it is a Parquet file and its ids are wanted.
+    pub ids: Option<&'a str>,
+    /// The cap of the process; `None` if the command has no such option.
+    pub memory: Option<Option<u64>>,
+}
+
+impl<'a> Vectors<'a> {
+    /// The file if it is a Parquet file, with its column.
+    fn parquet(&self) -> Option<&'a str> {
+        self.column.filter(|_| parquet::is_one(self.file))
+    }
+
+    fn wanted(&self, column: &'a str) -> Wanted<'a> {
+        Wanted {
+            vectors: Some(column),
+            ids: self.ids.map(|ids| ("--ids", ids)),
+            ..Wanted::default()
+        }
+    }
+
+    fn target<'t>(&self, folder: &'t Path, progress: &'t dyn Progress) -> Target<'t> {
+        Target {
+            index: folder,
+            memory: self.memory.flatten(),
+            has_memory: self.memory.is_some(),
+            progress,
+        }
+    }
+
+    /// The shape and the number of the vectors, for checks before [`open`](Self::open) copies a
+    /// Parquet file, which may take long. `None` if it is another file, or has no rows.
+    ///
+    /// # Errors
+    /// The file cannot be read, or does not have the columns.
+    pub fn outline(&self) -> Result<Option<Outline>, Failure> {
+        let Some(column) = self.parquet() else {
+            return Ok(None);
+        };
+        let folder = std::env::temp_dir();
+        parquet::shape(
+            self.file,
+            &self.wanted(column),
+            self.target(&folder, &Silent),
+        )
+    }
+
+    /// The [`outline`](Self::outline), also of other files. `None` if a Parquet file has no rows.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn shape(&self) -> Result<Option<Outline>, Failure> {
+        if self.parquet().is_some() {
+            return self.outline();
+        }
+        let (vectors, _) = self.open(&Silent)?;
+        Ok(Some(Outline {
+            name: vectors.name().to_owned(),
+            rows: vectors.rows(),
+            dim: vectors.dim(),
+            element: vectors.element(),
+        }))
+    }
+
+    /// Opens it. A Parquet file is copied to the folder of temporary files. Also returns the ids,
+    /// if they are wanted.
+    ///
+    /// # Errors
+    /// It cannot be read, or it is a Parquet file and there is no column.
+    pub fn open(
+        &self,
+        progress: &dyn Progress,
+    ) -> Result<(Box<dyn VectorSource>, Option<Vec<u64>>), Failure> {
+        let Some(column) = self.parquet() else {
+            return match parquet::is_named(self.file) {
+                true => Err(without_column(self.file)),
+                false => Ok((Box::new(VectorFile::open(self.file)?), None)),
+            };
+        };
+        let folder = std::env::temp_dir();
+        let target = self.target(&folder, progress);
+        let contents = parquet::read(self.file, &self.wanted(column), target)?;
+        let none = || none_in(self.file, column);
+        Ok((Box::new(contents.vectors.ok_or_else(none)?), contents.ids))
+    }
+}
+
+/// The name of the column of ids that `--ids` gives, where vectors come from a column.
 ///
 /// # Errors
-/// It cannot be read, or it is a Parquet file and there is no `column`.
-pub fn vectors(
-    file: &Path,
-    column: Option<&str>,
-    memory: Option<u64>,
-    progress: &dyn Progress,
-) -> Result<Box<dyn VectorSource>, Failure> {
-    let Some(column) = column.filter(|_| parquet::is_one(file)) else {
-        return match parquet::is_named(file) {
-            true => Err(without_column(file)),
-            false => Ok(Box::new(VectorFile::open(file)?)),
-        };
-    };
-    let wanted = Wanted {
-        vectors: Some(column),
-        ..Wanted::default()
-    };
-    let target = Target {
-        index: &std::env::temp_dir(),
-        memory,
-        progress,
-    };
-    let contents = parquet::read(file, &wanted, target)?;
-    let vectors = contents.vectors.ok_or_else(|| none_in(file, column))?;
-    Ok(Box::new(vectors))
+/// It is no text.
+pub fn column_name<'a>(ids: &'a Path, vectors: &Path) -> Result<&'a str, Failure> {
+    ids.to_str().ok_or_else(|| {
+        Failure::Wrong(format!(
+            "--ids {} is no name in UTF-8; with --vectors it names a column. Give one of {}",
+            ids.display(),
+            vectors.display()
+        ))
+    })
 }
 
 /// Refuses `--vectors` if none of these files is a Parquet file.
@@ -223,8 +309,14 @@ pub fn attributes(
         without: arguments.without.iter().cloned().collect(),
     };
     let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
+    let target = Target {
+        index: &arguments.index,
+        memory: arguments.write.memory,
+        has_memory: true,
+        progress,
+    };
     if !parquet::is_one(&arguments.rows) {
-        let rows = json_lines(&arguments.rows, &columns)?;
+        let (rows, _) = json_lines(&arguments.rows, &columns, target)?;
         let ids = ids.unwrap_or_else(|| rows.ids().to_vec());
         return Ok((rows, ids));
     }
@@ -233,11 +325,6 @@ pub fn attributes(
         attributes: Some(&columns),
         rows: ids.as_ref().map(|ids| (ids.len() as u64, "ids")),
         ..Wanted::default()
-    };
-    let target = Target {
-        index: &arguments.index,
-        memory: arguments.write.memory,
-        progress,
     };
     let contents = parquet::read(&arguments.rows, &wanted, target)?;
     let ids = ids.or(contents.ids).unwrap_or_default();
@@ -256,25 +343,86 @@ fn rows_of(
         return Ok((None, 0));
     };
     if !parquet::is_one(file) {
-        return Ok((Some(json_lines(file, columns)?), 0));
+        let (rows, copied) = json_lines(file, columns, target)?;
+        if rows.rows() != vectors {
+            return Err(Failure::Wrong(format!(
+                "number of rows of {} is {}; there are {vectors} vectors. Give one row for each",
+                file.display(),
+                rows.rows()
+            )));
+        }
+        return Ok((Some(rows), copied));
     }
-    let wanted = Wanted {
-        attributes: Some(columns),
-        rows: Some((vectors as u64, "vectors")),
-        ..Wanted::default()
-    };
-    let contents = parquet::read(file, &wanted, target)?;
+    let contents = parquet::read(file, &of_vectors(columns, vectors), target)?;
     Ok((Some(of_file(file, contents.rows)?), contents.copied))
 }
 
-/// The rows of a file of JSON lines.
+/// All columns as attributes of so many vectors.
+fn of_vectors(columns: &JsonColumns, vectors: usize) -> Wanted<'_> {
+    Wanted {
+        attributes: Some(columns),
+        rows: Some((vectors as u64, "vectors")),
+        ..Wanted::default()
+    }
+}
+
+/// The rows of a file of JSON lines, and the bytes of its copy, which a pipe has.
 ///
 /// # Errors
 /// It cannot be read, or an option names a key that no line has.
-fn json_lines(file: &Path, columns: &JsonColumns) -> Result<JsonRows, Failure> {
-    let rows = JsonRows::open(file, columns)?;
-    check_keys(file, &rows, columns)?;
-    Ok(rows)
+fn json_lines(
+    path: &Path,
+    columns: &JsonColumns,
+    target: Target,
+) -> Result<(JsonRows, u64), Failure> {
+    let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
+    let kind = file.metadata();
+    let kind = kind.map_err(|error| Failure::file("read", path, &error))?;
+    let (file, copied) = match kind.is_file() || kind.is_dir() {
+        true => (file, 0),
+        false => copied(path, file, target)?,
+    };
+    let name = path.display().to_string();
+    let rows = JsonRows::of_file(file, name, columns, target.progress)?;
+    check_keys(path, &rows, columns)?;
+    Ok((rows, copied))
+}
+
+/// Copies a pipe to a temporary file, since rows are read more than once.
+fn copied(path: &Path, mut pipe: File, target: Target) -> Result<(File, u64), Failure> {
+    let failed = |action: &'static str| move |error| Failure::file(action, path, &error);
+    let folder = parquet::folder_of(target.index);
+    let cannot_write = |error: std::io::Error| {
+        Failure::Failed(format!(
+            "{} cannot be copied to a temporary file in {}; {error}. Make the folder writable, with \
+             room for the rows",
+            path.display(),
+            folder.display()
+        ))
+    };
+    let mut copy = tempfile::tempfile_in(&folder).map_err(cannot_write)?;
+    let (mut buffer, mut bytes) = (vec![0; 1 << 16], 0);
+    loop {
+        if target.progress.interrupted() {
+            return Err(Error::Interrupted.into());
+        }
+        let read = match pipe.read(&mut buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            read => read.map_err(failed("read"))?,
+        };
+        if read == 0 {
+            return Ok((copy, bytes));
+        }
+        if bytes == 0 && buffer[..read].starts_with(parquet::MAGIC) {
+            return Err(Failure::Wrong(format!(
+                "{} is a pipe with a Parquet file; such a file is not read from its beginning. Write \
+                 it to a file, and name that file",
+                path.display()
+            )));
+        }
+        copy.write_all(&buffer[..read]).map_err(cannot_write)?;
+        bytes += read as u64;
+    }
 }
 
 /// Refuses an option that names a key which no line has. A misspelt name would otherwise make the

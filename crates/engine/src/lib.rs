@@ -76,8 +76,8 @@ pub use build::{
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
 pub use data::{
-    Cleared, DataError, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, NoRows, RowSource,
-    RowTable, VectorFile, VectorSource, brute_force,
+    Cleared, DataError, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, NoRows, Outline,
+    RowSource, RowTable, VectorFile, VectorSource, brute_force, check_brute_force,
 };
 pub use durable::Durability;
 pub use error::{Error, ErrorKind};
@@ -93,6 +93,7 @@ pub use preset::{Compression, Order, Preset, Press, Rerank, Update};
 pub use progress::{Progress, Silent};
 pub use recall::{
     Calibrated, Calibration, LiveRecall, QuerySource, RecallFound, RecallWatch, calibrate,
+    check_calibration,
 };
 pub use repair::{Lost, RepairOptions, RepairReport, repair};
 pub use search::{

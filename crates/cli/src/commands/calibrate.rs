@@ -7,22 +7,33 @@ use stratann_terminal::progress::Shown;
 use stratann_terminal::table::Table;
 
 use crate::args::{CalibrateArguments, threads_or_cores};
-use crate::input::{check_parquet, vectors};
+use crate::input::{Vectors, check_parquet};
 
 /// Measures recall, and prints it by list size, or by probes.
 pub fn run(arguments: &CalibrateArguments, quiet: bool) -> Result<(), Failure> {
     let progress = Shown::new(quiet);
-    let column = arguments.column.as_deref();
-    let queries = arguments.queries.as_deref();
-    if let Some(file) = queries.filter(|_| column.is_some()) {
-        check_parquet(&[file])?;
-    }
-    let queries = queries.map(|file| vectors(file, column, arguments.memory, &progress));
-    let queries = queries.transpose()?;
     let open = OpenOptions {
         memory: arguments.memory,
         ..OpenOptions::default()
     };
+    let column = arguments.column.as_deref();
+    let file = arguments.queries.as_deref();
+    let vectors = file.map(|file| Vectors {
+        file,
+        column,
+        ids: None,
+        memory: Some(arguments.memory),
+    });
+    if let Some(vectors) = &vectors {
+        if column.is_some() {
+            check_parquet(&[vectors.file])?;
+        }
+        if let Some(outline) = vectors.outline()? {
+            stratann::check_calibration(&arguments.index, &open, &outline)?;
+        }
+    }
+    let queries = vectors.map(|vectors| vectors.open(&progress)).transpose()?;
+    let queries = queries.map(|(queries, _)| queries);
     let found = stratann::calibrate(
         &arguments.index,
         &open,

@@ -109,7 +109,19 @@ fn asked(index: &Index, arguments: &SearchArguments) -> Result<Vec<Asked>, Failu
             })
             .collect();
     }
-    let queries = Matrix::read(&*queries_of(arguments)?)?;
+    let file = queries_of(arguments)?;
+    if let Some(outline) = file.outline()? {
+        let options = SearchOptions {
+            k: 1,
+            ..SearchOptions::default()
+        };
+        index.check_queries(&outline, &options)?;
+        if let Some(filter) = &arguments.filter {
+            index.check_filter(filter)?;
+        }
+    }
+    let (queries, _) = file.open(&Silent)?;
+    let queries = Matrix::read(&*queries)?;
     let row = queries.row_bytes().max(1);
     let rows = queries.bytes().chunks_exact(row);
     rows.map(|bytes| {

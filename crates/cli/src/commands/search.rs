@@ -1,8 +1,10 @@
 //! `stratann search INDEX.. QUERIES`
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 use stratann::{
-    ByWay, Error, ErrorKind, Explained, GroundTruth, LiveRecall, Matrix, Preset, Press,
+    ByWay, Error, ErrorKind, Explained, GroundTruth, LiveRecall, Matrix, Outline, Preset, Press,
     SearchOptions, SearchResults, Silent, VectorSource, Way, bounds,
 };
 use stratann_bench::measured::{Detailed, Latency, Measured, PartsUs, PerQuery};
@@ -14,7 +16,7 @@ use stratann_terminal::table::Table;
 use super::target::Target;
 use super::{answers, near};
 use crate::args::{SearchArguments, threads_or_cores};
-use crate::input::{check_parquet, vectors};
+use crate::input::{Vectors, check_parquet};
 
 /// How often a search opens an index again because another process has changed it.
 const MOST_OPENINGS: usize = 20;
@@ -109,20 +111,49 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
     printer.finish()
 }
 
-/// The queries of a search.
-pub(super) fn queries_of(arguments: &SearchArguments) -> Result<Box<dyn VectorSource>, Failure> {
+/// The file of the queries of a search.
+///
+/// # Errors
+/// An option names a column, and the file is no Parquet file.
+pub(super) fn queries_of(arguments: &SearchArguments) -> Result<Vectors<'_>, Failure> {
     let (file, column) = (arguments.queries(), arguments.column.as_deref());
     if column.is_some() {
         check_parquet(&[file])?;
     }
-    vectors(file, column, arguments.memory, &Silent)
+    Ok(Vectors {
+        file,
+        column,
+        ids: None,
+        memory: Some(arguments.memory),
+    })
+}
+
+/// Checks the index and the options before a Parquet file of queries is copied, which may take
+/// long.
+fn check_before_copy(
+    arguments: &SearchArguments,
+    paths: &[PathBuf],
+    queries: &Outline,
+) -> Result<(), Failure> {
+    answers::check_lists(&arguments.list, arguments.k)?;
+    let truth = arguments.truth.as_deref();
+    answers::truth(truth, queries.rows, arguments.queries(), arguments.k)?;
+    let target = Target::open(paths.to_owned(), arguments, 0)?;
+    let options = options_of(&target, arguments, threads_or_cores(arguments.threads))?;
+    let list = options.list.max(options.k);
+    let options = SearchOptions { list, ..options };
+    Ok(target.check(queries, &options, arguments.filter.as_ref())?)
 }
 
 impl Searcher<'_> {
     fn open(arguments: &SearchArguments) -> Result<Searcher<'_>, Failure> {
         let paths = Target::paths(arguments);
-        // Read before the index, so that their buffers are free again.
         let queries = queries_of(arguments)?;
+        if let Some(outline) = queries.outline()? {
+            check_before_copy(arguments, &paths, &outline)?;
+        }
+        // Read before the index, so that their buffers are free again.
+        let (queries, _) = queries.open(&Silent)?;
         // Thousands of queries take a tenth of a tiny budget. Under such a budget, each query is
         // read when it is needed.
         let queries: Box<dyn VectorSource> = match arguments.memory {

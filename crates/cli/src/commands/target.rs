@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use stratann::{
     Backend, CacheSize, Catalog, CatalogOptions, Error, Filter, Index, IndexFacts, LiveRecall,
-    OpenOptions, Preset, RecallWatch, Rerank, SearchOptions, SearchResults, Silent, VectorSource,
+    OpenOptions, Outline, Preset, RecallWatch, Rerank, SearchOptions, SearchResults, Silent,
+    VectorSource,
 };
 use stratann_bench::machine::Machine;
 use stratann_terminal::failure::Failure;
@@ -161,6 +162,26 @@ impl Target {
                 index.measure_recall(&Silent).map(Some)
             }
             _ => Ok(None),
+        }
+    }
+
+    /// Checks queries and a filter, without a search. Several indexes have one shape, so the first
+    /// of them is compared; their columns are checked by the search.
+    pub fn check(
+        &self,
+        queries: &Outline,
+        options: &SearchOptions,
+        filter: Option<&Filter>,
+    ) -> Result<(), Error> {
+        match self {
+            Self::One(index) => {
+                index.check_queries(queries, options)?;
+                filter.map_or(Ok(()), |filter| index.check_filter(filter))
+            }
+            Self::Several { catalog, facts } => match facts.first() {
+                Some(first) => catalog.index(&first.name)?.check_queries(queries, options),
+                None => Ok(()),
+            },
         }
     }
 

@@ -7,7 +7,8 @@ use stratann_terminal::progress::Shown;
 use stratann_terminal::size;
 
 use crate::args::{TruthArguments, threads_or_cores};
-use crate::input::{check_parquet, vectors};
+use crate::input::{Vectors, check_parquet, column_name};
+use crate::parquet;
 
 /// Computes the exact neighbours, and writes them.
 pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
@@ -18,36 +19,40 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
     if column.is_some() {
         check_parquet(&[&arguments.base, &arguments.queries])?;
     }
-    let queries = vectors(&arguments.queries, column, None, &progress)?;
-    let base = vectors(&arguments.base, column, None, &progress)?;
-    let ids = match &arguments.ids {
-        Some(file) => Some(crate::ids::read(file)?),
-        None => None,
+    let of = |file| Vectors {
+        file,
+        column,
+        ids: None,
+        memory: None,
     };
-    if let (Some(ids), Some(file)) = (&ids, &arguments.ids)
-        && ids.len() != base.rows()
-    {
-        return Err(Failure::Wrong(format!(
-            "{} has {} ids, and {} has {} vectors. Give an id for each vector",
-            file.display(),
-            ids.len(),
-            arguments.base.display(),
-            base.rows()
-        )));
-    }
-    let Some(behind) = arguments.first_id.checked_add(base.rows() as u64) else {
-        return Err(Failure::Wrong(format!(
-            "--first-id {} is too large; the ids of {} vectors would exceed 18446744073709551614. Give a smaller one",
-            arguments.first_id,
-            base.rows()
-        )));
+    let is_column = column.is_some() && parquet::is_one(&arguments.base);
+    let named = arguments.ids.as_deref().filter(|_| is_column);
+    let named = named.map(|ids| column_name(ids, &arguments.base));
+    let base = Vectors {
+        ids: named.transpose()?,
+        ..of(&arguments.base)
     };
-    // Checked before the work, which may take hours.
-    match &ids {
-        Some(ids) => GroundTruth::check_ids(&arguments.out, ids)?,
-        None => GroundTruth::check_ids(&arguments.out, &[behind.saturating_sub(1)])?,
-    }
+    let queries = of(&arguments.queries);
     let threads = threads_or_cores(arguments.threads);
+    let separate = match &arguments.ids {
+        Some(file) if base.ids.is_none() => Some(crate::ids::read(file)?),
+        _ => None,
+    };
+    if column.is_some() {
+        // Before a file is copied, which may take long.
+        let (base_shape, queries) = (base.shape()?, queries.shape()?);
+        if let (Some(shape), Some(queries)) = (base_shape, queries) {
+            stratann::check_brute_force(&shape, &queries, arguments.k, threads)?;
+            if base.ids.is_none() {
+                check_ids(arguments, separate.as_deref(), shape.rows)?;
+            }
+        }
+    }
+    let (queries, _) = queries.open(&progress)?;
+    let (base, of_column) = base.open(&progress)?;
+    let ids = separate.or(of_column);
+    // Before the work, which may take hours.
+    check_ids(arguments, ids.as_deref(), base.rows())?;
     let started = std::time::Instant::now();
     let mut truth = stratann::brute_force(
         &*base,
@@ -74,4 +79,29 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         size::seconds(started.elapsed().as_secs_f64())
     ))?;
     output.finish()
+}
+
+/// Refuses ids that are not as many as the rows, or that the file of results cannot have.
+fn check_ids(arguments: &TruthArguments, ids: Option<&[u64]>, rows: usize) -> Result<(), Failure> {
+    if let (Some(ids), Some(file)) = (ids, &arguments.ids)
+        && ids.len() != rows
+    {
+        return Err(Failure::Wrong(format!(
+            "{} has {} ids, and {} has {rows} vectors. Give an id for each vector",
+            file.display(),
+            ids.len(),
+            arguments.base.display(),
+        )));
+    }
+    let Some(behind) = arguments.first_id.checked_add(rows as u64) else {
+        return Err(Failure::Wrong(format!(
+            "--first-id {} is too large; the ids of {rows} vectors would exceed 18446744073709551614. Give a smaller one",
+            arguments.first_id,
+        )));
+    };
+    let last = [behind.saturating_sub(1)];
+    Ok(GroundTruth::check_ids(
+        &arguments.out,
+        ids.unwrap_or(&last),
+    )?)
 }

@@ -118,6 +118,8 @@ pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
 /// Sets attributes of vectors, makes the changes durable, and merges if requested.
 pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result<(), Failure> {
     let shown = Shown::new(quiet);
+    // The file may be long, and reading it may take as much memory as the open index.
+    drop(open(&arguments.index, &arguments.write)?);
     let (rows, ids) = input::attributes(arguments, &shown)?;
     let live = open(&arguments.index, &arguments.write)?;
     let before = live.schema();

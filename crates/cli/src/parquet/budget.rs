@@ -12,6 +12,8 @@ const WITHOUT: u64 = 1 << 30;
 #[derive(Debug)]
 pub struct Budget {
     cap: u64,
+    /// Whether a user can raise the cap.
+    has_option: bool,
     taken: AtomicU64,
     /// Bytes of the texts of this batch of rows.
     texts: AtomicU64,
@@ -21,10 +23,12 @@ pub struct Budget {
 
 impl Budget {
     /// Of a process that has this cap, if it has one. The process itself has a quarter of it.
-    pub fn new(memory: Option<u64>) -> Self {
+    /// `has_option`: whether the command has the option `--memory`.
+    pub fn new(memory: Option<u64>, has_option: bool) -> Self {
         let cap = memory.unwrap_or(WITHOUT);
         Self {
             cap,
+            has_option,
             taken: AtomicU64::new(cap / 4),
             texts: AtomicU64::new(0),
             batch: AtomicU64::new(0),
@@ -41,6 +45,7 @@ impl Budget {
             return Err(Beyond {
                 needed,
                 cap: self.cap,
+                has_option: self.has_option,
             });
         }
         self.taken.store(needed, Ordering::Relaxed);
@@ -79,6 +84,7 @@ impl Budget {
 pub struct Beyond {
     needed: u64,
     cap: u64,
+    has_option: bool,
 }
 
 impl fmt::Display for Beyond {
@@ -90,8 +96,12 @@ impl fmt::Display for Beyond {
 impl std::error::Error for Beyond {}
 
 impl From<Beyond> for ParquetError {
-    fn from(Beyond { needed, cap }: Beyond) -> Self {
-        Self::Memory { needed, cap }
+    fn from(beyond: Beyond) -> Self {
+        Self::Memory {
+            needed: beyond.needed,
+            cap: beyond.cap,
+            has_option: beyond.has_option,
+        }
     }
 }
 

@@ -104,6 +104,8 @@ pub enum ParquetError {
         needed: u64,
         /// The cap.
         cap: u64,
+        /// Whether `--memory` raises it.
+        has_option: bool,
     },
     /// The temporary file cannot be written.
     Spool {
@@ -215,11 +217,18 @@ impl fmt::Display for ParquetError {
                  snappy, gzip, zstd and lz4. Write the file again with one of them (compression= of \
                  pyarrow.parquet.write_table)"
             ),
-            Self::Memory { needed, cap } => write!(
+            Self::Memory {
+                needed,
+                cap,
+                has_option,
+            } => write!(
                 f,
-                "reading it takes {needed} bytes or more, and the cap is {cap}. Raise --memory, or \
-                 write the file with smaller row groups (row_group_size= of \
-                 pyarrow.parquet.write_table)"
+                "reading it takes {needed} bytes or more, and the cap is {cap}. {} smaller row \
+                 groups (row_group_size= of pyarrow.parquet.write_table)",
+                match has_option {
+                    true => "Raise --memory, or write the file with",
+                    false => "Write the file with",
+                }
             ),
             Self::Spool { folder, found } => write!(
                 f,

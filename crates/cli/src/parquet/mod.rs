@@ -40,7 +40,7 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::schema::types::SchemaDescriptor;
-use stratann::{JsonColumns, JsonRows, NoRows, Progress, VectorSource};
+use stratann::{JsonColumns, JsonRows, Outline, Progress, VectorSource};
 use stratann_terminal::failure::Failure;
 
 use self::budget::Budget;
@@ -54,7 +54,7 @@ pub use self::error::listed;
 pub use self::vectors::Vectors;
 
 /// How a Parquet file begins, and ends.
-const MAGIC: &[u8; 4] = b"PAR1";
+pub const MAGIC: &[u8; 4] = b"PAR1";
 
 /// Rows of all columns that are in memory at a time.
 const AT_ONCE: usize = 256;
@@ -104,6 +104,8 @@ pub struct Target<'a> {
     pub index: &'a Path,
     /// The cap of the process.
     pub memory: Option<u64>,
+    /// Whether the command has the option `--memory`, which an error then names.
+    pub has_memory: bool,
     pub progress: &'a dyn Progress,
 }
 
@@ -126,16 +128,18 @@ pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Fa
     Ok(contents)
 }
 
-/// The shape of the vectors of a Parquet file, as its first row has them. `None` if it has no rows.
+/// The shape of the vectors of a Parquet file, as its first row has them, and their number. `None`
+/// if it has no rows.
 ///
 /// # Errors
 /// As for [`read`], for the footer, the columns that are wanted, and the first vectors.
-pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<NoRows>, Failure> {
+pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<Outline>, Failure> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
     let shape = guarded(|| {
         let opened = Opened::of(file, wanted, target)?;
         let (columns, groups) = (opened.columns(wanted)?, opened.groups());
+        let rows = opened.rows(wanted)?;
         let Some(mut column) = columns.vectors else {
             return Ok(None);
         };
@@ -146,9 +150,32 @@ pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<NoRo
                 break;
             }
         }
-        Ok(column.shape())
+        Ok(column.shape().map(|shape| (shape, rows)))
     });
-    shape.map_err(|error| error.of(&name))
+    let Some((shape, rows)) = shape.map_err(|error| error.of(&name))? else {
+        return Ok(None);
+    };
+    Ok(Some(Outline {
+        name,
+        rows: usize::try_from(rows).unwrap_or(usize::MAX),
+        dim: shape.dim(),
+        element: shape.element(),
+    }))
+}
+
+/// Checks the footer of a file, the columns that are wanted, and the number of rows.
+///
+/// # Errors
+/// As for [`read`], for these parts of the file.
+pub fn check(path: &Path, wanted: &Wanted, target: Target) -> Result<(), Failure> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
+    let checked = guarded(|| {
+        let opened = Opened::of(file, wanted, target)?;
+        opened.columns(wanted)?;
+        opened.rows(wanted).map(drop)
+    });
+    checked.map_err(|error| error.of(&name))
 }
 
 /// The columns of a file that may be vectors; none, if it cannot be read.
@@ -157,7 +184,7 @@ pub fn vector_columns(path: &Path) -> Vec<String> {
         return Vec::new();
     };
     let columns = guarded(|| {
-        let reader = footer::open(file, &Budget::new(None))?;
+        let reader = footer::open(file, &Budget::new(None, false))?;
         let schema = reader.metadata().file_metadata().schema_descr_ptr();
         Ok(VectorColumn::candidates(&schema))
     });
@@ -165,7 +192,7 @@ pub fn vector_columns(path: &Path) -> Vec<String> {
 }
 
 /// The folder of an index, or if it does not exist, the nearest folder above it that does.
-fn folder_of(index: &Path) -> PathBuf {
+pub fn folder_of(index: &Path) -> PathBuf {
     let above = index.ancestors();
     let there = above.filter(|folder| !folder.as_os_str().is_empty());
     let there = there.into_iter().find(|folder| folder.is_dir());
@@ -316,7 +343,7 @@ impl Opened {
     /// # Errors
     /// It is no Parquet file, or a column that is wanted has a compression that is not read.
     fn of(file: File, wanted: &Wanted, target: Target) -> Result<Self, ParquetError> {
-        let budget = Arc::new(Budget::new(target.memory));
+        let budget = Arc::new(Budget::new(target.memory, target.has_memory));
         let again = file.try_clone();
         let again = again.map_err(parquet::errors::ParquetError::from)?;
         let reader = footer::open(file, &budget)?;
@@ -332,6 +359,27 @@ impl Opened {
     fn columns(&self, wanted: &Wanted) -> Result<Columns, ParquetError> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         Columns::of(schema, wanted)
+    }
+
+    /// The number of its rows.
+    ///
+    /// # Errors
+    /// Other rows are wanted.
+    fn rows(&self, wanted: &Wanted) -> Result<u64, ParquetError> {
+        let mut rows = 0u64;
+        for group in self.reader.metadata().row_groups() {
+            let of_group =
+                u64::try_from(group.num_rows()).map_err(parquet::errors::ParquetError::from)?;
+            rows = rows.saturating_add(of_group);
+        }
+        match wanted.rows {
+            Some((expected, of)) if expected != rows => Err(ParquetError::Rows {
+                found: rows,
+                expected,
+                of,
+            }),
+            _ => Ok(rows),
+        }
     }
 
     fn groups(&self) -> impl Iterator<Item = Result<Checked<'_>, ParquetError>> {
@@ -357,19 +405,7 @@ fn written(
 ) -> Result<(Contents, Option<Lines>), ParquetError> {
     let opened = Opened::of(file, wanted, target)?;
     let mut columns = opened.columns(wanted)?;
-    let mut rows = 0u64;
-    for group in opened.reader.metadata().row_groups() {
-        let of_group =
-            u64::try_from(group.num_rows()).map_err(parquet::errors::ParquetError::from)?;
-        rows = rows.saturating_add(of_group);
-    }
-    if let Some((expected, of)) = wanted.rows.filter(|&(expected, _)| expected != rows) {
-        return Err(ParquetError::Rows {
-            found: rows,
-            expected,
-            of,
-        });
-    }
+    let rows = opened.rows(wanted)?;
     let cannot_write = |error: std::io::Error| ParquetError::Spool {
         folder: folder.display().to_string(),
         found: error.to_string(),

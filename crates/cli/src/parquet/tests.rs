@@ -32,6 +32,7 @@ fn found(bytes: &[u8], wanted: &Wanted, memory: Option<u64>) -> Result<Contents,
     let target = Target {
         index: &index,
         memory,
+        has_memory: true,
         progress: &Silent,
     };
     let read = || super::written(file_of(bytes), "f", wanted, &index, target);
@@ -141,7 +142,7 @@ fn with_size(compression: Compression, size: &[u8]) -> Vec<u8> {
 fn a_page_that_says_it_is_larger_than_memory_is_refused_before_there_is_room() {
     let two = [0xfe, 0xff, 0xff, 0xff, 0x0f];
     let refused = read_within(&with_size(Compression::SNAPPY, &two), None).unwrap_err();
-    let ParquetError::Memory { needed, cap } = refused else {
+    let ParquetError::Memory { needed, cap, .. } = refused else {
         panic!("{refused}");
     };
     assert!(needed > 2 << 30 && cap == 1 << 30, "{refused}");
@@ -322,6 +323,7 @@ fn reading_heeds_an_interruption() {
     let target = Target {
         index: &index,
         memory: None,
+        has_memory: true,
         progress: &stopping,
     };
     let read = super::written(file_of(&bytes), "f", &wanted, &index, target);

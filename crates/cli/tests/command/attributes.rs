@@ -80,6 +80,39 @@ fn an_insert_warns_of_a_new_column_that_is_nearly_another() {
 }
 
 #[test]
+fn lines_of_attributes_come_from_a_pipe_too() {
+    let place = Place::new();
+    let piped = |words: &[&str], lines: &[u8]| {
+        let mut command = place.command(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(lines).unwrap();
+        let done = child.wait_with_output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    place.write("rows.jsonl", &jsonl(0..ROWS));
+    let options = ["--payload", "more", "--times", "made", "--attributes"];
+    let build = |from: &'static str| [&SMALL_BUILD[..], &options, &[from]].concat();
+    let (status, said) = piped(&build("/dev/stdin"), &jsonl(0..ROWS));
+    assert_eq!(status, Some(0), "{said}");
+    let shown = |index: &str| {
+        let get = ["get", index, "--attributes"];
+        place.run(&get).done().stdout
+    };
+    let of_pipe = shown("index");
+    place
+        .run(&[&build("rows.jsonl")[..], &["--overwrite"]].concat())
+        .done();
+    assert_eq!(of_pipe, shown("index"));
+    let set = ["set-attributes", "index", "/dev/stdin"];
+    let (status, said) = piped(&set, b"{\"id\": 1, \"price\": 1}\n");
+    assert_eq!(status, Some(0), "{said}");
+    let (status, said) = piped(&set, b"PAR1 and more");
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("is a pipe with a Parquet file"), "{said}");
+}
+
+#[test]
 fn a_name_that_no_line_has_is_refused_before_anything_is_written() {
     let place = Place::new();
     place.write("rows.jsonl", &jsonl(0..ROWS));

@@ -414,6 +414,61 @@ fn a_file_is_copied_after_all_else_was_checked() {
         2,
         &["16", "the index's is 17"],
     );
+    // The other commands that read such a file check the index, k and the other file first.
+    refused(&["search", "no-index", "wrong.parquet"], 1, &["no-index"]);
+    let narrow = ["16", "the index's is 17"];
+    refused(&["search", "wide", "wrong.parquet"], 2, &narrow);
+    refused(&["calibrate", "wide", "wrong.parquet"], 2, &narrow);
+    refused(
+        &["search", "wide", "wrong.parquet", "--within", "1"],
+        2,
+        &narrow,
+    );
+    let k = ["search", "index", "wrong.parquet", "-k", "70000"];
+    refused(&k, 2, &["70000"]);
+    let filter = ["search", "index", "wrong.parquet", "--filter", "year > 3"];
+    refused(&filter, 2, &["no column \"year\"", "set-attributes"]);
+    let exact = [
+        "search",
+        "index",
+        "wrong.parquet",
+        "--truth",
+        "no-truth.bin",
+    ];
+    refused(&exact, 1, &["no-truth.bin"]);
+    let truth = |base: &'static str, queries: &'static str, more: [&'static str; 2]| {
+        [&["truth", base, queries, "truth.bin"][..], &more].concat()
+    };
+    place.write("narrow.fbin", &f32s(3, 8, 1, None));
+    let ten = ["-k", "10"];
+    refused(
+        &truth("wrong.parquet", "narrow.fbin", ten),
+        2,
+        &["dimension"],
+    );
+    refused(
+        &truth("wrong.parquet", "base.fbin", ["-k", "70000"]),
+        2,
+        &["k is 70000"],
+    );
+    place.write("three", b"1 2 3");
+    refused(
+        &truth("base.fbin", "wrong.parquet", ["--ids", "three"]),
+        2,
+        &["has 3 ids"],
+    );
+    let beside = ["build", "wrong.parquet", "new", "--attributes"];
+    let other = |name: &'static str| [&beside[..], &[name]].concat();
+    refused(
+        &other("docs.jsonl"),
+        2,
+        &["number of rows of docs.jsonl is 600", "300 vectors"],
+    );
+    let second = [&other("docs.parquet")[..], &["--without", "embedding"]].concat();
+    refused(&second, 2, &["600 rows", "300"]);
+    refused(&other("no.jsonl"), 1, &["no.jsonl"]);
+    let set = ["set-attributes", "no-index", "wrong.parquet"];
+    place.run(&set).refused(1, &["no-index"]);
     // The same of attributes beside other vectors.
     let attributes = ["--attributes", "wrong.parquet", "--without", "v"];
     let words = [&["insert", "wide", "base.fbin"][..], &attributes].concat();
@@ -438,6 +493,21 @@ fn queries_and_exact_answers_come_from_a_parquet_file_too() {
         place.run(&[&words[..], options].concat())
     };
     truth("base.fbin", "queries.fbin", "lines.bin", &[]).done();
+    // Ids are a column too.
+    let of_column = [&vectors[..], &["--ids", "id"]].concat();
+    truth(
+        "docs.parquet",
+        "queries.parquet",
+        "column.bin64",
+        &of_column,
+    )
+    .done();
+    truth("base.fbin", "queries.fbin", "file.bin64", &["--ids", "ids"]).done();
+    let bytes = |name: &str| std::fs::read(place.path(name)).unwrap();
+    assert_eq!(bytes("column.bin64"), bytes("file.bin64"));
+    let no_ids = [&vectors[..], &["--ids", "ids"]].concat();
+    truth("docs.parquet", "queries.parquet", "no.bin64", &no_ids)
+        .refused(2, &["--ids names \"ids\"", "did you mean \"id\"?"]);
     truth("docs.parquet", "queries.parquet", "both.bin", &vectors).done();
     truth("base.fbin", "queries.parquet", "queries.bin", &vectors).done();
     let read = |name: &str| std::fs::read(place.path(name)).unwrap();

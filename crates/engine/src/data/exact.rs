@@ -44,7 +44,7 @@ pub fn brute_force(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<GroundTruth, DataError> {
-    check_call(base, queries, k, threads)?;
+    check_brute_force(base, queries, k, threads)?;
     let (count, row_bytes) = (queries.rows(), queries.row_bytes());
     ask(base, queries, k, threads)?;
     let queries = Matrix::read(queries)?;
@@ -99,7 +99,12 @@ pub fn brute_force(
     })
 }
 
-fn check_call(
+/// The checks of [`brute_force`] that read no vector. The sources may be
+/// [outlines](super::Outline).
+///
+/// # Errors
+/// As for [`brute_force`], for the arguments and the shapes.
+pub fn check_brute_force(
     base: &dyn VectorSource,
     queries: &dyn VectorSource,
     k: usize,

@@ -1,5 +1,6 @@
-//! A source without vectors. An index that is built from it is empty, and takes vectors of its
-//! dimension and element type.
+//! Sources without vectors. An index that is built of [`NoRows`] is empty, and takes vectors of its
+//! dimension and element type. An [`Outline`] has the shape of vectors that were not read yet, for
+//! checks before they are.
 
 use stratann_vector::Element;
 
@@ -43,5 +44,41 @@ impl VectorSource for NoRows {
 
     fn in_memory(&self) -> Option<&[u8]> {
         Some(&[])
+    }
+}
+
+/// The name and the shape of vectors that were not read yet. No row of it can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outline {
+    /// The name in messages.
+    pub name: String,
+    /// The number of rows.
+    pub rows: usize,
+    /// The dimension.
+    pub dim: usize,
+    /// The element type.
+    pub element: Element,
+}
+
+impl VectorSource for Outline {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn dim(&self) -> usize {
+        self.dim
+    }
+
+    fn element(&self) -> Element {
+        self.element
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        let none = NoRows::new(self.element, self.dim);
+        check_range(&none, first, out.len()).map(drop)
     }
 }

@@ -502,8 +502,22 @@ pub fn calibrate(
     Ok(found_of(&file))
 }
 
-/// The first `MOST_QUERIES` of a user's queries.
-fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> {
+/// The checks of [`calibrate`] that read no query. The queries may be an
+/// [outline](crate::Outline).
+///
+/// # Errors
+/// As for [`calibrate`], for the index, and the shape and the number of the queries.
+pub fn check_calibration(
+    path: impl AsRef<Path>,
+    open: &OpenOptions,
+    queries: &dyn VectorSource,
+) -> Result<(), Error> {
+    let index = Index::open(path, open)?;
+    check_shape(&index, queries)?;
+    check_number(&index, Some(queries))
+}
+
+fn check_shape(index: &Index, queries: &dyn VectorSource) -> Result<(), Error> {
     for (what, found, expected) in [
         (
             "dimension",
@@ -523,6 +537,12 @@ fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> 
             return Err(Error::call(what, found, reason, remedy));
         }
     }
+    Ok(())
+}
+
+/// The first `MOST_QUERIES` of a user's queries.
+fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> {
+    check_shape(index, queries)?;
     let count = queries.rows().min(MOST_QUERIES);
     let mut rows = vec![0; count * queries.row_bytes()];
     queries.read(0, &mut rows)?;

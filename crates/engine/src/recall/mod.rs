@@ -39,7 +39,7 @@ mod watch;
 
 use stratann_layout::{RecallFile, RecallTable, Searched};
 
-pub use self::calibrate::{Calibrated, Calibration, QuerySource, calibrate};
+pub use self::calibrate::{Calibrated, Calibration, QuerySource, calibrate, check_calibration};
 pub(crate) use self::calibrate::{LEAST_ROWS, measure};
 pub(crate) use self::depth::Depth;
 pub(crate) use self::queries::Queries;

@@ -506,6 +506,40 @@ impl Index {
         self.check_numbers(options, self.overlay()).map(drop)
     }
 
+    /// As [`check_search`](Index::check_search), and checks the shape of the queries. They may be
+    /// an [outline](crate::Outline).
+    ///
+    /// # Errors
+    /// As for `check_search`; queries of another dimension or element type.
+    pub fn check_queries(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+    ) -> Result<(), Error> {
+        self.check_shape_of(queries)?;
+        self.check_search(options)
+    }
+
+    fn check_shape_of(&self, queries: &dyn VectorSource) -> Result<(), Error> {
+        if queries.dim() != self.dim() {
+            return Err(Error::call(
+                format!("dimension of {}", queries.name()),
+                queries.dim(),
+                format!("the index's is {}", self.dim()),
+                "Give queries of this dimension",
+            ));
+        }
+        if queries.element() != self.element() {
+            return Err(Error::call(
+                format!("element type of {}", queries.name()),
+                queries.element(),
+                format!("the index's is {}", self.element()),
+                "Give queries of this element type",
+            ));
+        }
+        Ok(())
+    }
+
     /// As [`check_search`](Index::check_search), with the changes since the checkpoint. Returns the
     /// number of vectors that can be found.
     pub(crate) fn check_numbers(
@@ -528,22 +562,7 @@ impl Index {
         matching: Option<Matching<'_>>,
     ) -> Result<(Plan, Option<Explained>), Error> {
         let preset = self.preset();
-        if queries.dim() != self.dim() {
-            return Err(Error::call(
-                format!("dimension of {}", queries.name()),
-                queries.dim(),
-                format!("the index's is {}", self.dim()),
-                "Give queries of this dimension",
-            ));
-        }
-        if queries.element() != self.element() {
-            return Err(Error::call(
-                format!("element type of {}", queries.name()),
-                queries.element(),
-                format!("the index's is {}", self.element()),
-                "Give queries of this element type",
-            ));
-        }
+        self.check_shape_of(queries)?;
         let vectors = self.check_numbers(options, overlay)?;
         let strategy = options.strategy.unwrap_or(preset.strategy);
         let two = self
