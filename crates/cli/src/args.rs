@@ -560,6 +560,11 @@ pub struct SearchArguments {
     #[arg(long)]
     pub print: bool,
 
+    /// With --print, --within or --like: prints the attributes of each result beside it, all of
+    /// them and the payload, or only those named (--attributes=price,tags)
+    #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub attributes: Option<String>,
+
     /// In the layered layout: makes all distances of results exact. For this, a search reads the
     /// trailing parts of all results
     #[arg(long)]

@@ -9,6 +9,8 @@ use stratann_terminal::failure::Failure;
 use stratann_terminal::output::{self, Output};
 use stratann_terminal::table::Table;
 
+use super::beside::{AllBeside, Shown};
+
 /// Refuses `--out` if its file exists, or if an option has several values. `options` has for each
 /// option its name, a word for one value, and the number of values.
 pub fn check_out(
@@ -39,48 +41,72 @@ struct Answers<'a> {
     query: usize,
     ids: &'a [u64],
     distances: &'a [f32],
+    /// The attributes of each result, if they are wanted.
+    #[serde(flatten)]
+    beside: Option<AllBeside>,
+}
+
+/// An empty table of results.
+pub fn table(shown: Option<&Shown<'_>>) -> Table {
+    let columns = &["query", "rank", "id", "distance"][..];
+    Table::new(&[columns, shown.map_or(&[], Shown::columns)].concat())
 }
 
 /// Prints `k` ids and distances for each query: as a table, or as a line of JSON for each query.
+/// `shown`: the attributes that are printed beside them.
 pub fn print(
     output: &mut Output,
     json: bool,
     k: usize,
-    ids: &[u64],
-    distances: &[f32],
+    (ids, distances): (&[u64], &[f32]),
+    shown: Option<&Shown<'_>>,
 ) -> Result<(), Failure> {
-    let mut table = Table::new(&["query", "rank", "id", "distance"]);
+    let mut lines = table(shown);
     let rows = ids.chunks_exact(k).zip(distances.chunks_exact(k));
     for (query, (ids, distances)) in rows.enumerate() {
         let found = ids.partition_point(|&id| id != u64::MAX);
         let (ids, distances) = (&ids[..found], &distances[..found]);
+        let beside = shown.map(|shown| shown.read(ids)).transpose()?;
         if json {
             output.json_line(&Answers {
                 query,
                 ids,
                 distances,
+                beside,
             })?;
             continue;
         }
-        for (rank, (id, distance)) in (1..).zip(ids.iter().zip(distances)) {
-            table.row(vec![
-                query.to_string(),
-                rank.to_string(),
-                id.to_string(),
-                distance.to_string(),
-            ]);
-        }
+        add_rows(&mut lines, (query, 1), (ids, distances), beside.as_ref());
         // The results are printed as several tables, since one table would take more memory than
         // the results.
         if (query + 1).is_multiple_of(PRINTED) {
-            output.text(table.render())?;
-            table = Table::new(&["query", "rank", "id", "distance"]);
+            output.text(lines.render())?;
+            lines = table(shown);
         }
     }
     if !json && !(ids.len() / k).is_multiple_of(PRINTED) {
-        output.text(table.render())?;
+        output.text(lines.render())?;
     }
     Ok(())
+}
+
+/// Adds results of a query to a [`table`], the first of them with this rank.
+pub fn add_rows(
+    table: &mut Table,
+    (query, first): (usize, usize),
+    (ids, distances): (&[u64], &[f32]),
+    beside: Option<&AllBeside>,
+) {
+    for (at, (id, distance)) in ids.iter().zip(distances).enumerate() {
+        let mut cells = vec![
+            query.to_string(),
+            (first + at).to_string(),
+            id.to_string(),
+            distance.to_string(),
+        ];
+        cells.extend(beside.into_iter().flat_map(|beside| beside.cells(at)));
+        table.row(cells);
+    }
 }
 
 /// The number of queries whose results are in one table.

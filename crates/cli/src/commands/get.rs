@@ -1,10 +1,7 @@
 //! `stratann get INDEX [ID..]`
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
-use serde_json::value::RawValue;
-use stratann::data::{json_of, write_bin};
+use stratann::data::write_bin;
 use stratann::{DataError, Element, Error, Index, OpenOptions, Progress, Rows, VectorSource};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::{self, Output};
@@ -12,6 +9,7 @@ use stratann_terminal::progress::Shown;
 use stratann_terminal::size;
 use stratann_terminal::table::facts;
 
+use super::beside::Beside;
 use crate::args::GetArguments;
 use crate::ids;
 
@@ -147,11 +145,10 @@ struct Line {
 
 /// The attributes and the payload of a vector as a line of JSON.
 #[derive(Serialize)]
-struct Beside {
+struct Row {
     id: u64,
-    attributes: BTreeMap<String, Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<Box<RawValue>>,
+    #[serde(flatten)]
+    beside: Beside,
 }
 
 fn print(
@@ -174,26 +171,8 @@ fn print(
                 missing.push(id);
                 continue;
             };
-            output.json_line(&Beside {
-                id,
-                attributes: (row.attributes.into_iter())
-                    .map(|(name, value)| Ok((name, json_of(&value)?)))
-                    .collect::<serde_json::Result<_>>()
-                    .map_err(|error| {
-                        Failure::Failed(format!(
-                            "the attributes of id {id} cannot be printed as JSON: {error}"
-                        ))
-                    })?,
-                // The text of the payload is printed unchanged, since its numbers may exceed every
-                // numeric type.
-                payload: row
-                    .payload
-                    .map(RawValue::from_string)
-                    .transpose()
-                    .map_err(|error| {
-                        Failure::Failed(format!("the payload of id {id} is no JSON: {error}"))
-                    })?,
-            })?;
+            let beside = Beside::of(id, row)?;
+            output.json_line(&Row { id, beside })?;
         }
         return Ok(());
     }

@@ -4,6 +4,7 @@
 pub mod advise;
 pub mod answers;
 pub mod bench;
+pub mod beside;
 pub mod build;
 pub mod calibrate;
 pub mod cluster;

@@ -6,9 +6,9 @@ use serde::Serialize;
 use stratann::{Index, Matrix, Range, RangeResults, SearchOptions, Silent, VectorSource};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
-use stratann_terminal::table::Table;
 
 use super::answers;
+use super::beside::{AllBeside, Shown};
 use super::search::{options_of, queries_of};
 use super::target::Target;
 use crate::args::{SearchArguments, threads_or_cores};
@@ -25,6 +25,9 @@ struct Page<'a> {
     query: usize,
     ids: &'a [u64],
     distances: &'a [f32],
+    /// The attributes of each result, if they are wanted.
+    #[serde(flatten)]
+    beside: Option<AllBeside>,
     /// Whether the search cannot have missed a vector that is nearer than the last one of the page.
     complete: bool,
 }
@@ -57,6 +60,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
             "--within and --like search one index. Give one index".into(),
         ));
     };
+    let shown = Shown::of(arguments.attributes.as_deref(), &target)?;
     let mut output = Output::lock();
     match arguments.within {
         Some(distance) => {
@@ -68,7 +72,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
                 };
                 print_range(
                     &mut output,
-                    (index, arguments),
+                    (index, arguments, shown.as_ref()),
                     (query, asked),
                     range,
                     &options,
@@ -82,8 +86,8 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
                 &mut output,
                 arguments.json,
                 found.k,
-                &found.ids,
-                &found.distances,
+                (&found.ids, &found.distances),
+                shown.as_ref(),
             )?;
         }
     }
@@ -134,7 +138,7 @@ fn asked(index: &Index, arguments: &SearchArguments) -> Result<Vec<Asked>, Failu
 /// Prints all pages of a range search. One page is in memory at a time.
 fn print_range(
     output: &mut Output,
-    (index, arguments): (&Index, &SearchArguments),
+    (index, arguments, shown): (&Index, &SearchArguments, Option<&Shown<'_>>),
     (query, asked): (usize, &Asked),
     mut range: Range,
     options: &SearchOptions,
@@ -142,7 +146,7 @@ fn print_range(
     let filter = arguments.filter.as_ref();
     loop {
         let page = index.search_range(&asked.vector, &range, options, filter, &Silent)?;
-        print_page(output, arguments.json, query, &range, &page)?;
+        print_page(output, (arguments.json, shown), query, &range, &page)?;
         match page.next {
             Some(next) => range.after = Some(next),
             None => return Ok(()),
@@ -152,25 +156,25 @@ fn print_range(
 
 fn print_page(
     output: &mut Output,
-    json: bool,
+    (json, shown): (bool, Option<&Shown<'_>>),
     query: usize,
     range: &Range,
     page: &RangeResults,
 ) -> Result<(), Failure> {
+    let beside = shown.map(|shown| shown.read(&page.ids)).transpose()?;
     if json {
         return output.json_line(&Page {
             query,
             ids: &page.ids,
             distances: &page.distances,
+            beside,
             complete: page.complete,
         });
     }
-    let mut table = Table::new(&["query", "rank", "id", "distance"]);
+    let mut table = answers::table(shown);
     let first = range.after.map_or(0, |after| after.rank);
-    for (rank, (id, distance)) in (first + 1..).zip(page.ids.iter().zip(&page.distances)) {
-        let cells = [query.to_string(), rank.to_string(), id.to_string()];
-        table.row([&cells[..], &[distance.to_string()]].concat());
-    }
+    let found = (&page.ids[..], &page.distances[..]);
+    answers::add_rows(&mut table, (query, first + 1), found, beside.as_ref());
     if !page.ids.is_empty() {
         output.text(table.render())?;
     }

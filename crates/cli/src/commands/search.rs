@@ -13,6 +13,7 @@ use stratann_terminal::output::Output;
 use stratann_terminal::size;
 use stratann_terminal::table::Table;
 
+use super::beside::Shown;
 use super::target::Target;
 use super::{answers, near};
 use crate::args::{SearchArguments, threads_or_cores};
@@ -58,7 +59,15 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
         answers::check_one("--print", &widths)?;
     }
     let keeps = arguments.out.is_some() || arguments.print;
+    if arguments.attributes.is_some() && !arguments.print {
+        return Err(Failure::Wrong(
+            "--attributes is given without --print; attributes are printed beside results. Add --print, or leave --attributes out"
+                .into(),
+        ));
+    }
     let mut searcher = Searcher::open(arguments)?;
+    // Names are checked before the search.
+    Shown::of(arguments.attributes.as_deref(), &searcher.target)?;
     let mut printer = Printer::new(arguments, &searcher);
     let last = match arguments.recall {
         Some(target) => {
@@ -104,8 +113,10 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
         answers::write(path, results.k, &results.ids, &results.distances)?;
     }
     if let Some(results) = last.filter(|_| arguments.print) {
-        let (k, ids, distances) = (results.k, &results.ids, &results.distances);
-        answers::print(&mut printer.output, arguments.json, k, ids, distances)?;
+        let found = (&results.ids[..], &results.distances[..]);
+        let shown = Shown::of(arguments.attributes.as_deref(), &searcher.target)?;
+        let output = &mut printer.output;
+        answers::print(output, arguments.json, results.k, found, shown.as_ref())?;
         return printer.output.finish();
     }
     printer.finish()

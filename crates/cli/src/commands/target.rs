@@ -1,11 +1,11 @@
 //! The indexes of a search: one, or several that are searched as one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use stratann::{
     Backend, CacheSize, Catalog, CatalogOptions, Error, Filter, Index, IndexFacts, LiveRecall,
-    OpenOptions, Outline, Preset, RecallWatch, Rerank, SearchOptions, SearchResults, Silent,
+    OpenOptions, Outline, Preset, RecallWatch, Rerank, Row, SearchOptions, SearchResults, Silent,
     VectorSource,
 };
 use stratann_bench::machine::Machine;
@@ -163,6 +163,40 @@ impl Target {
             }
             _ => Ok(None),
         }
+    }
+
+    /// The names of the columns of all indexes.
+    pub fn columns(&self) -> Result<BTreeSet<String>, Error> {
+        let names = |index: &Index| {
+            let schema = index.schema();
+            schema.iter().map(|(name, _)| name.to_owned()).collect()
+        };
+        let mut all = BTreeSet::new();
+        match self {
+            Self::One(index) => all = names(index),
+            Self::Several { catalog, facts } => {
+                for one in facts {
+                    all.append(&mut names(&*catalog.index(&one.name)?));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The attributes of vectors, by id; `None` if no index has an id.
+    pub fn attributes(&self, ids: &[u64]) -> Result<Vec<Option<Row>>, Error> {
+        let (catalog, facts) = match self {
+            Self::One(index) => return index.attributes(ids),
+            Self::Several { catalog, facts } => (catalog, facts),
+        };
+        let mut found: Vec<Option<Row>> = vec![None; ids.len()];
+        for one in facts {
+            let rows = catalog.index(&one.name)?.attributes(ids)?;
+            for (found, row) in found.iter_mut().zip(rows) {
+                *found = found.take().or(row);
+            }
+        }
+        Ok(found)
     }
 
     /// Checks queries and a filter, without a search. Several indexes have one shape, so the first

@@ -80,6 +80,75 @@ fn an_insert_warns_of_a_new_column_that_is_nearly_another() {
 }
 
 #[test]
+fn results_are_printed_with_their_attributes() {
+    let place = place();
+    let search = ["search", "index", "queries.u8bin", "-k", "8", "--print"];
+    let printed = |more: &[&str]| place.run(&[&search[..], more].concat());
+    let plain = printed(&["--json"]).done().json_lines();
+    let all = printed(&["--json", "--attributes"]).done().json_lines();
+    let some = ["--json", "--attributes=price,tags"];
+    let some = printed(&some).done().json_lines();
+    assert_eq!((plain.len(), all.len()), (QUERIES, QUERIES));
+    let mut seen = 0;
+    for (at, plain) in plain.iter().enumerate() {
+        assert!(plain.get("attributes").is_none() && some[at].get("payloads").is_none());
+        assert_eq!(
+            (&plain["ids"], &plain["distances"]),
+            (&all[at]["ids"], &all[at]["distances"])
+        );
+        for (rank, id) in plain["ids"].as_array().unwrap().iter().enumerate() {
+            let of = row(id.as_u64().unwrap() as usize);
+            let (attributes, payload) = (&all[at]["attributes"][rank], &all[at]["payloads"][rank]);
+            let pair = |json: &Value| (json["price"].clone(), json["tags"].clone());
+            assert_eq!(pair(attributes), pair(&of));
+            assert_eq!(
+                (payload, attributes.get("made").is_some()),
+                (&of["more"], !payload.is_null())
+            );
+            let named = some[at]["attributes"][rank].as_object().unwrap();
+            assert_eq!(named.len(), if payload.is_null() { 0 } else { 2 });
+            seen += named.len();
+        }
+    }
+    assert!(seen > 0);
+    let table = printed(&["--attributes"]).done().stdout;
+    let header: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(
+        header,
+        ["query", "rank", "id", "distance", "attributes", "payload"]
+    );
+    let lines = place.run(&[
+        "search",
+        "index",
+        "--like",
+        "1",
+        "-k",
+        "3",
+        "--attributes",
+        "--json",
+    ]);
+    let like = lines.done().json();
+    assert_eq!(like["attributes"].as_array().unwrap().len(), 3);
+    let within = [
+        "search", "index", "--like", "1", "--within", "1e9", "--json",
+    ];
+    let within = place
+        .run(&[&within[..], &["--attributes=price"]].concat())
+        .done()
+        .json_lines();
+    let ids = within[0]["ids"].as_array().unwrap().len();
+    assert_eq!(within[0]["attributes"].as_array().unwrap().len(), ids);
+
+    let said =
+        "--attributes names \"prize\", which is no column of the index; did you mean \"price\"?";
+    printed(&["--attributes=prize"]).refused(2, &[said]);
+    let alone = ["search", "index", "queries.u8bin", "--attributes"];
+    place
+        .run(&alone)
+        .refused(2, &["without --print", "Add --print"]);
+}
+
+#[test]
 fn lines_of_attributes_come_from_a_pipe_too() {
     let place = Place::new();
     let piped = |words: &[&str], lines: &[u8]| {

@@ -1,0 +1,154 @@
+//! Attributes and payloads as JSON, beside ids.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use stratann::Row;
+use stratann::data::json_of;
+use stratann_terminal::failure::Failure;
+
+use super::target::Target;
+
+/// The attributes and the payload of a vector.
+#[derive(Serialize)]
+pub struct Beside {
+    pub attributes: BTreeMap<String, Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Box<RawValue>>,
+}
+
+impl Beside {
+    /// The attributes and the payload of a row.
+    ///
+    /// # Errors
+    /// A value that JSON cannot represent.
+    pub fn of(id: u64, row: Row) -> Result<Self, Failure> {
+        let attributes = row.attributes.into_iter();
+        let attributes = attributes.map(|(name, value)| Ok((name, json_of(&value)?)));
+        let attributes = attributes.collect::<serde_json::Result<_>>();
+        let attributes = attributes.map_err(|error| {
+            Failure::Failed(format!(
+                "the attributes of id {id} cannot be printed as JSON: {error}"
+            ))
+        })?;
+        // The text of the payload is printed unchanged, since its numbers may exceed every numeric
+        // type.
+        let payload = row.payload.map(RawValue::from_string).transpose();
+        let payload = payload.map_err(|error| {
+            Failure::Failed(format!("the payload of id {id} is no JSON: {error}"))
+        })?;
+        Ok(Self {
+            attributes,
+            payload,
+        })
+    }
+}
+
+/// The attributes of several results, and their payloads if these are wanted. An id that is gone
+/// has none.
+#[derive(Serialize)]
+pub struct AllBeside {
+    attributes: Vec<Option<BTreeMap<String, Box<RawValue>>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payloads: Option<Vec<Option<Box<RawValue>>>>,
+}
+
+impl AllBeside {
+    /// The cells of a result in a table, for the columns of [`Shown::columns`].
+    pub fn cells(&self, at: usize) -> impl Iterator<Item = String> {
+        let attributes = self.attributes.get(at).and_then(Option::as_ref);
+        let attribute = |(name, value): (&String, &Box<RawValue>)| format!("{name}: {value}");
+        let attributes = attributes.map(|all| all.iter().map(attribute).collect::<Vec<_>>());
+        let attributes = attributes.unwrap_or_default().join(", ");
+        let payload = self.payloads.as_ref().map(|all| match all.get(at) {
+            // Between the values of a payload, a line end is a space.
+            Some(Some(payload)) => payload.get().replace(['\n', '\r'], " "),
+            _ => String::new(),
+        });
+        std::iter::once(attributes).chain(payload)
+    }
+}
+
+/// The attributes that `search --attributes` prints beside results.
+pub struct Shown<'a> {
+    target: &'a Target,
+    /// `None` for all of them, with the payload.
+    names: Option<Vec<String>>,
+}
+
+impl<'a> Shown<'a> {
+    /// Those that the option names: separated by commas, or all if there is no name.
+    ///
+    /// # Errors
+    /// A name that is no column of the index.
+    pub fn of(option: Option<&str>, target: &'a Target) -> Result<Option<Self>, Failure> {
+        let Some(names) = option else {
+            return Ok(None);
+        };
+        if names.is_empty() {
+            let names = None;
+            return Ok(Some(Self { target, names }));
+        }
+        let names: Vec<String> = names.split(',').map(str::to_owned).collect();
+        let there = target.columns()?;
+        match names.iter().find(|name| !there.contains(*name)) {
+            Some(name) => Err(no_column(name, &there)),
+            None => {
+                let names = Some(names);
+                Ok(Some(Self { target, names }))
+            }
+        }
+    }
+
+    /// The columns of a table that has them.
+    pub fn columns(&self) -> &'static [&'static str] {
+        match self.names {
+            None => &["<attributes", "<payload"],
+            Some(_) => &["<attributes"],
+        }
+    }
+
+    /// The attributes of some ids.
+    ///
+    /// # Errors
+    /// The columns cannot be read.
+    pub fn read(&self, ids: &[u64]) -> Result<AllBeside, Failure> {
+        let mut attributes = Vec::with_capacity(ids.len());
+        let mut payloads = Vec::with_capacity(ids.len());
+        for (&id, row) in ids.iter().zip(self.target.attributes(ids)?) {
+            let beside = row.map(|mut row| {
+                if let Some(names) = &self.names {
+                    row.attributes.retain(|name, _| names.contains(name));
+                }
+                Beside::of(id, row)
+            });
+            let (of_id, payload) = match beside.transpose()? {
+                Some(beside) => (Some(beside.attributes), beside.payload),
+                None => (None, None),
+            };
+            attributes.push(of_id);
+            payloads.push(payload);
+        }
+        let payloads = self.names.is_none().then_some(payloads);
+        Ok(AllBeside {
+            attributes,
+            payloads,
+        })
+    }
+}
+
+fn no_column(name: &str, there: &BTreeSet<String>) -> Failure {
+    let there: Vec<&str> = there.iter().map(String::as_str).collect();
+    let remedy = match (
+        stratann::meant(name, there.iter().copied()),
+        there.is_empty(),
+    ) {
+        (_, true) => "the index has no attributes. Leave --attributes out".to_owned(),
+        (Some(meant), _) => format!("did you mean {meant:?}?"),
+        (None, _) => format!("it has {}", crate::parquet::listed(&there)),
+    };
+    Failure::Wrong(format!(
+        "--attributes names {name:?}, which is no column of the index; {remedy}"
+    ))
+}
