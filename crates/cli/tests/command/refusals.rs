@@ -366,7 +366,13 @@ fn what_may_not_be_read_is_not_called_damaged() {
     };
     // Root can read every file, so another user tries, with an accessible copy of the command.
     let root = fs::metadata(place.path("index")).unwrap().uid() == 0;
-    fs::copy(env!("CARGO_BIN_EXE_stratann"), place.path("stratann")).unwrap();
+    // Another process copies it. If this process had the copy open for writing, a command that
+    // another test starts at the same time would inherit that, and the copy would be busy.
+    let copy = std::process::Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_stratann"))
+        .arg(place.path("stratann"))
+        .status();
+    assert!(copy.unwrap().success());
     mode("", 0o755);
     let run = |words: &[&str]| {
         let mut command = std::process::Command::new(place.path("stratann"));
