@@ -84,6 +84,27 @@ pub fn count(number: u64) -> String {
     out
 }
 
+/// A number of things, in words: `1 vector`, `2,000 vectors`.
+pub fn counted(number: u64, one: &str, several: &str) -> String {
+    let noun = if number == 1 { one } else { several };
+    format!("{} {noun}", count(number))
+}
+
+/// A number of vectors, in words.
+pub fn vectors(number: u64) -> String {
+    counted(number, "vector", "vectors")
+}
+
+/// A number of queries, in words.
+pub fn queries(number: u64) -> String {
+    counted(number, "query", "queries")
+}
+
+/// A number of indexes, in words.
+pub fn indexes(number: u64) -> String {
+    counted(number, "index", "indexes")
+}
+
 /// A duration for users: `850 ms`, `12.3 s`, `4 min 05 s`.
 pub fn seconds(seconds: f64) -> String {
     if seconds < 1.0 {

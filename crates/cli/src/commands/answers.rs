@@ -7,6 +7,7 @@ use serde::Serialize;
 use stratann::GroundTruth;
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::{self, Output};
+use stratann_terminal::size;
 use stratann_terminal::table::Table;
 
 use super::beside::{AllBeside, Shown};
@@ -152,11 +153,12 @@ fn fits(
 ) -> Result<(), Failure> {
     if truth.queries != rows {
         return Err(Failure::Wrong(format!(
-            "{} has the answers of {} queries, and {} has {rows} queries. Give the ground truth of these queries \
+            "{} has the answers of {}, and {} has {}. Give the ground truth of these queries \
              (`stratann truth` computes it)",
             path.display(),
-            truth.queries,
+            size::queries(truth.queries as u64),
             queries.display(),
+            size::queries(rows as u64),
         )));
     }
     if truth.k < k {

@@ -480,8 +480,8 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
         (true, within, before) => format!("within in {within} indexes, before in {before}"),
     };
     let mut text = format!(
-        "{} vectors match; filter strategy {found}: {reads:.1} reads, {read}, {:.0} distances a query\n",
-        size::count(filter.matching),
+        "{} match; filter strategy {found}: {reads:.1} reads, {read}, {:.0} distances a query\n",
+        size::vectors(filter.matching),
         per_query.distance_computations,
     );
     text += &format!(
@@ -699,14 +699,9 @@ impl Printer {
                 indexes => format!(" in {} indexes", size::count(indexes as u64)),
             };
             self.output.line(format!(
-                "{} queries{indexes}, {} {}, {} in flight on each{}, {}; peak memory {}",
-                size::count(last.queries as u64),
-                last.measured.threads,
-                if last.measured.threads == 1 {
-                    "thread"
-                } else {
-                    "threads"
-                },
+                "{}{indexes}, {}, {} in flight on each{}, {}; peak memory {}",
+                size::queries(last.queries as u64),
+                size::counted(last.measured.threads as u64, "thread", "threads"),
                 last.measured.in_flight,
                 if last.measured.in_flight_tried.is_empty() {
                     ""

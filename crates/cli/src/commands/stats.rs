@@ -35,15 +35,12 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         ("index", arguments.index.display().to_string()),
         ("preset", stats.preset.clone()),
         ("live vectors", size::count(stats.live)),
-        (
-            "on storage",
-            format!("{} vectors", size::count(stats.vectors)),
-        ),
+        ("on storage", size::vectors(stats.vectors)),
         (
             "in the log",
             format!(
-                "{} vectors, {}",
-                size::count(stats.logged),
+                "{}, {}",
+                size::vectors(stats.logged),
                 size::format(stats.log_bytes)
             ),
         ),
@@ -138,14 +135,14 @@ fn calibrated(stats: &Stats) -> String {
     let Some(calibrated) = stats.calibrated else {
         return "not measured (`stratann calibrate`)".to_owned();
     };
-    let queries = size::count(calibrated.queries.into());
+    let queries = size::queries(calibrated.queries.into());
     let too_few = match calibrated.is_of_too_few() {
         true => ", which are too few: measure again (`stratann calibrate`)",
         false => "",
     };
     match calibrated.source {
-        QuerySource::Index => format!("measured with {queries} queries, made of its vectors"),
-        QuerySource::User => format!("measured with {queries} queries of yours{too_few}"),
+        QuerySource::Index => format!("measured with {queries}, made of its vectors"),
+        QuerySource::User => format!("measured with {queries} of yours{too_few}"),
     }
 }
 
@@ -191,17 +188,17 @@ fn codebook(hash: &str) -> String {
 fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Result<(), Failure> {
     if !arguments.places.place.is_empty() {
         return Err(Failure::Wrong(format!(
-            "--place applies to one index, and {} is a directory of {} indexes. Name one of them",
+            "--place applies to one index, and {} is a directory of {}. Name one of them",
             arguments.index.display(),
-            names.len()
+            size::indexes(names.len() as u64)
         )));
     }
     if let Some(memory) = arguments.memory {
         let one = arguments.index.join(&names[0]);
         return Err(Failure::Wrong(format!(
-            "--memory {memory} applies to one index, and {} is a directory of {} indexes. Name one of them, for example {}",
+            "--memory {memory} applies to one index, and {} is a directory of {}. Name one of them, for example {}",
             arguments.index.display(),
-            names.len(),
+            size::indexes(names.len() as u64),
             one.display()
         )));
     }
@@ -248,20 +245,20 @@ fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Resu
         output.text(table.render())?;
         output.line("")?;
         output.line(format!(
-            "{} indexes, {} vectors, {}, {} different codebooks",
-            size::count((names.len() - wrong.len()) as u64),
-            size::count(vectors),
+            "{}, {}, {}, {}",
+            size::indexes((names.len() - wrong.len()) as u64),
+            size::vectors(vectors),
             size::format(bytes),
-            size::count(codebooks.len() as u64)
+            size::counted(codebooks.len() as u64, "codebook", "different codebooks")
         ))?;
     }
     output.finish()?;
     match &wrong[..] {
         [] => Ok(()),
         [first, ..] => Err(Failure::Failed(format!(
-            "{} of {} indexes in {} cannot be read. The first: {first}",
+            "{} of {} in {} cannot be read. The first: {first}",
             wrong.len(),
-            names.len(),
+            size::indexes(names.len() as u64),
             arguments.index.display()
         ))),
     }

@@ -45,9 +45,12 @@ impl Target {
             match indexes_in(path) {
                 Some((_, names)) => {
                     log::warn!(
-                        "{} is a directory of indexes; its {} indexes are searched as one index",
+                        "{} is a directory of indexes; {}",
                         path.display(),
-                        names.len()
+                        match names.len() {
+                            1 => "its only index is searched".to_owned(),
+                            several => format!("its {several} indexes are searched as one index"),
+                        }
                     );
                     paths.extend(names.iter().map(|name| path.join(name)));
                 }

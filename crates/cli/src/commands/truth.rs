@@ -72,10 +72,10 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
     truth.write(&arguments.out)?;
     let mut output = Output::lock();
     output.line(format!(
-        "{}: the {} nearest of {} queries, in {}",
+        "{}: the {} nearest of {}, in {}",
         arguments.out.display(),
         truth.k,
-        size::count(truth.queries as u64),
+        size::queries(truth.queries as u64),
         size::seconds(started.elapsed().as_secs_f64())
     ))?;
     output.finish()
@@ -87,10 +87,11 @@ fn check_ids(arguments: &TruthArguments, ids: Option<&[u64]>, rows: usize) -> Re
         && ids.len() != rows
     {
         return Err(Failure::Wrong(format!(
-            "{} has {} ids, and {} has {rows} vectors. Give an id for each vector",
+            "{} has {}, and {} has {}. Give an id for each vector",
             file.display(),
-            ids.len(),
+            size::counted(ids.len() as u64, "id", "ids"),
             arguments.base.display(),
+            size::vectors(rows as u64),
         )));
     }
     let Some(behind) = arguments.first_id.checked_add(rows as u64) else {

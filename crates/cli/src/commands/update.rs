@@ -204,12 +204,18 @@ fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
         (0, 0) => match changed.set {
             None | Some(0) => return changing(error),
             Some(set) => format!(
-                "the attributes of {} rows are set, durably",
-                size::count(set)
+                "the attributes of {} are set, durably",
+                size::counted(set, "row", "rows")
             ),
         },
-        (0, ids) => format!("{} ids are deleted, durably", size::count(ids)),
-        (rows, _) => format!("{} rows are inserted, durably", size::count(rows)),
+        (0, ids) => format!(
+            "{} deleted, durably",
+            size::counted(ids, "id is", "ids are")
+        ),
+        (rows, _) => format!(
+            "{} inserted, durably",
+            size::counted(rows, "row is", "rows are")
+        ),
     };
     let again = match changed.inserted {
         0 => "",
@@ -305,16 +311,16 @@ pub(super) fn finish(
         let from_log = some(report.merged, "from the log");
         let direct = some(report.direct, "inserted directly since the last merge");
         let merged = format!(
-            "{} vectors{from_log}{direct}, without {} deleted or replaced, in {}",
-            size::count(report.vectors),
+            "{}{from_log}{direct}, without {} deleted or replaced, in {}",
+            size::vectors(report.vectors),
             size::count(report.removed),
             size::seconds(report.seconds)
         );
         let segments = format!(
-            "{} kept, {} rewritten with {} vectors",
+            "{} kept, {} rewritten with {}",
             size::count(report.segments_kept),
             size::count(report.segments_rewritten),
-            size::count(report.vectors_rewritten)
+            size::vectors(report.vectors_rewritten)
         );
         let storage = format!(
             "{}, before the merge {}",

@@ -271,6 +271,35 @@ fn what_cannot_be_searched_as_one_is_refused() {
 }
 
 #[test]
+fn one_thing_is_counted_in_the_singular() {
+    let place = Place::new();
+    place.write("one.u8bin", &u8s(1, DIM, 1));
+    let build = ["build", "one.u8bin", "shelf/one"];
+    std::fs::create_dir(place.path("shelf")).unwrap();
+    place.run(&build).done();
+    let said = |words: &[&str], line: &str| {
+        let ran = place.run(words).done();
+        let all = ran.stdout + &ran.stderr;
+        assert!(all.contains(line), "{line}: {all}");
+    };
+    said(&["stats", "shelf"], "1 index, 1 vector, ");
+    said(&["stats", "shelf/one"], "  1 vector\n");
+    said(
+        &["search", "shelf/one", "one.u8bin", "-k", "1"],
+        "1 query, ",
+    );
+    said(
+        &["search", "shelf", "one.u8bin", "-k", "1"],
+        "its only index is searched",
+    );
+    let truth = ["truth", "one.u8bin", "one.u8bin", "truth.bin", "-k", "1"];
+    said(&truth, "the 1 nearest of 1 query, ");
+    place.run(&["insert", "shelf/one", "one.u8bin"]).done();
+    place.run(&["delete", "shelf/one", "0"]).done();
+    said(&["compact", "shelf/one"], " 1 vector");
+}
+
+#[test]
 fn stats_of_a_directory_list_its_indexes() {
     let place = halves();
     let shown = place.run(&["stats", "shelf"]).done().stdout;
@@ -284,7 +313,7 @@ fn stats_of_a_directory_list_its_indexes() {
     ] {
         assert!(shown.contains(word), "{word}: {shown}");
     }
-    assert!(shown.contains(", 1 different codebooks"), "{shown}");
+    assert!(shown.contains(", 1 codebook\n"), "{shown}");
     let lines = place.run(&["stats", "shelf", "--json"]).done().json_lines();
     assert_eq!(lines.len(), 2);
     assert_eq!(
