@@ -353,6 +353,38 @@ fn what_is_no_index() {
     }
 }
 
+#[test]
+fn a_refused_call_touches_no_file() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::with_index();
+    let files = || {
+        let name = |name: String| {
+            let file = fs::metadata(place.path("index").join(&name)).unwrap();
+            let changed = (
+                file.mtime(),
+                file.mtime_nsec(),
+                file.ctime(),
+                file.ctime_nsec(),
+            );
+            (name, file.ino(), changed)
+        };
+        // A call that takes the lock writes to the lock's file.
+        let names = names(&place.path("index")).into_iter();
+        let names = names.filter(|name| name != "LOCK");
+        names.map(name).collect::<Vec<_>>()
+    };
+    let before = files();
+    let build = ["build", "base.u8bin", "index"];
+    place.run(&build).refused(2, &["holds an index already"]);
+    assert_eq!(files(), before);
+    let resume = [&build[..], &["--resume"]].concat();
+    place.run(&resume).refused(2, &["holds an index already"]);
+    assert_eq!(files(), before);
+    let calibrate = ["calibrate", "index", "queries.u8bin"];
+    place.run(&calibrate).refused(2, &["at least 100 queries"]);
+    assert_eq!(files(), before);
+}
+
 /// A file without read permission is not reported as damaged, and no rebuild is recommended.
 #[cfg(unix)]
 #[test]

@@ -64,6 +64,8 @@ impl<'a> Checkpoint<'a> {
     /// The volume has files of other programs and no index, or an index that may not be replaced.
     pub(crate) fn begin(volume: &'a dyn Volume, overwrite: bool) -> Result<Self, Error> {
         volume.check_held()?;
+        // Checked before the manifest is settled, which writes it again.
+        check_replaceable(&volume.name(), &volume.list()?, overwrite)?;
         let manifest = Known::settled(volume)?;
         let files = volume.list()?;
         check_replaceable(&volume.name(), &files, overwrite)?;

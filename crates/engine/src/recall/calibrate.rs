@@ -469,8 +469,7 @@ pub fn calibrate(
         &*volume,
         stratann_layout::manifest::FILE_NAME,
     ))?;
-    opened_from(&*volume, &manifest)?;
-    // If the call is refused here, no work has begun.
+    // If the call is refused here, no work has begun, and no file was written.
     let given = queries
         .map(|queries| rows_of(&index, queries))
         .transpose()?;
@@ -478,6 +477,7 @@ pub fn calibrate(
         return Err(too_few(queries.map_or(0, VectorSource::rows)));
     }
     check_number(&index, queries)?;
+    opened_from(&*volume, &manifest)?;
     let file = {
         let _stage = Stage::begin(progress, "calibrating", 1);
         let queries = match given {
