@@ -465,7 +465,7 @@ fn ways_to_insert_in_turn() {
         "in-place, full pruning",
         "call p99 us",
         "lists changed",
-        "300 rows into 700",
+        "300 rows into an index of 700",
     ] {
         assert!(
             ran.stdout.contains(word),

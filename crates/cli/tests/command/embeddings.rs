@@ -416,7 +416,7 @@ fn a_file_is_copied_after_all_else_was_checked() {
     );
     // The other commands that read such a file check the index, k and the other file first.
     refused(&["search", "no-index", "wrong.parquet"], 1, &["no-index"]);
-    let narrow = ["16", "the index's is 17"];
+    let narrow = ["16", "the index has dimension 17"];
     refused(&["search", "wide", "wrong.parquet"], 2, &narrow);
     refused(&["calibrate", "wide", "wrong.parquet"], 2, &narrow);
     refused(
@@ -464,7 +464,8 @@ fn a_file_is_copied_after_all_else_was_checked() {
         2,
         &["number of rows of docs.jsonl is 600", "300 vectors"],
     );
-    refused(&other("docs.parquet"), 2, &["600 rows", "300"]);
+    let second = [&other("docs.parquet")[..], &["--without", "embedding"]].concat();
+    refused(&second, 2, &["600 rows", "300"]);
     refused(&other("no.jsonl"), 1, &["no.jsonl"]);
     let set = ["set-attributes", "no-index", "wrong.parquet"];
     place.run(&set).refused(1, &["no-index"]);
