@@ -179,9 +179,11 @@ mod tests {
             };
             let coding = Coding::new(&rows, 32, Compression::Best).unwrap();
             let lists = ExpectedLists::of(&rows, &coding, &options).unwrap();
-            // A second estimate is the same.
-            let again = ExpectedLists::of(&rows, &coding, &options).unwrap();
-            assert_eq!(lists.saving, again.saving);
+            // A second estimate is the same. The graphs of a sample take seconds.
+            if slow() {
+                let again = ExpectedLists::of(&rows, &coding, &options).unwrap();
+                assert_eq!(lists.saving, again.saving);
+            }
             build(&rows, &index, &options, &Silent).unwrap();
             let stats = Index::open(&index, &OpenOptions::default())
                 .unwrap()

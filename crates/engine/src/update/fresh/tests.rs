@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::data::{Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
 use crate::progress::Silent;
+use crate::slow::{slow, step};
 
 fn fixture(name: &str) -> Matrix {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
@@ -168,17 +169,20 @@ fn finds_the_nearest_of_photo_sift_by_one_thread_and_after_replacing_some() {
     let rows = fixture("photo-sift-20k.base.u8bin");
     let queries = fixture("photo-sift-20k.query.u8bin");
     let graph = graph(Metric::L2, &rows);
-    fill(&graph, &rows, 0..14_000, 1);
-    // Of these 14,000 vectors, 6,000 are deleted, and 6,000 others are inserted.
+    // By default a quarter of the fixture.
+    let all = 20_000 / step(4);
+    let first = all / 10 * 7;
+    fill(&graph, &rows, 0..first, 1);
+    // Three sevenths of these vectors are deleted, and as many others are inserted.
     let mut state = 1;
     let mut deleted = HashSet::new();
-    while deleted.len() < 6_000 {
-        let id = random(&mut state) % 14_000;
+    while deleted.len() < all - first {
+        let id = random(&mut state) % first as u64;
         assert_eq!(graph.delete(id), deleted.insert(id));
     }
     check("43 % deleted", &graph, &queries, 0.98);
-    fill(&graph, &rows, 14_000..20_000, 1);
-    assert_eq!((graph.len(), graph.slots()), (14_000, 20_000));
+    fill(&graph, &rows, first..all, 1);
+    assert_eq!((graph.len(), graph.slots()), (first, all));
     check("and replaced by others", &graph, &queries, 0.98);
     // If deleted vectors were results, `recall` would not find them in the rows.
     assert!(deleted.iter().all(|&id| !graph.contains(id)));
@@ -193,26 +197,29 @@ fn finds_the_nearest_of_photo_sift_by_four_threads_that_also_replace() {
     let rows = fixture("photo-sift-20k.base.u8bin");
     let queries = fixture("photo-sift-20k.query.u8bin");
     let graph = graph(Metric::L2, &rows);
-    fill(&graph, &rows, 0..20_000, 4);
-    assert_eq!((graph.len(), graph.slots()), (20_000, 20_000));
+    // By default a quarter of the fixture.
+    let all = 20_000 / step(4);
+    fill(&graph, &rows, 0..all, 4);
+    assert_eq!((graph.len(), graph.slots()), (all, all));
     check_of_threads("four threads", &graph, &queries);
-    // 30 % of the ids get another vector: the vector of the id that is larger by 7,000.
+    // 30 % of the ids get another vector: the vector of another id, which is larger by `other`.
+    let (replaced, other) = (all / 10 * 3, all / 20 * 7);
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 loop {
                     let id = next.fetch_add(1, Ordering::Relaxed);
-                    if id >= 6_000 {
+                    if id >= replaced {
                         break;
                     }
-                    graph.insert(id as u64, rows.row(id + 7_000), None);
+                    graph.insert(id as u64, rows.row(id + other), None);
                 }
             });
         }
     });
-    assert_eq!((graph.len(), graph.slots()), (20_000, 26_000));
-    assert_eq!(graph.get(5).unwrap(), rows.row(7_005));
+    assert_eq!((graph.len(), graph.slots()), (all, all + replaced));
+    assert_eq!(graph.get(5).unwrap(), rows.row(5 + other));
     check_of_threads("30 % replaced", &graph, &queries);
 }
 
@@ -266,7 +273,7 @@ fn finds_the_nearest_by_cosine_and_by_product() {
     let queries = fixture("photo-sift-20k.query.u8bin");
     for metric in [Metric::InnerProduct, Metric::Cosine] {
         let graph = graph(metric, &rows);
-        fill(&graph, &rows, 0..5_000, 1);
+        fill(&graph, &rows, 0..5_000 / step(2), 1);
         check(&format!("{metric}, u8"), &graph, &queries, 0.98);
     }
 }
@@ -493,7 +500,10 @@ fn bytes(element: Element, vector: [u8; 3]) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if slow() { 40 } else { 16 },
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn behaves_as_a_map_that_can_be_searched(
