@@ -144,6 +144,9 @@ pub struct Vectors<'a> {
     pub memory: Option<Option<u64>>,
 }
 
+/// Opened vectors, and their ids if these are wanted.
+pub type Opened = (Box<dyn VectorSource>, Option<Vec<u64>>);
+
 impl<'a> Vectors<'a> {
     /// The file if it is a Parquet file, with its column.
     fn parquet(&self) -> Option<&'a str> {
@@ -201,15 +204,11 @@ impl<'a> Vectors<'a> {
         }))
     }
 
-    /// Opens it. A Parquet file is copied to the folder of temporary files. Also returns the ids,
-    /// if they are wanted.
+    /// Opens the vectors. A Parquet file is copied to the folder of temporary files.
     ///
     /// # Errors
     /// It cannot be read, or it is a Parquet file and there is no column.
-    pub fn open(
-        &self,
-        progress: &dyn Progress,
-    ) -> Result<(Box<dyn VectorSource>, Option<Vec<u64>>), Failure> {
+    pub fn open(&self, progress: &dyn Progress) -> Result<Opened, Failure> {
         let Some(column) = self.parquet() else {
             return match parquet::is_named(self.file) {
                 true => Err(without_column(self.file)),

@@ -58,8 +58,10 @@ impl AllBeside {
     /// The cells of a result in a table, for the columns of [`Shown::columns`].
     pub fn cells(&self, at: usize) -> impl Iterator<Item = String> {
         let attributes = self.attributes.get(at).and_then(Option::as_ref);
-        let attribute = |(name, value): (&String, &Box<RawValue>)| format!("{name}: {value}");
-        let attributes = attributes.map(|all| all.iter().map(attribute).collect::<Vec<_>>());
+        let attributes = attributes.map(|all| {
+            let all = all.iter().map(|(name, value)| format!("{name}: {value}"));
+            all.collect::<Vec<_>>()
+        });
         let attributes = attributes.unwrap_or_default().join(", ");
         let payload = self.payloads.as_ref().map(|all| match all.get(at) {
             // Between the values of a payload, a line end is a space.
