@@ -51,6 +51,9 @@ const NOTED: usize = 1_000;
 /// The number of ids that a message shows.
 const SHOWN: usize = 5;
 
+/// Ids, the attributes and payloads to set for them, and the warnings that the user got.
+type RowsToSet = (Vec<u64>, Table, Vec<String>);
+
 impl Index {
     /// Opens the index in the folder `path`.
     pub fn new(
@@ -140,15 +143,14 @@ impl Index {
         Ok((table, told))
     }
 
-    /// Ids, the attributes and payloads to set for them, and the warnings that the user got; `None`
-    /// if none were given.
+    /// The rows that a call sets; `None` if it has neither attributes nor payloads.
     fn rows_to_set(
         &self,
         py: Python<'_>,
         ids: &Bound<'_, PyAny>,
         attributes: Option<&Bound<'_, PyAny>>,
         payload: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<(Vec<u64>, Table, Vec<String>)>> {
+    ) -> PyResult<Option<RowsToSet>> {
         let single = lookups::id(ids).is_ok();
         let ids = arrays::ids_asked(ids, "the attributes")?;
         let (rows, told) = self.table(py, attributes, payload, ids.len(), single)?;
