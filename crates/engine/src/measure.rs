@@ -68,7 +68,8 @@ impl Heat {
         }
     }
 
-    /// Counts pages with vectors only.
+    /// Counts a request for each page of `place`, in the files of vectors that are stored apart
+    /// from lists.
     pub(crate) fn vectors(&self, place: Extent) {
         let start = self.starts.get(place.segment).copied().unwrap_or(0) as u64;
         for page in place.page..place.end() {

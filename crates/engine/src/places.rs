@@ -413,7 +413,7 @@ impl Places {
             Some(place) => Err(self.refuse(
                 place,
                 "a catalog would copy the index before it reserves the memory".into(),
-                "Place it in a folder, such as mapped:/dev/shm/x",
+                "Place the role in a folder, for example mapped:/dev/shm/x",
             )),
         }
     }

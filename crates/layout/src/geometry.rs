@@ -228,8 +228,8 @@ pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: 
         .saturating_add(RECORD_FIXED)
 }
 
-/// The number of blocks of a page of records, and of records on it: as many records as fit into one
-/// block, or one record on as few blocks as it needs.
+/// The blocks per page, and the records per page. A page is one block with as many records as fit,
+/// or the fewest blocks that have space for one record.
 pub(crate) fn fit(record_bytes: usize) -> (usize, usize) {
     // Each block has its bytes except a checksum. The count of records takes four more bytes.
     let blocks = record_bytes.saturating_add(4).div_ceil(PAYLOAD);

@@ -274,7 +274,7 @@ fn read_ids(reader: &mut PayloadReader<'_>, count: u64) -> Result<Vec<(u64, u64)
     let mut least = Some(0);
     for range in bytes.chunks_exact(RANGE) {
         let (first, count) = (u64_at(range, 0), u64_at(range, 8));
-        let found = || format!("{count} from {first} on");
+        let found = || format!("{count} ids from id {first} on");
         if least.is_none_or(|least| first < least) {
             let expected = "ascending ranges with gaps between them";
             return Err(reader.wrong(at, what, found(), expected));

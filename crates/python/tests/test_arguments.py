@@ -139,7 +139,7 @@ def test_nothing_is_built_at_an_empty_path(small):
         (numpy.array([numpy.nan]), ValueError, ["row 0 is nan"]),
         (numpy.array([True]), TypeError, ["bool", "numpy.flatnonzero"]),
         (numpy.array(["5"]), TypeError, ["<U1"]),
-        (numpy.ma.masked_array([5], [True]), ValueError, ["row 0 is masked", "filled"]),
+        (numpy.ma.masked_array([5], [True]), ValueError, ["row 0 has a masked element", "filled"]),
     ],
 )
 def test_ids_that_are_none(ids, error, words, changing, small, tmp_path):
@@ -196,7 +196,7 @@ def no_rows(array):
 @pytest.mark.parametrize(
     "of, error, words",
     [
-        (no_rows, ValueError, ["base: row 2 is masked", "filled"]),
+        (no_rows, ValueError, ["base: row 2 has a masked element", "filled"]),
         (lambda a: [[1.0, 2.0], [1.0]], ValueError, ["row 1 has 1 elements and row 0 has 2"]),
         (lambda a: [[1.0, 2.0], None], ValueError, ["row 1 is missing"]),
         (lambda a: [[1.0, 2.0], [None, 1.0]], ValueError, ["row 1: column 0 is missing"]),

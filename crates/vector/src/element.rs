@@ -52,7 +52,7 @@ impl Element {
         }
     }
 
-    /// The number of this type in files. Codes are never reused.
+    /// The code that stands for this type in files. Codes are never reused.
     pub const fn code(self) -> u8 {
         match self {
             Element::F32 => 0,

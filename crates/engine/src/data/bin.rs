@@ -280,7 +280,7 @@ mod tests {
             refused(
                 &bytes,
                 name,
-                "names no format; the extension must. Use one of: .fbin",
+                "names no format that is possible here. Use one of: .fbin",
             );
         }
     }
@@ -311,7 +311,7 @@ mod tests {
             write_bin(folder.path().join("a.fbin"), &matrix(1, 1, Element::U8)).unwrap_err();
         assert!(
             error.to_string().ends_with(
-                "the extension \".fbin\" names no format; the extension must. Use one of: .u8bin"
+                "the extension \".fbin\" names no format that is possible here. Use one of: .u8bin"
             ),
             "{error}"
         );

@@ -20,7 +20,7 @@ pub enum DataError {
         source: io::Error,
     },
     /// The extension of the file names no format that can be read here.
-    #[error("{file}: {found} names no format; the extension must. Use one of: {expected}")]
+    #[error("{file}: {found} names no format that is possible here. Use one of: {expected}")]
     Extension {
         /// The file.
         file: String,

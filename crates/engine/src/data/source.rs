@@ -704,7 +704,7 @@ mod tests {
         let text = VectorFile::open("a.txt").unwrap_err().to_string();
         assert_eq!(
             text,
-            "a.txt: the extension \".txt\" names no format; the extension must. Use one of: .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy"
+            "a.txt: the extension \".txt\" names no format that is possible here. Use one of: .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy"
         );
         let text = VectorFile::open("/nonexistent/a.fbin")
             .unwrap_err()

@@ -402,7 +402,7 @@ impl<'m> Files<'m, '_, '_> {
             .unwrap_or("it does not say which records are garbage");
         let (of, most) = (&entry.name, garbage.min(taken));
         let what = format!(
-            "{why}: {taken} vectors in {of} were taken without it, and up to {most} of them may have been deleted before"
+            "{why}: {taken} vectors of {of} were recovered without this file, and up to {most} of them may have been deleted or replaced"
         );
         self.lost.push(Lost {
             file,

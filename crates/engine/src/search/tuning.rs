@@ -52,9 +52,10 @@ const BETTER: f64 = 1.08;
 /// single trial may have been disturbed.
 const WORSE: usize = 2;
 
-/// The least number of queries for each thread that measure one number.
+/// The least number of queries per thread with which the throughput of one number in flight is
+/// measured.
 const MEASURED: usize = 32;
-/// The least time of the measurement of one number.
+/// The least time of the measurement with one number in flight.
 const MEASURED_FOR: Duration = Duration::from_millis(2);
 
 /// A number of queries in flight that was tried, and its throughput.

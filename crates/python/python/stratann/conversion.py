@@ -445,8 +445,8 @@ def _unmasked(array: NDArray[Any], name: str, row: Optional[int] = None) -> NDAr
         if row is None:
             row = int(numpy.argmax(mask.reshape(len(mask), -1).any(axis=1))) if mask.ndim else 0
         raise ValueError(
-            f"{name}: row {row} is masked; an index holds no missing values. Leave such rows out, or pass {name}.filled(0) or "
-            "another value"
+            f"{name}: row {row} has a masked element; an index holds no missing values. Leave such rows out, or fill them, as "
+            f"{name}.filled(0) does"
         )
     return numpy.asarray(array.data)
 

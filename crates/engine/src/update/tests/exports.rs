@@ -188,7 +188,7 @@ fn an_export_replaces_nothing_unasked_and_leaves_nothing_half_written() {
     assert!(
         error
             .to_string()
-            .contains("names no format; the extension must. Use one of: .npy .u8bin"),
+            .contains("names no format that is possible here. Use one of: .npy .u8bin"),
         "{error}"
     );
     let same = ExportOptions {

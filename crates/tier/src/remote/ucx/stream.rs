@@ -219,7 +219,7 @@ fn told(from: &mut Timed, by: Side, seal: &Seal) -> io::Result<Vec<u8>> {
     let address = rest.get(..len).filter(|_| len >= LEAST_ADDRESS);
     let address = address.ok_or_else(|| {
         let what = format!(
-            "a UCX address of {len} bytes; {LEAST_ADDRESS} to {} are possible. Use the same version on both sides",
+            "the other side sent a UCX address of {len} bytes; {LEAST_ADDRESS} to {} are possible. Use the same version of StratANN on both sides",
             rest.len()
         );
         io::Error::new(ErrorKind::InvalidData, what)

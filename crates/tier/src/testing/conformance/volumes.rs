@@ -189,12 +189,12 @@ fn locks(volume: &dyn Volume) {
 }
 
 fn pages(volume: &dyn Volume) {
-    let rule = "rule: what is written to a file's pages is read, through whatever it is read";
+    let rule = "rule: bytes written to the pages of a file are read back, through the pages and through a tier";
     let fail = |error: TierError| -> ! { panic!("{rule}: {error}") };
     let missing = volume.open_pages("none");
     assert!(
         matches!(missing, Err(TierError::Missing { .. })) && volume.open_pages("../x").is_err(),
-        "{rule}: the pages of a missing file were opened: {missing:?}"
+        "rule: `open_pages` refuses a missing file (`Missing`) and a name outside the volume; a missing file gave {missing:?}"
     );
     let mut right = pattern(8 * BLOCK);
     let mut file = volume.create("blocks").unwrap_or_else(|e| fail(e));
