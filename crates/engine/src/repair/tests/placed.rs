@@ -165,8 +165,8 @@ impl Place {
     }
 }
 
-/// The kind of file with a layout's codes: codes of the entry points for `Inline`, else codes of all
-/// nodes.
+/// The kind of file with a layout's codes: codes of the entry points for `Inline`, else codes of
+/// all nodes.
 fn codes_of(layout: Layout) -> FileKind {
     match layout {
         Layout::Inline => FileKind::Entries,
