@@ -55,6 +55,7 @@ pub use self::options::{CacheSize, OpenOptions, THREAD_BYTES};
 pub(crate) use self::shared::Shared;
 use crate::cache::SlotCache;
 use crate::codebook::Codebook;
+use crate::data::VectorSource;
 use crate::durable::{kept_room, log_bytes, log_number};
 use crate::lookup::IdHashes;
 use crate::navigation::Navigation;
@@ -732,6 +733,36 @@ impl Index {
             Some((all, each)) => wanted.min((all / each.max(1)) as usize),
             None => wanted,
         }
+    }
+
+    /// Checks the dimension and element type of vectors from a caller. `called` names them in
+    /// errors: queries, or vectors.
+    ///
+    /// # Errors
+    /// One of them differs from the vectors of the index.
+    pub(crate) fn check_shape_of(
+        &self,
+        vectors: &dyn VectorSource,
+        called: &str,
+    ) -> Result<(), Error> {
+        let (dim, element) = (self.dim(), self.element());
+        if vectors.dim() != dim {
+            return Err(Error::call(
+                format!("dimension of {}", vectors.name()),
+                vectors.dim(),
+                format!("the index has dimension {dim}"),
+                format!("Give {called} of dimension {dim}"),
+            ));
+        }
+        if vectors.element() != element {
+            return Err(Error::call(
+                format!("element type of {}", vectors.name()),
+                vectors.element(),
+                format!("the index has element type {element}"),
+                format!("Give {called} of type {element}"),
+            ));
+        }
+        Ok(())
     }
 
     pub(crate) fn checks_pages(&self) -> bool {

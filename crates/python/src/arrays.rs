@@ -125,7 +125,7 @@ impl<'py> Rows<'py> {
             false => vec![self.rows, self.dim],
         };
         Err(PyValueError::new_err(format!(
-            "{} has the shape {}; the index has {dim} dimensions. Pass vectors of this dimension",
+            "{} has the shape {}; the index has {dim} dimensions. Pass vectors of {dim} dimensions",
             self.name,
             shape_text(&shape),
         )))

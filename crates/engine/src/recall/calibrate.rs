@@ -513,36 +513,13 @@ pub fn check_calibration(
     queries: &dyn VectorSource,
 ) -> Result<(), Error> {
     let index = Index::open(path, open)?;
-    check_shape(&index, queries)?;
+    index.check_shape_of(queries, "queries")?;
     check_number(&index, Some(queries))
-}
-
-fn check_shape(index: &Index, queries: &dyn VectorSource) -> Result<(), Error> {
-    for (what, found, expected) in [
-        (
-            "dimension",
-            queries.dim().to_string(),
-            index.dim().to_string(),
-        ),
-        (
-            "element type",
-            queries.element().to_string(),
-            index.element().to_string(),
-        ),
-    ] {
-        if found != expected {
-            let what = format!("{what} of {}", queries.name());
-            let reason = format!("the vectors of the index have {expected}");
-            let remedy = "Give queries like the vectors of the index";
-            return Err(Error::call(what, found, reason, remedy));
-        }
-    }
-    Ok(())
 }
 
 /// The first `MOST_QUERIES` of a user's queries.
 fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> {
-    check_shape(index, queries)?;
+    index.check_shape_of(queries, "queries")?;
     let count = queries.rows().min(MOST_QUERIES);
     let mut rows = vec![0; count * queries.row_bytes()];
     queries.read(0, &mut rows)?;

@@ -519,28 +519,8 @@ impl Index {
         queries: &dyn VectorSource,
         options: &SearchOptions,
     ) -> Result<(), Error> {
-        self.check_shape_of(queries)?;
+        self.check_shape_of(queries, "queries")?;
         self.check_search(options)
-    }
-
-    fn check_shape_of(&self, queries: &dyn VectorSource) -> Result<(), Error> {
-        if queries.dim() != self.dim() {
-            return Err(Error::call(
-                format!("dimension of {}", queries.name()),
-                queries.dim(),
-                format!("the index has dimension {}", self.dim()),
-                "Give queries of this dimension",
-            ));
-        }
-        if queries.element() != self.element() {
-            return Err(Error::call(
-                format!("element type of {}", queries.name()),
-                queries.element(),
-                format!("the index has element type {}", self.element()),
-                "Give queries of this element type",
-            ));
-        }
-        Ok(())
     }
 
     /// Does the same as [`check_search`](Index::check_search), with the changes since the
@@ -565,7 +545,7 @@ impl Index {
         matching: Option<Matching<'_>>,
     ) -> Result<(Plan, Option<Explained>), Error> {
         let preset = self.preset();
-        self.check_shape_of(queries)?;
+        self.check_shape_of(queries, "queries")?;
         let vectors = self.check_numbers(options, overlay)?;
         let strategy = options.strategy.unwrap_or(preset.strategy);
         let two = self

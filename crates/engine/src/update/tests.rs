@@ -825,12 +825,12 @@ fn wrong_calls_are_refused_and_change_nothing() {
     let narrow = Matrix::new(vec![1; 8], 1, 8, Element::U8).unwrap();
     refused(
         live.insert(&narrow, None, &Silent).map(drop),
-        "is 8; the index has dimension 16. Give vectors of this dimension",
+        "is 8; the index has dimension 16. Give vectors of dimension 16",
     );
     let floats = Matrix::new(vec![0; 4 * DIM], 1, DIM, Element::F32).unwrap();
     refused(
         live.insert(&floats, None, &Silent).map(drop),
-        "is f32; the index has element type u8. Give vectors of this element type",
+        "is f32; the index has element type u8. Give vectors of type u8",
     );
     assert_eq!(contents(&live), before);
     // A second writer gets an error.

@@ -300,22 +300,7 @@ impl LiveIndex {
 
     fn check(&self, vectors: &dyn VectorSource) -> Result<(), Error> {
         let index = self.index();
-        if vectors.dim() != index.dim() {
-            return Err(Error::call(
-                format!("dimension of {}", vectors.name()),
-                vectors.dim(),
-                format!("the index has dimension {}", index.dim()),
-                "Give vectors of this dimension",
-            ));
-        }
-        if vectors.element() != index.element() {
-            return Err(Error::call(
-                format!("element type of {}", vectors.name()),
-                vectors.element(),
-                format!("the index has element type {}", index.element()),
-                "Give vectors of this element type",
-            ));
-        }
+        index.check_shape_of(vectors, "vectors")?;
         let mut rows = Vec::new();
         for first in (0..vectors.rows()).step_by(BATCH) {
             let count = BATCH.min(vectors.rows() - first);

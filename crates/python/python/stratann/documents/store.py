@@ -443,7 +443,7 @@ class Documents:
         there = 0 if index is None else len(index)
         if index is not None and there and self._has_vectors(index):
             if dimension is not None and dimension != index.dim:
-                raise ValueError(f"a vector has {dimension} dimensions; the vectors in {index.path} have {index.dim}. Pass vectors of this dimension")
+                raise ValueError(f"a vector has {dimension} dimensions; the vectors in {index.path} have {index.dim}. Pass vectors of {index.dim} dimensions")
             built = there - (index.count(column(LATE).exists()) if LATE in index.columns else 0)
             late = built < _ENOUGH
             anew = late and there + len(given) > _GROWTH * built
@@ -451,7 +451,7 @@ class Documents:
         else:
             late, anew = False, dimension is not None or not there
             if self._dimension is not None and dimension not in (None, self._dimension):
-                raise ValueError(f"a vector has {dimension} dimensions; the store has {self._dimension}. Pass vectors of this dimension")
+                raise ValueError(f"a vector has {dimension} dimensions; the store has {self._dimension}. Pass vectors of {self._dimension} dimensions")
             dimension = dimension or self._dimension or (index.dim if there and index is not None else 1)
         columns = Columns({} if index is None or not there else index.columns)
         ids, rows, payload = self._encode(given, columns)
