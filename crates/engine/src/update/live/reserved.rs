@@ -353,7 +353,7 @@ mod tests {
         for refused in [reserved.all(&[2, 1], &Silent), reserved.free(&[1], &Silent)] {
             let text = refused.err().unwrap().to_string();
             assert!(
-                text.contains("a callback of a change cannot wait"),
+                text.contains("the callback of a change cannot wait"),
                 "{text}"
             );
         }
