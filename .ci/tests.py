@@ -43,7 +43,7 @@ MEMORY_AT_LEAST = 4 << 30
 # Programs of tests, or modules of one, that keep their files on a disk. Their subjects are direct reads
 # in blocks, synced writes, kills, full disks, or the memory of a process.
 ON_DISK = {
-    "cli command": ["direct::", "disk::", "insert::", "linked::", "memory::", "resume::", "snapshot::", "tour::"],
+    "cli command": ["direct::", "disk::", "insert::", "linked::", "memory::", "resume::", "snapshot::", "tour::", "update::"],
     "engine engine": ["index::", "submit::"],
     "engine forked": [""],
     "engine trials": [""],
@@ -286,7 +286,11 @@ class Program:
 
         Only the last one sets its event early, since two processes of one program may share files in `target`.
         """
-        modules = tuple(ON_DISK.get(self.label, [])) if memory else ()
+        on_disk_always = ON_DISK.get(self.label, [])
+        for module in on_disk_always:
+            if not any(name.startswith(module) for name in names):
+                report.failed.append((f"ON_DISK in .ci/tests.py, {self.label}", f"no test is in {module!r}"))
+        modules = tuple(on_disk_always) if memory else ()
         on_disk = [name for name in names if name.startswith(modules)]
         others = [name for name in names if not name.startswith(modules)]
         if on_disk:

@@ -383,7 +383,7 @@ fn json_lines(
     };
     let name = path.display().to_string();
     let rows = JsonRows::of_file(file, name, columns, target.progress)?;
-    check_keys(path, &rows, columns)?;
+    check_keys(path, &rows, columns, target.progress)?;
     Ok((rows, copied))
 }
 
@@ -424,9 +424,16 @@ fn copied(path: &Path, mut pipe: File, target: Target) -> Result<(File, u64), Fa
     }
 }
 
-/// Refuses an option that names a key which no line has. A misspelt name would otherwise make the
-/// payload, or a time, a column of another type, which stays in the index.
-fn check_keys(file: &Path, rows: &JsonRows, columns: &JsonColumns) -> Result<(), Failure> {
+/// Checks the options that name a key of the lines. If no line has the key and a similar key is
+/// there, the name is probably misspelt. A misspelt name would make the payload, or a time, a
+/// column of another type, which stays in the index. If no similar key is there, the lines may just
+/// have no value for the key, so this is a warning.
+fn check_keys(
+    file: &Path,
+    rows: &JsonRows,
+    columns: &JsonColumns,
+    progress: &dyn Progress,
+) -> Result<(), Failure> {
     if rows.rows() == 0 {
         return Ok(());
     }
@@ -434,20 +441,28 @@ fn check_keys(file: &Path, rows: &JsonRows, columns: &JsonColumns) -> Result<(),
     let payload = columns.payload.iter().map(|key| ("--payload", key));
     let times = columns.times.iter().map(|key| ("--times", key));
     let without = columns.without.iter().map(|key| ("--without", key));
-    let mut named = payload.chain(times).chain(without);
-    let Some((option, key)) = named.find(|(_, key)| !there.contains(&key.as_str())) else {
-        return Ok(());
-    };
-    let has = match stratann::meant(key, there.iter().copied()) {
-        Some(meant) => format!("did you mean {meant:?}? They have"),
-        None => "they have".to_owned(),
-    };
-    Err(Failure::Wrong(format!(
-        "{}: {option} names {key:?}, which is no key of its lines; {has} {}. Name one of these, or \
-         leave it out",
-        file.display(),
-        parquet::listed(&there)
-    )))
+    let named: Vec<_> = payload.chain(times).chain(without).collect();
+    for &(option, key) in &named {
+        if there.contains(&key.as_str()) {
+            continue;
+        }
+        let others = there.iter().copied();
+        let unnamed = others.filter(|other| named.iter().all(|(_, key)| key != other));
+        let what = format!(
+            "{}: {option} names {key:?}, which is no key of its lines",
+            file.display()
+        );
+        match stratann::meant(key, unnamed) {
+            Some(meant) => {
+                return Err(Failure::Wrong(format!(
+                    "{what}; did you mean {meant:?}? They have {}. Name one of these, or leave it out",
+                    parquet::listed(&there)
+                )));
+            }
+            None => progress.warn(&format!("{what}; they have {}", parquet::listed(&there))),
+        }
+    }
+    Ok(())
 }
 
 /// The rows of a Parquet file, which must have attributes.

@@ -9,16 +9,32 @@ use strsim::damerau_levenshtein;
 /// The shortest names that [`is_slip`] compares. Many shorter names differ by only one edit.
 const LEAST_NAME: usize = 3;
 
-/// The name that a user meant by `typed`, if one of the names is near enough: with at most one edit
-/// for every three letters of the longer name, and not only edits.
+/// The name that a user meant by `typed`: the nearest name with at most one edit for every three
+/// letters of the longer name, or one edit if the names are short. If there is none, `typed` may
+/// abbreviate a name: it then has the first letter of the name, and others of its letters in order.
 pub fn meant<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let names: Vec<&str> = names.into_iter().collect();
     let length = |name: &str| name.chars().count();
-    let near = names.into_iter().filter_map(|name| {
+    let near = names.iter().filter_map(|&name| {
         let longer = length(name).max(length(typed));
         let edits = edits(typed, name);
-        (edits <= longer.div_ceil(3) && edits < longer.max(1)).then_some((edits, name))
+        (edits <= (longer / 3).max(1) && edits < longer.max(1)).then_some((edits, name))
     });
-    near.min().map(|(_, name)| name)
+    let near = near.min().map(|(_, name)| name);
+    let abbreviated = names.into_iter().filter(|name| abbreviates(typed, name));
+    near.or_else(|| abbreviated.min_by_key(|name| length(name)))
+}
+
+/// Whether a short name has the first letter of a longer one, and others of its letters in order.
+fn abbreviates(short: &str, long: &str) -> bool {
+    let (short, long) = (short.to_lowercase(), long.to_lowercase());
+    let mut letters = long.chars();
+    let first = short.chars().next();
+    short.chars().count() >= LEAST_NAME
+        && first == long.chars().next()
+        && short
+            .chars()
+            .all(|wanted| letters.any(|letter| letter == wanted))
 }
 
 /// The number of edits between two names.
@@ -30,8 +46,20 @@ pub(crate) fn edits(one: &str, other: &str) -> usize {
 /// case. False if only digits differ, since numbered names are no slips.
 pub(crate) fn is_slip(new: &str, old: &str) -> bool {
     let letters = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
-    let shorter = new.chars().count().min(old.chars().count());
-    shorter >= LEAST_NAME && letters(new) != letters(old) && edits(new, old) <= 1
+    let (one, other): (Vec<char>, Vec<char>) = (
+        new.chars().flat_map(char::to_lowercase).collect(),
+        old.chars().flat_map(char::to_lowercase).collect(),
+    );
+    // Equal ends do not count, so most pairs of names need no distance.
+    let shorter = one.len().min(other.len());
+    let front = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
+    let back = one.iter().rev().zip(other.iter().rev());
+    let back = back
+        .take(shorter - front)
+        .take_while(|(a, b)| a == b)
+        .count();
+    let rest = one.len().max(other.len()) - front - back;
+    shorter >= LEAST_NAME && rest <= 2 && letters(new) != letters(old) && edits(new, old) <= 1
 }
 
 #[cfg(test)]
@@ -62,6 +90,10 @@ mod tests {
             ("Taken", Some("taken")),
             ("prize", Some("price")),
             ("pr", None),
+            ("prc", Some("price")),
+            ("tkn", Some("taken")),
+            ("rice", Some("price")),
+            ("path", None),
             ("x", None),
             ("", None),
             ("colour", None),
@@ -69,6 +101,16 @@ mod tests {
             assert_eq!(meant(typed, names), expected, "{typed}");
         }
         assert_eq!(meant("", []), None);
+        let names = ["path", "memory", "list_size", "attributes", "dimension"];
+        for (typed, expected) in [
+            ("mem", Some("memory")),
+            ("list", Some("list_size")),
+            ("attrs", Some("attributes")),
+            ("dims", Some("dimension")),
+            ("put", None),
+        ] {
+            assert_eq!(meant(typed, names), expected, "{typed}");
+        }
     }
 
     #[test]

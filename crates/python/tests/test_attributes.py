@@ -476,7 +476,8 @@ def test_a_search_says_how_it_found_what_matches(index, queries):
     said = stats["filter"]
     assert said["matching"] == index.count(FILTER) and said["way"] in ["within", "before"]
     assert set(said["estimates"]) == {"within", "before"} and min(said["estimates"].values()) > 0
-    assert said["column_reads"] > 0 and said["column_bytes"] >= 4096 and said["dry"] <= len(queries)
+    assert said["column_reads"] > 0 and said["column_bytes"] >= 4096
+    assert (said["dry"], said["wider"]) == (0, 0)
     # The same filter again reads nothing of the columns.
     again = index.search(queries, filter=FILTER, return_stats=True)[2]["filter"]
     assert again["column_reads"] == 0 and again["matching"] == said["matching"]
@@ -612,7 +613,7 @@ def test_a_dict_goes_wherever_a_filter_goes(index, small, queries):
         ({"a": {}}, ValueError, "filter['a'] is empty"),
         ({"a": {"$gte ": 1}}, ValueError, "filter['a'] has '$gte '; there is no such operator (did you mean '$gte'?). Use one of $eq, "),
         ({"a": {"b": 1}}, ValueError, "filter['a'] has 'b'; there is no such operator. Use one of"),
-        ({"$nor": [{"a": 1}]}, ValueError, "filter has '$nor'; there is no such operator (did you mean '$or'?). Use one of $and, $or, $not here"),
+        ({"$nor": [{"a": 1}]}, ValueError, "filter has '$nor'; there is no such operator (did you mean '$not'?). Use one of $and, $or, $not here"),
         ({"$gte": 3}, ValueError, "filter has '$gte' without the name of a column"),
         ({"$and": {"a": 1}}, TypeError, "filter['$and'] is {'a': 1}; $and takes several conditions. Pass a list of dicts"),
         ({"$or": [{"a": 1}, "b"]}, TypeError, "filter['$or'][1] is 'b'; it has no conditions. Pass a dict"),

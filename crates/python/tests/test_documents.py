@@ -520,6 +520,26 @@ def test_a_deletion_does_not_deny_a_key_that_nothing_has(documents):
     assert documents.delete_matching(_denied(columns(), "year")) == 1
 
 
+def test_a_deletion_does_not_deny_values_of_a_kind_that_no_document_has(documents):
+    documents.put([document(at, year=2000 + at, tags=["a", "b"]) for at in range(1, 6)])
+    for filter in (
+        {"year": {"$ne": "2005"}},
+        {"year": {"$nin": [2001, "2005"]}},
+        {"year": {"$not": {"$eq": "2005"}}},
+        {"tags": {"$ne": "a"}},
+        {"$not": {"tags": "a"}},
+        {"$not": {"tags": {"$gt": 3}}},
+        {"$not": {"year": {"$contains": "a"}}},
+    ):
+        with pytest.raises(ValueError, match="values of other kinds.*matches every document"):
+            documents.delete_matching(filter)
+        assert len(documents) == 5
+    # Without a negation, or without a deletion, such a value just matches nothing.
+    assert documents.delete_matching({"year": "2005"}) == 0
+    assert documents.count({"year": {"$ne": "2005"}}) == 5
+    assert documents.delete_matching({"year": {"$nin": [2001, 2002]}}) == 3
+
+
 def _denied(columns, key):
     return columns.negated(lambda: columns.equal(key, 2))
 

@@ -187,6 +187,9 @@ impl Target {
     }
 
     /// The attributes of vectors, by id; `None` if no index has an id.
+    ///
+    /// # Errors
+    /// Several indexes have an id. Or an index cannot be read.
     pub fn attributes(&self, ids: &[u64]) -> Result<Vec<Option<Row>>, Error> {
         let (catalog, facts) = match self {
             Self::One(index) => return index.attributes(ids),
@@ -195,7 +198,17 @@ impl Target {
         let mut found: Vec<Option<Row>> = vec![None; ids.len()];
         for one in facts {
             let rows = catalog.index(&one.name)?.attributes(ids)?;
-            for (found, row) in found.iter_mut().zip(rows) {
+            for ((found, row), id) in found.iter_mut().zip(rows).zip(ids) {
+                if found.is_some() && row.is_some() {
+                    return Err(Error::Argument {
+                        what: "--attributes".to_owned(),
+                        found: format!(
+                            "given for several indexes, and {id} is an id in two of them"
+                        ),
+                        reason: "a result does not say which index it is from".to_owned(),
+                        remedy: "Search one index, or leave out --attributes".to_owned(),
+                    });
+                }
                 *found = found.take().or(row);
             }
         }

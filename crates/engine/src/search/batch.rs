@@ -494,7 +494,8 @@ impl<'a> Batch<'a> {
                 ranking.offer_all(&waiting);
                 let found = ranking.nearest.found().len();
                 let is_dry = source.is_dry();
-                enough = !all && !is_dry && found >= plan.k.min(live);
+                let found_all = found >= plan.k.min(live) || source.has_all();
+                enough = !all && !is_dry && found_all;
                 list = self.longer(length).filter(|&list| list <= plan.longest);
                 if enough && further > 0 && source.ranking().an_answer_came() {
                     list = Some(std::mem::take(&mut further).max(length));

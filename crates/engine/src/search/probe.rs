@@ -77,14 +77,15 @@ pub(super) struct Prober<'a> {
     kernel: Kernel,
     ranking: Ranking<'a>,
     counters: Counters,
-    /// The number of vectors in the posting lists that the query has read, and the number of those
-    /// that were ranked.
+    /// The number of vectors that the query has met, and how many of them match its filter. Both
+    /// include deleted vectors.
     seen: u64,
-    ranked: u64,
-    /// Whether the query probed further clusters than its filter's selectivity asks for, and
-    /// whether it ended before it had probed enough of them.
+    matched: u64,
+    /// Whether the query probed further clusters than its filter's selectivity asks for; whether it
+    /// ended before it had probed enough of them; and whether it has met every match.
     is_wider: bool,
     is_dry: bool,
+    has_all: bool,
     heads: NavigationScratch,
     /// The clusters to probe next, nearest first, and all clusters that the query has probed.
     nearest: Vec<u32>,
@@ -133,9 +134,10 @@ impl<'a> Prober<'a> {
             ranking: Ranking::new(kernel, within.timer, kernel.row_bytes(), within.admission),
             counters: Counters::default(),
             seen: 0,
-            ranked: 0,
+            matched: 0,
             is_wider: false,
             is_dry: false,
+            has_all: false,
             heads: NavigationScratch::default(),
             nearest: Vec::new(),
             probed: Met::default(),
@@ -207,8 +209,8 @@ impl<'a> Prober<'a> {
     /// nearer matches.
     async fn probe(&mut self, probes: usize) -> Result<(), Error> {
         self.ranking.begin(self.plan.k, &[], &[]);
-        (self.seen, self.ranked) = (0, 0);
-        (self.is_wider, self.is_dry) = (false, false);
+        (self.seen, self.matched) = (0, 0);
+        (self.is_wider, self.is_dry, self.has_all) = (false, false, false);
         self.met.clear();
         self.probed.clear();
         self.groups.clear();
@@ -219,20 +221,22 @@ impl<'a> Prober<'a> {
         };
         let matches = nodes.len();
         let share = matches as f64 / self.clusters.nodes().max(1) as f64;
-        let is_even = self.ranked as f64 >= EVEN * share * self.seen as f64;
-        let has_enough = |probe: &Self| {
-            let found = probe.ranking.nearest.found().len() as u64;
-            probe.ranked >= matches || is_even && found >= matches.min(probe.plan.k as u64)
-        };
-        while !has_enough(self) {
+        let is_even = self.matched as f64 >= EVEN * share * self.seen as f64;
+        let wanted = matches.min(self.plan.k as u64);
+        loop {
+            let all = self.clusters.clusters() as usize;
+            self.has_all = self.matched >= matches || self.probed.count >= all;
+            let found = self.ranking.nearest.found().len() as u64;
+            if self.has_all || is_even && found >= wanted {
+                return Ok(());
+            }
             self.choose_wider(margin);
             if self.nearest.is_empty() {
-                break;
+                return Ok(());
             }
             self.is_wider = true;
             self.probe_chosen().await?;
         }
-        Ok(())
     }
 
     /// Chooses further clusters: those whose heads are at most `margin` beyond the k-th match. If
@@ -253,8 +257,7 @@ impl<'a> Prober<'a> {
                 self.nearest.push(cluster);
             }
         }
-        let all = self.clusters.clusters() as usize;
-        self.is_dry = is_left && self.nearest.is_empty() && self.probed.count < all;
+        self.is_dry = is_left && self.nearest.is_empty();
     }
 
     /// Probes the chosen clusters.
@@ -307,9 +310,7 @@ impl<'a> Prober<'a> {
                 _ => self.meet_strays((tag & !STRAY) as usize, &block)?,
             }
         }
-        let ranked = std::mem::take(&mut self.ranking.computations);
-        self.counters.distance_computations += ranked;
-        self.ranked += ranked;
+        self.counters.distance_computations += std::mem::take(&mut self.ranking.computations);
         Ok(())
     }
 
@@ -334,7 +335,11 @@ impl<'a> Prober<'a> {
         let (_, _, at) = clusters.files[place.file].reach(place.offset, place.bytes);
         let view = clusters.view(cluster, &block[at..at + place.bytes], check)?;
         let Self {
-            ranking, met, seen, ..
+            ranking,
+            met,
+            seen,
+            matched,
+            ..
         } = self;
         // In other layouts a vector arrives twice only if it was read singly before its group.
         let repeats = matches!(clusters.vectors, Vectors::Replicated) || self.is_wider;
@@ -348,6 +353,7 @@ impl<'a> Prober<'a> {
                     return;
                 }
                 *seen += 1;
+                *matched += u64::from(!ranking.admission().filters_out(node));
                 if !ranking.admission().rules_out(node) {
                     ranking.rank_exactly(node, id, vector);
                 }
@@ -374,8 +380,10 @@ impl<'a> Prober<'a> {
                 .get(group)
                 .is_some_and(|group| group.contains(&node));
             if !comes && self.met.insert(node) {
+                let admission = self.ranking.admission();
                 self.seen += 1;
-                if !self.ranking.admission().rules_out(node) {
+                self.matched += u64::from(!admission.filters_out(node));
+                if !admission.rules_out(node) {
                     self.strays.push(node);
                 }
             }
@@ -476,6 +484,10 @@ impl<'a> Guided<'a> for Prober<'a> {
 
     fn is_wider(&self) -> bool {
         self.is_wider
+    }
+
+    fn has_all(&self) -> bool {
+        self.has_all
     }
 
     fn begin_at_none(&mut self) {

@@ -72,6 +72,11 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
     /// so, nearer matches may be missing.
     fn is_dry(&self) -> bool;
 
+    /// Whether the source met every match of the filter. A scan would then find no more.
+    fn has_all(&self) -> bool {
+        false
+    }
+
     /// Whether the source looked beyond its list, because matches of the filter are elsewhere.
     fn is_wider(&self) -> bool {
         false

@@ -177,7 +177,8 @@ const HOP: f64 = 0.02;
 const CODES_A_READ: f64 = 1000.0;
 
 /// About how many reads a query takes with each strategy. Comparisons of codes count as the reads
-/// that take as long.
+/// that take as long. For clusters, [`within`](Self::within) counts the posting lists of the first
+/// probes alone: neither single members nor further probes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimates {
     /// [`Way::Within`].
@@ -251,10 +252,8 @@ pub(super) fn choose(
         Kind::Graph(_) => estimates.before as usize,
         // A query of a cluster index does not begin again, since it probes further clusters itself.
         Kind::Clusters(clusters) => {
-            plan.widest = most.min(clusters.clusters() as usize);
-            while plan.widest > plan.list && index.most_at_once(plan.widest, 1) == 0 {
-                plan.widest = (plan.widest / 2).max(plan.list);
-            }
+            let widest = plan.list.saturating_add(plan.candidates);
+            plan.widest = widest.min(clusters.clusters() as usize);
             plan.list
         }
     };

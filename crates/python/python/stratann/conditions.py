@@ -112,10 +112,12 @@ def _joined(parts: Iterable[Filter], place: str, *, every: bool) -> Filter:
     found: List[Filter] = list(parts)
     if not found:
         raise ValueError(f"{place} is empty; it has no condition. Leave it out, or pass at least one condition")
-    joined = found[0]
-    for one in found[1:]:
-        joined = joined & one if every else joined | one
-    return joined
+    # In pairs, since a filter copies its parts.
+    while len(found) > 1:
+        pairs = zip(found[::2], found[1::2])
+        rest = found[len(found) - len(found) % 2 :]
+        found = [one & other if every else one | other for one, other in pairs] + rest
+    return found[0]
 
 
 def _did_you_mean(typed: Any, names: List[str]) -> str:

@@ -279,7 +279,19 @@ class Columns:
         if kind in (None, "strings", "integers"):
             raise TypeError(f"{key!r} == {value!r}; no filter finds such a value. Pass a bool, a number, a text of at most {_MOST_STRING} bytes or a time")
         name = self._find(kind, key)
-        return NOTHING if name is None else column(name) == held
+        return self._nothing(key, value) if name is None else column(name) == held
+
+    def _nothing(self, key: str, value: Any) -> Filter:
+        """The filter for a value of a kind that no document has under the key. Raises ValueError
+        if a deletion negates this filter, since it would then match every document.
+        """
+        kinds = self.kinds(key)
+        if self._deleting and self._negative and kinds:
+            raise ValueError(
+                f"the filter of a deletion excludes the value {value!r} of the key {key!r}; the documents have only values of other kinds "
+                f"({', '.join(kinds)}), so this condition matches every document. Pass a value of one of these kinds, or `$contains` for a list"
+            )
+        return NOTHING
 
     def is_in(self, key: str, values: Iterable[Any]) -> Filter:
         """Matches documents whose value is one of `values`, which may be of several kinds. If None
@@ -298,6 +310,8 @@ class Columns:
             name = self._find(kind, key)
             if name is not None:
                 by_name.setdefault(name, []).append(held)
+            else:
+                self._nothing(key, value)
         for name, held in by_name.items():
             found = either(found, column(name).is_in(held))
         return found
@@ -318,6 +332,8 @@ class Columns:
         if kind not in ("number", "integer"):
             raise TypeError(f"{key!r} {operator} {value!r}; only numbers and times can be compared so. Pass a number or a time")
         numbers, integers = self._find("number", key), self._find("integer", key)
+        if numbers is None and integers is None:
+            return self._nothing(key, value)
         found = NOTHING if numbers is None else _ordered(numbers, operator, held)
         return found if integers is None else either(found, _whole(integers, operator, value))
 
@@ -334,7 +350,7 @@ class Columns:
             name = self._find(kind, key) if kind is not None and whole else None
             if kind is None:
                 raise TypeError(f"{key!r} contains {value!r}; lists in filters have texts or whole numbers. Pass one of these")
-            one = NOTHING if name is None else column(name).contains(int(value) if kind == "integers" else str.__str__(value))
+            one = self._nothing(key, value) if name is None else column(name).contains(int(value) if kind == "integers" else str.__str__(value))
             found = one if found is None else (found & one if every else found | one)
         return (EVERYTHING if every else NOTHING) if found is None else found
 
@@ -352,7 +368,9 @@ class Columns:
 
     def empty(self, key: str) -> Filter:
         """Matches documents without a value for the key, or with an empty text or list."""
-        found = either(self.missing(key), self.equal(key, ""))
+        found, name = self.missing(key), self._find("string", key)
+        if name is not None:
+            found = either(found, column(name) == "")
         return either(found, column(KEYS).contains(_other("empty", key))) if KEYS in self.schema else found
 
 

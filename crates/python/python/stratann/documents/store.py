@@ -195,6 +195,9 @@ class Documents:
         with.
         """
         built = self._built_with(index) if self._asked else {}
+        if "layout" in self._asked:
+            # The options of a build leave out a layout that its preset could have chosen.
+            built["layout"] = index.stats()["layout"]
         for name, asked in self._asked.items():
             if built.get(name) not in (None, asked):
                 raise ValueError(f"{index.path}: its {name} is {built[name]!r}, not {asked!r}. Pass {name}={built[name]!r}, or leave it out")
@@ -203,9 +206,9 @@ class Documents:
         """The options of the index's build that also apply to the next one."""
         built = {name: value for name, value in index._built_with.items() if value is not None}
         without = set()
-        # The degree follows from these, which were passed again.
+        # The degree and the least list size follow from these, which were passed again.
         if "space" in self._options or "search_memory" in self._options:
-            without.add("degree")
+            without.update(["degree", "build_list"])
         # Vectors of another dimension may come after documents without vectors.
         if "codebook" in self._options or not len(index) or not self._has_vectors(index):
             without.add("code_bytes")
