@@ -131,8 +131,8 @@ class Documents:
         immediately. Checks that need the dimension are made immediately if `dimension` is given,
         else by the first `put`. A store that exists keeps the options with which it was made, and
         refuses others. Leave them out, or pass the same. The index does not record `search_memory`,
-        `space`, `query_log`, `codebook`, `calibrate` and `threads`: pass them again for later
-        builds. The store builds its index again as it grows, up to 5,000 documents.
+        `space`, `query_log`, `codebook`, `calibrate`, `threads`, and a `layout` that the preset can
+        choose by itself: pass them again for later builds. The store builds its index again as it grows, up to 5,000 documents.
 
     Any number of threads may use one store, and any number of processes may read the documents. One
     process at a time writes, from its first change to `close`. Readers do not wait for writers.
