@@ -415,14 +415,14 @@ mod tests {
             (|file| file.codes.clear(), "is 0; expected 2 for each of 2"),
             (
                 |file| file.ids[1] = (7, 0),
-                "range of ids at offset 4196 is 0 from 7 on; expected 1 id or more",
+                "range of ids at offset 4196 is 0 ids from id 7 on; expected 1 id or more",
             ),
             (
                 |file| file.ids[1].0 = 6,
-                "range of ids at offset 4188 is 2 from 6 on; expected ascending ranges",
+                "range of ids at offset 4188 is 2 ids from id 6 on; expected ascending ranges",
             ),
-            (|file| file.ids[1].0 = 5, "is 2 from 5 on"),
-            (|file| file.ids[0].1 = 3, "is 2 from 7 on"),
+            (|file| file.ids[1].0 = 5, "is 2 ids from id 5 on"),
+            (|file| file.ids[0].1 = 3, "is 2 ids from id 7 on"),
             (|file| file.ids.swap(0, 2), "expected ascending ranges"),
             (
                 |file| file.ids[2] = (u64::MAX, 1),
@@ -432,7 +432,7 @@ mod tests {
             // A range beyond the largest id.
             (
                 |file| file.ids[1].1 = u64::MAX - 7,
-                "is 3 from 258 on; expected ascending ranges",
+                "is 3 ids from id 258 on; expected ascending ranges",
             ),
             (
                 |file| file.deleted[1].0 = 2,
