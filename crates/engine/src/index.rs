@@ -34,6 +34,7 @@ mod kind;
 mod lent;
 mod options;
 mod shared;
+mod unpacked;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -243,6 +244,8 @@ impl Index {
         let divide = |needs: &Needs| {
             let (mut needs, mut budget) = (*needs, options.memory);
             needs.graph.doubled = doubled;
+            // Inserts change pages.
+            needs.unpacked = 0;
             if composition.takes_inserts() {
                 needs.rows = plan::WAITING_ROWS;
             }
@@ -347,6 +350,7 @@ impl Index {
             watch.watch(path, volume.identity(), vectors)?;
             watched = watch.memory_bytes(vectors.0 * vectors.1.size());
         }
+        let unpacked = unpacked::shape(&kind, &manifest, preset, options);
         let needs = Needs {
             codes: code_bytes,
             codebook: match kind {
@@ -368,6 +372,7 @@ impl Index {
             files: 0,
             graph: left(graph_pages, no_lists),
             vectors: left(vector_pages, no_vectors),
+            unpacked: unpacked.map_or(0, |shape| shape.nodes() * shape.row_bytes() as u64),
         };
         let memory_plan = divide(&needs)?;
         ask_for_memory(
@@ -413,12 +418,14 @@ impl Index {
             navigation = memory_plan.navigation,
             cache = memory_plan.cache,
             places = memory_plan.places,
+            unpacked = memory_plan.unpacked,
             graph_pages = memory_plan.graph_pages,
             vector_pages = memory_plan.vector_pages,
             inserting = memory_plan.inserting,
             "opened; its memory, in bytes"
         );
-        Ok(Self {
+        let unpacked = unpacked.filter(|_| memory_plan.unpacked > 0);
+        let mut index = Self {
             carried,
             path: path.to_owned(),
             volume,
@@ -441,7 +448,14 @@ impl Index {
             lent: None,
             measurer: Mutex::default(),
             manifest,
-        })
+        };
+        if let Some(shape) = unpacked {
+            let stores = unpacked::unpack(&index, shape)?;
+            if let Kind::Graph(graph) = &mut index.kind {
+                graph.unpacked = Some(stores);
+            }
+        }
+        Ok(index)
     }
 
     /// The measured recall of searches.
@@ -666,6 +680,22 @@ impl Index {
             Kind::Graph(graph) => &graph.stores,
             Kind::Clusters(_) => panic!("a cluster index has no graph"),
         }
+    }
+
+    /// The stores of a graph index from which searches read.
+    ///
+    /// # Panics
+    /// For a cluster index. Callers check the kind first.
+    pub(crate) fn search_stores(&self) -> &GraphStores {
+        match &self.kind {
+            Kind::Graph(graph) => graph.search_stores(),
+            Kind::Clusters(_) => panic!("a cluster index has no graph"),
+        }
+    }
+
+    /// Whether the graph is unpacked in memory.
+    pub(crate) fn is_unpacked(&self) -> bool {
+        self.memory_plan.unpacked > 0
     }
 
     /// The stores of a cluster index; `None` for a graph.

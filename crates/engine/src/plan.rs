@@ -5,6 +5,7 @@
 //!             codes (needed for every score), tables that find records, the requested cache
 //!             memory of an insert beside a search, if all is on storage and memory is bounded
 //!   optional  navigation graph                     all or nothing
+//!             all lists and vectors, unpacked      all or nothing; then no pages
 //!             pages of lists (and their vectors)   the hottest first, up to all
 //!             pages of vectors alone               the hottest first, up to all
 //! ```
@@ -117,6 +118,8 @@ pub(crate) struct Needs {
     pub(crate) graph: PageFile,
     /// Pages with vectors only.
     pub(crate) vectors: PageFile,
+    /// All lists and vectors, [unpacked](mod@crate::index); 0 if they are not to be unpacked.
+    pub(crate) unpacked: u64,
 }
 
 impl Needs {
@@ -214,6 +217,9 @@ pub struct MemoryPlan {
     pub graph_pages: u64,
     /// Bytes of the pages with vectors only, as far as these pages stay in memory.
     pub vector_pages: u64,
+    /// All lists and vectors without compression, if the budget has memory for them. No pages are
+    /// then in memory.
+    pub unpacked: u64,
     /// Vectors inserted since the checkpoint, and deletes since the last merge. A merge frees this
     /// memory.
     pub changes: u64,
@@ -243,7 +249,7 @@ pub struct MemoryPlan {
 impl MemoryPlan {
     /// Bytes that opening the index loads beside its tables, and bytes of queries in flight.
     pub(crate) fn to_load(&self) -> u64 {
-        let pages = self.graph_pages + self.vector_pages;
+        let pages = self.graph_pages + self.vector_pages + self.unpacked;
         self.codes + self.codebook + self.navigation + pages + self.queries
     }
 
@@ -369,6 +375,16 @@ pub(crate) fn divide(
     memory_plan.rows = needs.rows.min(left.min(LEAST_ROWS.max(left / 8)));
     left -= memory_plan.rows;
     memory_plan.inserting += memory_plan.rows;
+
+    let all = needs.unpacked.saturating_add(needs.navigation);
+    if needs.unpacked > 0 && all <= left {
+        memory_plan.unpacked = needs.unpacked;
+        memory_plan.navigation = needs.navigation;
+        (memory_plan.graph_share, memory_plan.vector_share) = (1.0, 1.0);
+        memory_plan.unused = left - all;
+        memory_plan.predicted_reads = measured.map(|_| value.predict(&memory_plan));
+        return Ok(memory_plan);
+    }
 
     for slice in slices(needs, &value, left) {
         let taken = match slice.what {
@@ -680,6 +696,7 @@ mod tests {
                 candidate: 0,
             },
             vectors: PageFile::default(),
+            unpacked: 400_000_000,
         }
     }
 
@@ -713,8 +730,11 @@ mod tests {
                 + d.navigation
                 + d.graph_pages
                 + d.vector_pages
+                + d.unpacked
                 + d.unused;
             assert!(sum <= budget + 16 && sum + 16 >= budget, "{d:?}");
+            assert_eq!(d.unpacked > 0, megabytes == 1000, "{d:?}");
+            assert!(d.unpacked == 0 || d.graph_pages == 0, "{d:?}");
             let reads = d.predicted_reads.unwrap()[0];
             assert!(reads <= last, "{megabytes} MB: {reads} after {last}");
             last = reads;

@@ -215,23 +215,34 @@ impl CsrShape {
     /// If the vector has the wrong length, there are more than R neighbours, or a neighbour needs
     /// more bits than a link has.
     pub fn push(&self, node: u32, id: u64, vector: &[u8], neighbours: &[u32], out: &mut Vec<u8>) {
-        assert_eq!(
-            vector.len(),
-            self.vector_bytes,
-            "the vector has the wrong number of bytes"
-        );
+        let start = out.len();
+        out.resize(start + self.row_bytes, 0);
+        let row = &mut out[start..];
+        self.put_list(neighbours, row);
+        self.put_vector(id, vector, row);
+        self.seal(node, row);
+    }
+
+    /// Writes the list of a node into its row. The bytes of the list must be zero before.
+    ///
+    /// # Panics
+    /// If the row has the wrong length, there are more than R neighbours, or a neighbour needs more
+    /// bits than a link has.
+    pub fn put_list(&self, neighbours: &[u32], row: &mut [u8]) {
         assert!(
             neighbours.len() <= self.degree,
             "{} neighbours, the format allows {}",
             neighbours.len(),
             self.degree
         );
-        let start = out.len();
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&id.to_le_bytes());
-        out.extend_from_slice(vector);
-        out.extend_from_slice(&(neighbours.len() as u16).to_le_bytes());
+        let (degree, mut links) = row[self.list_at()..self.row_bytes].split_at_mut(2);
+        degree.copy_from_slice(&(neighbours.len() as u16).to_le_bytes());
         let (mut waiting, mut bits) = (0u64, 0);
+        let mut put = |byte: u64| {
+            let (first, rest) = std::mem::take(&mut links).split_at_mut(1);
+            first[0] = byte as u8;
+            links = rest;
+        };
         for &neighbour in neighbours {
             assert!(
                 u64::from(neighbour) >> self.link_bits == 0,
@@ -241,17 +252,37 @@ impl CsrShape {
             waiting |= u64::from(neighbour) << bits;
             bits += self.link_bits;
             while bits >= 8 {
-                out.push(waiting as u8);
+                put(waiting);
                 waiting >>= 8;
                 bits -= 8;
             }
         }
         if bits > 0 {
-            out.push(waiting as u8);
+            put(waiting);
         }
-        out.resize(start + self.row_bytes, 0);
-        let sum = crate::block::checksum(node.into(), &out[start + 4..]);
-        out[start..start + 4].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Writes the id and the vector of a node into its row.
+    ///
+    /// # Panics
+    /// If the row or the vector has the wrong length.
+    pub fn put_vector(&self, id: u64, vector: &[u8], row: &mut [u8]) {
+        assert_eq!(
+            vector.len(),
+            self.vector_bytes,
+            "the vector has the wrong number of bytes"
+        );
+        row[4..VECTOR_AT].copy_from_slice(&id.to_le_bytes());
+        row[VECTOR_AT..self.list_at()].copy_from_slice(vector);
+    }
+
+    /// Writes the checksum of a row whose list and vector are complete.
+    ///
+    /// # Panics
+    /// If the row has the wrong length.
+    pub fn seal(&self, node: u32, row: &mut [u8]) {
+        let (sum, rest) = row[..self.row_bytes].split_at_mut(4);
+        sum.copy_from_slice(&crate::block::checksum(node.into(), rest).to_le_bytes());
     }
 
     /// Decodes a list as stored in a row, degree first. If the bytes are damaged, links may exceed

@@ -275,13 +275,23 @@ fn memory_plan(stats: &Stats) -> Table {
     let memory_plan: &MemoryPlan = &stats.memory;
     // Clusters have neither codes nor records for a cache, and the graph of heads is counted with
     // the tables.
-    let of_graphs = ["codes", "codebook", "cache", "navigation graph"];
+    let of_graphs = [
+        "codes",
+        "codebook",
+        "cache",
+        "navigation graph",
+        "lists and vectors, unpacked",
+    ];
     let (tables, lists, vectors) = match &stats.clusters {
         None => ("tables", "pages of lists", "pages of vectors"),
         Some(_) => ("heads and tables", "clusters", "pages of vectors alone"),
     };
     let mut table = Table::new(&["<in memory", "bytes", "size"]);
-    let share = |what: &str, share: f64| format!("{what}, {:.0} %", 100.0 * share);
+    // An unpacked graph has no pages.
+    let share = |what: &str, share: f64| match memory_plan.unpacked {
+        0 => format!("{what}, {:.0} %", 100.0 * share),
+        _ => what.to_owned(),
+    };
     for (part, bytes) in [
         ("program and threads".to_owned(), memory_plan.program),
         ("queries in flight".to_owned(), memory_plan.queries),
@@ -298,6 +308,10 @@ fn memory_plan(stats: &Stats) -> Table {
         (
             share(vectors, memory_plan.vector_share),
             memory_plan.vector_pages,
+        ),
+        (
+            "lists and vectors, unpacked".to_owned(),
+            memory_plan.unpacked,
         ),
         ("changes and deletes".to_owned(), memory_plan.changes),
         ("reserved for inserts".to_owned(), memory_plan.inserting),

@@ -50,6 +50,8 @@ pub(crate) enum Kind {
 /// An open graph index.
 pub(crate) struct GraphIndex {
     pub(crate) stores: GraphStores,
+    /// The same graph unpacked in memory, if it is.
+    pub(super) unpacked: Option<GraphStores>,
     navigation: OnceLock<Navigation>,
     /// The open file of the navigation graph. A merge of another process may remove it before the
     /// first search needs it.
@@ -62,6 +64,7 @@ impl Kind {
         match manifest.kind {
             IndexKind::Graph(_) => Ok(Self::Graph(GraphIndex {
                 stores: GraphStores::open(volume, manifest)?,
+                unpacked: None,
                 navigation: OnceLock::new(),
                 navigation_file: None,
             })),
@@ -197,6 +200,11 @@ impl Kind {
 }
 
 impl GraphIndex {
+    /// The stores from which searches read.
+    pub(crate) fn search_stores(&self) -> &GraphStores {
+        self.unpacked.as_ref().unwrap_or(&self.stores)
+    }
+
     /// The navigation graph, loaded at its first use.
     pub(super) fn navigation(
         &self,

@@ -122,7 +122,9 @@ impl Answers {
                     k,
                     ids: bounds::room(answers, u64::MAX)?,
                     distances: bounds::room(answers, f32::INFINITY)?,
-                    exact: plan.exact || index.composition().vectors != VectorsAt::Parts,
+                    exact: plan.exact
+                        || index.is_unpacked()
+                        || index.composition().vectors != VectorsAt::Parts,
                     distance_error: 0.0,
                     seconds: 0.0,
                     cpu_seconds: 0.0,
@@ -390,7 +392,7 @@ impl<'a> Batch<'a> {
             admission: self.admission,
         };
         let counters = match index.kind() {
-            Kind::Graph(graph) => on_pages!(&graph.stores.pages, pages => {
+            Kind::Graph(graph) => on_pages!(&graph.search_stores().pages, pages => {
                 self.task_from(Walker::new(index, pages, plan, &within)?, thread, &turn).await?
             }),
             Kind::Clusters(clusters) => {

@@ -253,7 +253,7 @@ impl<N: NodePages> Everything<'_, '_, N> {
     /// The place of the vector of a key's node.
     fn page_of(&self, key: u64) -> (usize, u64) {
         let node = node_of(key);
-        let segments = &self.scan.index.graph().segments;
+        let segments = &self.scan.index.search_stores().segments;
         match segments.as_ref().filter(|_| !N::PARTS) {
             Some(segments) => {
                 let place = segments.place_of(node);

@@ -184,6 +184,11 @@ pub struct SearchOptions {
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
+/// In an [unpacked](Index::is_unpacked) graph, a page has one node. A list that is longer by this
+/// factor finds as much as a search of pages, which uses every node of a page. So a list size finds
+/// no less if an index has more memory.
+const WITHOUT_MATES: f64 = 1.75;
+
 /// The default number of probes. On photo-sift-100k, 31 probes find .987 of the ten nearest with
 /// `spann` and .997 with `tiered-cluster` (`bench/clusters.toml`). A graph with the default list
 /// size has about the same recall. SPANN probes up to 64 clusters (§4.1).
@@ -558,8 +563,16 @@ impl Index {
         }
         // In a cluster index, the candidate list contains the clusters to probe.
         let depth = self.depth(options, vectors)?;
+        let whole_page = options.whole_page.unwrap_or(preset.whole_page);
+        let (depth, given) = match self.is_unpacked() && whole_page {
+            true => {
+                let longer = (options.list as f64 * WITHOUT_MATES).ceil() as usize;
+                (depth.map(|depth| depth.times(WITHOUT_MATES)), longer)
+            }
+            false => (depth, options.list),
+        };
         let list = match (options.probes, self.has_clusters()) {
-            (None, false) => depth.map_or(options.list, |depth| depth.most().max(options.k)),
+            (None, false) => depth.map_or(given, |depth| depth.most().max(options.k)),
             (_, true) => {
                 refuse_walks(options)?;
                 depth.map_or_else(|| options.probes_of(), |depth| depth.most())
@@ -611,7 +624,7 @@ impl Index {
                 },
             },
             navigation,
-            whole_page: options.whole_page.unwrap_or(preset.whole_page),
+            whole_page,
             rerank: options.rerank.unwrap_or(preset.rerank),
             // Vectors that wait for a merge change the boundary between results and other
             // candidates, so an estimate is not enough.

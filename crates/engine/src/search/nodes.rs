@@ -204,7 +204,7 @@ impl Visit<'_> {
                 };
                 let (nodes, exact) = (self.nodes.part(places), self.exactness == Exactness::Exact);
                 let mut each = |node, id, vector: &[u8], _: &[u8]| each(node, id, vector);
-                on_pages!(&graph.stores.pages, pages => {
+                on_pages!(&graph.search_stores().pages, pages => {
                     scan.each_node(pages, &nodes, exact, &mut each).await
                 })
             }

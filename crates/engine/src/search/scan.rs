@@ -100,7 +100,7 @@ impl Scan<'_> {
         counters: &mut Counters,
         each: &mut Each<'_>,
     ) -> Result<(), Error> {
-        let (index, graph) = (self.index, self.index.graph());
+        let (index, graph) = (self.index, self.index.search_stores());
         let all = index.nodes() as u32;
         let mut sought = Sought::of(index);
         let mut outcome = Ok(());
@@ -148,7 +148,7 @@ impl Scan<'_> {
         counters: &mut Counters,
     ) -> Result<(), Error> {
         let index = self.index;
-        let Some(segments) = &index.graph().segments else {
+        let Some(segments) = &index.search_stores().segments else {
             return Ok(());
         };
         let (timer, row_bytes) = (Timer::new(false), index.dim() * index.element().size());

@@ -123,7 +123,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
             heat,
             admission,
         } = *within;
-        let graph = index.graph();
+        let graph = index.search_stores();
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let row_bytes = index.dim() * index.element().size();
         // If another process rewrites a page in place, a read may return a mixture of old and new

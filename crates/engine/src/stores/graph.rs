@@ -64,6 +64,13 @@ impl GraphStores {
         })
     }
 
+    /// The error of damage in the file of lists.
+    #[cold]
+    pub(crate) fn damaged(&self, what: String) -> Error {
+        let file = self.file.clone();
+        Error::Damaged { file, what }
+    }
+
     /// Bytes of the tables that find and decode records: directories, chunk metadata, models.
     pub(crate) fn metadata_bytes(&self) -> usize {
         let directory = self.pages.table_bytes();

@@ -15,7 +15,7 @@ const PIECE: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Resident {
     /// For each page of the file its position in `bytes`, counted in pages, or [`AWAY`]. Empty if
-    /// no page is resident.
+    /// no page is resident, or if all pages are: the position of a page is then its number.
     places: Vec<u32>,
     bytes: Option<HugeBytes>,
     page_bytes: usize,
@@ -80,6 +80,9 @@ impl Resident {
             }
             page += run;
         }
+        if count as usize == pages {
+            return Ok(Self::whole(bytes, page_bytes));
+        }
         Ok(Self {
             places,
             bytes: Some(bytes),
@@ -87,11 +90,23 @@ impl Resident {
         })
     }
 
+    /// All pages of a file, one after the other.
+    pub(crate) fn whole(bytes: HugeBytes, page_bytes: usize) -> Self {
+        Self {
+            places: Vec::new(),
+            bytes: Some(bytes),
+            page_bytes,
+        }
+    }
+
     /// A page, if it is in memory.
     #[inline]
     pub(crate) fn get(&self, page: u64) -> Option<&[u8]> {
-        let &place = self.places.get(page as usize)?;
-        let at = place as usize * self.page_bytes;
+        let place = match self.places.is_empty() {
+            true => page as usize,
+            false => *self.places.get(page as usize)? as usize,
+        };
+        let at = place.checked_mul(self.page_bytes)?;
         self.bytes.as_ref()?.get(at..at + self.page_bytes)
     }
 
@@ -101,13 +116,20 @@ impl Resident {
         if pages == 1 {
             return self.get(page);
         }
-        let places = self.places.get(page as usize..)?.get(..pages as usize)?;
-        if places.contains(&AWAY) {
-            return None;
-        }
-        // Positions follow the order of pages, so consecutive pages are consecutive in memory.
-        let at = *places.first()? as usize * self.page_bytes;
+        let first = match self.places.is_empty() {
+            true => page as usize,
+            false => {
+                let places = self.places.get(page as usize..)?.get(..pages as usize)?;
+                if places.contains(&AWAY) {
+                    return None;
+                }
+                // Positions follow the order of pages, so consecutive pages are consecutive in
+                // memory.
+                *places.first()? as usize
+            }
+        };
+        let at = first.checked_mul(self.page_bytes)?;
         let bytes = self.bytes.as_ref()?;
-        bytes.get(at..at + places.len() * self.page_bytes)
+        bytes.get(at..at.checked_add(pages as usize * self.page_bytes)?)
     }
 }

@@ -23,4 +23,5 @@ mod press;
 mod recall;
 mod replaced;
 mod submit;
+mod unpacked;
 mod watched;

@@ -21,7 +21,7 @@ impl Scan<'_> {
         exact: bool,
         each: &mut Each<'_>,
     ) -> Result<(), Error> {
-        let graph = self.index.graph();
+        let graph = self.index.search_stores();
         let mut sought = Sought::of(self.index);
         let beside = InGraph { graph, pages };
         match &graph.segments {

@@ -43,16 +43,20 @@ fn record_bytes(element: Element, dim: usize, degree: usize, _: usize, nodes: u6
 
 fn open(volume: &dyn Volume, manifest: &Manifest, _: &Placed) -> Result<Pages, Error> {
     let (shape, entry) = stored::csr(volume, manifest)?;
-    Ok(Pages::Csr(CsrPages {
-        shape,
-        file: stored::name_of(volume, &entry.name),
-    }))
+    Ok(Pages::rows(shape, stored::name_of(volume, &entry.name)))
 }
 
 /// The rows of a CSR index.
 pub(crate) struct CsrPages {
     shape: CsrShape,
     file: String,
+}
+
+impl CsrPages {
+    /// Rows of this shape. `file` is their name in errors.
+    pub(super) fn new(shape: CsrShape, file: String) -> Self {
+        Self { shape, file }
+    }
 }
 
 /// A row of a CSR index.

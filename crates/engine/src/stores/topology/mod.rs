@@ -25,7 +25,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stratann_layout::BLOCK;
+use stratann_layout::{BLOCK, CsrShape};
 use stratann_tier::{Tier, bytewise};
 
 pub(crate) use self::coupled::words;
@@ -189,6 +189,11 @@ impl fmt::Display for Layout {
 }
 
 impl Pages {
+    /// Rows of a CSR graph. `file` is the name in errors.
+    pub(crate) fn rows(shape: CsrShape, file: String) -> Self {
+        Self::Csr(CsrPages::new(shape, file))
+    }
+
     /// The number of pages in a file of `nodes` nodes, and the bytes of a page.
     pub(crate) fn file(&self, nodes: u64) -> PageFile {
         on_pages!(self, pages => pages.file(nodes))

@@ -1,0 +1,161 @@
+//! Graphs that are unpacked in memory, beside the same indexes read from storage.
+
+use std::path::Path;
+
+use stratann::{
+    BuildOptions, Error, Filter, GroundTruth, Index, Layout, LiveIndex, Matrix, MemoryPlan, Metric,
+    OpenOptions, Row, RowTable, SearchOptions, SearchResults, Silent, Strategy, Update, Value,
+    VectorSource, WriteOptions, brute_force, build,
+};
+
+use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows};
+
+const ROWS: usize = 2_000;
+const MORE: usize = 500;
+
+fn built(base: &Matrix, metric: Metric, layout: Layout, path: &Path) {
+    let options = BuildOptions {
+        metric,
+        layout: Some(layout),
+        degree: Some(24),
+        build_list: 40,
+        threads: 2,
+        ..BuildOptions::default()
+    };
+    build(base, path, &options, &Silent).unwrap();
+}
+
+fn open(path: &Path, memory: Option<u64>) -> Result<Index, Error> {
+    let options = OpenOptions {
+        memory,
+        ..OpenOptions::default()
+    };
+    Index::open(path, &options)
+}
+
+/// The plan's parts, which must add up to the budget.
+fn all_of(plan: &MemoryPlan) -> u64 {
+    let index = plan.codes + plan.codebook + plan.tables + plan.cache + plan.places;
+    let pages = plan.graph_pages + plan.vector_pages + plan.unpacked + plan.navigation;
+    plan.program + plan.queries + index + pages + plan.changes + plan.inserting + plan.unused
+}
+
+fn found(index: &Index, queries: &Matrix, list: usize) -> SearchResults {
+    let options = SearchOptions {
+        list,
+        exact: true,
+        // The results of a pipelined search depend on the order of completions.
+        strategy: Some(Strategy::BestFirst),
+        ..SearchOptions::default()
+    };
+    index.search(queries, &options).unwrap()
+}
+
+fn recall_of(found: &SearchResults, truth: &GroundTruth) -> f64 {
+    truth.recall(&found.ids, &found.distances, 10).unwrap()
+}
+
+#[test]
+fn an_unpacked_graph_finds_as_much_without_a_read() {
+    let photos = (head(SIFT_BASE, ROWS), head(SIFT_QUERIES, 100), Metric::L2);
+    let texts = ["base", "query"].map(|of| format!("package-text-2k.{of}.fbin"));
+    let texts = (head(&texts[0], ROWS), head(&texts[1], 100), Metric::Cosine);
+    for (base, queries, metric) in [photos, texts] {
+        let truth = brute_force(&base, &queries, 10, metric, 2, &Silent).unwrap();
+        for layout in [Layout::Packed, Layout::Layered, Layout::Decoupled] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("index");
+            built(&base, metric, layout, &path);
+            let stored = open(&path, None).unwrap();
+            let unpacked = open(&path, Some(100 << 20)).unwrap();
+            let plan = unpacked.memory();
+            assert!(plan.unpacked > 0, "{layout}: {plan:?}");
+            assert_eq!(all_of(plan), 100 << 20, "{layout}: {plan:?}");
+            let predicted = plan.predicted_reads.unwrap();
+            assert!(
+                predicted[0] + predicted[1] < 1e-9,
+                "{layout}: {predicted:?}"
+            );
+            for list in [10, 20, 40] {
+                let [read, held] = [&stored, &unpacked].map(|index| found(index, &queries, list));
+                let recalls = [recall_of(&read, &truth), recall_of(&held, &truth)];
+                // A page of lists alone has a thirtieth of all nodes of this index, so a search
+                // that reads such pages finds more than in a large index.
+                assert!(
+                    recalls[1] >= recalls[0] - 0.005,
+                    "{metric} {layout} {list}: {recalls:?}"
+                );
+                assert!(read.counters.bytes_read > 0);
+                assert_eq!(held.counters.bytes_read, 0, "{layout}");
+                assert!(held.exact);
+            }
+            // With a list of all nodes, all true neighbours are found, by exact distance.
+            let all = found(&unpacked, &queries, ROWS);
+            assert_eq!(recall_of(&all, &truth), 1.0, "{metric} {layout}");
+        }
+    }
+}
+
+/// Inserts, deletes and attributes, in a checkpoint and in the log behind it.
+#[test]
+fn an_unpacked_graph_has_every_change() {
+    for (layout, update) in [
+        (Layout::Packed, Update::Accumulate),
+        (Layout::Packed, Update::Relocate),
+        (Layout::Layered, Update::Relocate),
+        (Layout::Decoupled, Update::Accumulate),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        built(&head(SIFT_BASE, ROWS), Metric::L2, layout, &path);
+        let options = WriteOptions {
+            update: Some(update),
+            ..WriteOptions::default()
+        };
+        let live = LiveIndex::open(&path, &OpenOptions::default(), &options).unwrap();
+        let row = |number: u64| Row {
+            attributes: [("parity".to_owned(), Value::Integer(number as i64 % 2))].into(),
+            payload: None,
+        };
+        let insert = |first: usize, count: usize| {
+            let attributes = RowTable::new((first..first + count).map(|n| row(n as u64)).collect());
+            let new = rows(SIFT_BASE, first, count);
+            live.insert_rows(&new, &attributes, None, &Silent).unwrap();
+        };
+        insert(ROWS, MORE);
+        live.delete(&(0..200).collect::<Vec<u64>>()).unwrap();
+        live.flush().unwrap();
+        insert(ROWS + MORE, 50);
+        live.delete(&(ROWS as u64..ROWS as u64 + 100).collect::<Vec<u64>>())
+            .unwrap();
+        drop(live);
+        let index = open(&path, Some(100 << 20)).unwrap();
+        assert!(index.memory().unpacked > 0, "{layout} {update:?}");
+        let queries = rows(SIFT_BASE, 0, ROWS + MORE + 50);
+        let near = found(&index, &queries, 60);
+        for (row, ids) in near.ids.chunks_exact(10).enumerate() {
+            let id = row as u64;
+            let gone = id < 200 || (ROWS as u64..ROWS as u64 + 100).contains(&id);
+            // Some descriptors are stored twice, so another id may be as near.
+            let itself = near.distances[10 * row] == 0.0 || ids.contains(&id);
+            assert!(gone || itself, "{layout} {update:?}: {id} is lost");
+            assert!(!(gone && ids.contains(&id)), "{layout}: {id} came back");
+        }
+        let filter = Filter::parse("parity == 1").unwrap();
+        let options = SearchOptions::default();
+        let odd = index.search_filtered(&queries, &options, &filter).unwrap();
+        let expected = |id: u64| id >= ROWS as u64 + 100 && id % 2 == 1;
+        assert!(odd.ids.iter().all(|&id| expected(id)), "{layout}");
+        let vectors = index.vectors(&[ROWS as u64 + 150, 300], &Silent).unwrap();
+        for (place, row) in [ROWS + 150, 300].into_iter().enumerate() {
+            let stored = rows(SIFT_BASE, row, 1);
+            let mut bytes = vec![0; stored.row_bytes()];
+            stored.read(0, &mut bytes).unwrap();
+            assert_eq!(
+                vectors.vector(place),
+                Some(&bytes[..]),
+                "{layout}: row {row}"
+            );
+        }
+    }
+}
