@@ -528,7 +528,9 @@ fn a_table_of_fewer_pages_than_the_build_has_is_no_panic() {
         };
         let volume: Arc<dyn Volume> = Arc::new(volume);
         let index = crate::Index::open_in(volume, grown.folder.path(), &options);
-        assert!(index.is_ok(), "{layout}");
+        // An index that is unpacked reads every node, and this table gives all nodes one page.
+        let damaged = |error: crate::Error| error.kind() == crate::ErrorKind::Damaged;
+        assert!(index.err().is_none_or(damaged), "{layout}");
     }
 }
 
