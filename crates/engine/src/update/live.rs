@@ -14,8 +14,8 @@
 //!
 //! The layout and the preset decide whether new vectors go straight into the graph on storage or
 //! wait in memory. A merge moves waiting vectors to storage. In a cluster index, a rebalance moves
-//! them into the clusters that they join. In an index with direct inserts, a checkpoint follows
-//! each fixed number of inserts.
+//! them into the clusters that they join. An index with direct inserts makes a checkpoint after a
+//! number of inserts that depends on its size.
 //!
 //! **Guarantees.** When a call returns, its changes are durable as [`Durability`] says, and every
 //! later search sees them. After a crash, every acknowledged change is recovered from the
