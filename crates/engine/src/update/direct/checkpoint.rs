@@ -5,7 +5,7 @@
 //!   pages        written to pages that the last checkpoint does not name, and synced
 //!   placement-…  the table from nodes to pages, new codes and ids since the build, deleted ids
 //!   pending-…    changes, and nodes that are on no page yet
-//!   rows-…       attributes that were set since the build; columns-… has the nodes of each value
+//!   rows-…       attributes that were only in memory; columns-… has the nodes of their values
 //!   MANIFEST     names these files, the files of the build, and the log from which a replay starts
 //! ```
 //!
