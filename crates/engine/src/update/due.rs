@@ -522,12 +522,12 @@ impl Drop for Merger {
     fn drop(&mut self) {
         if !self.home.is_here() {
             std::mem::forget(self.thread.take());
-            return; // That thread runs in another process.
+            return; // The thread exists only in the other process.
         }
         *self.stop.told.lock() = Told::Stop;
         self.stop.changed.notify_all();
-        // This drop may run on the background thread, if that thread drops the last reference to
-        // the index. The thread cannot wait for its own end.
+        // If this drop runs on the background thread, it does not wait, since the thread cannot
+        // wait for its own end.
         let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(other)
             && thread.join().is_err()
@@ -542,9 +542,9 @@ impl Drop for Merger {
 enum Told {
     #[default]
     GoOn,
-    /// If a merge is due, make it. Then end.
+    /// The thread makes a last merge if one is due, and ends.
     Finish,
-    /// End immediately.
+    /// The thread ends immediately.
     Stop,
 }
 

@@ -415,8 +415,8 @@ impl LiveIndex {
         Self::open_lent(path.as_ref(), open, options, None, &Silent)
     }
 
-    /// Opens an index like [`open`](Self::open). With `lent`, the opened index takes over the lease
-    /// of an index that leases memory from a shared budget.
+    /// Opens an index like [`open`](Self::open). If the opened index replaces an index that leases
+    /// memory from a shared budget, `lent` is the lease of the replaced index.
     fn open_lent(
         path: &Path,
         open: &OpenOptions,
@@ -466,7 +466,7 @@ impl LiveIndex {
 
     /// Opens for changes an index that is already open for reading. Without a memory budget, the
     /// opened index shares the tables of `index`. Under a memory budget, the opened index shares no
-    /// tables, and takes over the budget of `index`.
+    /// tables, and replaces `index`.
     ///
     /// An index of a [`Catalog`](crate::Catalog) leases a part of the catalog's budget. The lease
     /// covers at least a few changes at a time. In addition, it covers half of the memory that is

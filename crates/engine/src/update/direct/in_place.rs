@@ -230,7 +230,8 @@ impl Direct {
             resting.retain(|(moment, pages)| {
                 let over = *moment < oldest;
                 for (page, bytes) in pages.iter().filter(|_| over) {
-                    // A page that the memory budget keeps stays in memory.
+                    // If the memory budget keeps the page, the kept bytes are old. So the new bytes
+                    // stay in `unwritten`, which reads look up first.
                     if self.index.graph().resident.get((*page).into()).is_none() {
                         placement.unwritten.remove(*page, bytes);
                     }

@@ -438,8 +438,9 @@ impl<'a, N: NodePages> Inserter<'a, N> {
     }
 
     /// The present bytes of a page without its pending changes. They are the bytes that the search
-    /// has read, if they are current. Otherwise they come from memory, or else from storage. If
-    /// pages are rewritten in place, the caller must hold the lock of the page.
+    /// has read, if they are current. Otherwise they come from memory, or from storage if memory
+    /// does not have the page. If pages are rewritten in place, the caller must hold the lock of
+    /// the page.
     pub(super) fn page_bytes(&self, page: u32) -> Result<PageBytes, Error> {
         let Walker {
             traversal, reader, ..

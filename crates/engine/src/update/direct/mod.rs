@@ -251,7 +251,7 @@ pub(crate) struct Direct {
     file: Mutex<Box<dyn VolumeFile>>,
     /// The file of the segment for new vectors, if vectors are stored apart from lists.
     segment: Option<Mutex<Box<dyn VolumeFile>>>,
-    /// Whether pages are rewritten in place, and the number of threads that do this.
+    /// Whether pages are rewritten in place, and the number of threads that rewrite them.
     in_place: bool,
     journal_threads: usize,
     /// The state of the pages that are rewritten in place.
@@ -522,7 +522,7 @@ impl Direct {
     }
 
     fn placement(&self) -> &Placement {
-        // The placement was set by `open`.
+        // `open` has set the placement.
         self.index
             .graph()
             .placement

@@ -339,8 +339,8 @@ impl LiveIndex {
         Ok(gone.len() as u64)
     }
 
-    /// Checks all rows before the first row is inserted. Returns the new columns of the rows whose
-    /// names may be misspelt.
+    /// Checks all rows before the first row is inserted. Returns warnings about new columns with
+    /// names that may be misspelt.
     pub(super) fn check_attributes(
         &self,
         attributes: Option<&dyn RowSource>,
@@ -357,7 +357,7 @@ impl LiveIndex {
                 format!("number of rows of {name}"),
                 attributes.rows(),
                 format!("the call has {rows} ids or vectors"),
-                "Give one row for each",
+                "Give one row for each id or vector",
             ));
         }
         for at in 0..rows {

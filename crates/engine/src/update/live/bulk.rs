@@ -29,7 +29,7 @@ const MOST_BYTES: u64 = 256 << 20;
 
 impl LiveIndex {
     /// The number of the next `rows` that should wait for a merge. It is 0 if direct inserts are
-    /// faster or need less memory.
+    /// better, or if the index has none.
     pub(super) fn many_of(&self, rows: usize) -> usize {
         let state = self.state();
         if !self.goes_directly(&state) || !self.options.direct.merge_many {

@@ -92,8 +92,8 @@ impl LiveIndex {
         Ok(ids)
     }
 
-    /// Returns an error if the index cannot insert the rows. Otherwise returns the new columns of
-    /// the rows whose names may be misspelt.
+    /// Returns an error if the index cannot insert the rows. Otherwise returns warnings about new
+    /// columns with names that may be misspelt.
     pub(super) fn check_all(
         &self,
         vectors: &dyn VectorSource,

@@ -187,10 +187,11 @@ impl LiveIndex {
     }
 
     /// Moves waiting vectors into the clusters on storage, and rebalances these clusters (SPFresh).
-    /// Too large clusters are split. In layouts that store a vector in each of its clusters, too
-    /// small clusters are dissolved. Vectors around split and dissolved clusters are reassigned.
-    /// Unchanged clusters are not written. If no change waits, or the index has no clusters, the
-    /// call does nothing. Inserts, deletes and searches continue during the call.
+    /// Clusters that are too large are split. In layouts that store a vector in each of its
+    /// clusters, clusters that are too small are dissolved. Vectors around split and dissolved
+    /// clusters are reassigned. Unchanged clusters are not written. If no change waits, or the
+    /// index has no clusters, the call does nothing. Inserts, deletes and searches continue during
+    /// the call.
     ///
     /// # Errors
     /// Fails as [`compact`](LiveIndex::compact) does. It also fails if the waiting vectors and the

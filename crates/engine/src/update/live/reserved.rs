@@ -144,7 +144,7 @@ impl Reserved {
 
     /// Reserves `count` consecutive ids from `next` on, and sets `next` to the id after them. One
     /// lock covers both steps, since another call may ask for one of these ids. If another call has
-    /// or waits for an id, all reserved ids are larger than that id.
+    /// or waits for an id of this range, the range begins after that id instead.
     ///
     /// # Errors
     /// The ids would exceed `last`. The error is the first id that the call would have reserved.

@@ -210,7 +210,7 @@ impl<'a> Stored<'a> {
     }
 
     /// Drops the bytes of the vector of an entry, if vectors are stored once and this vector is on
-    /// storage. It can be read again.
+    /// storage. The vector can be read again.
     pub(super) fn forget_vector(&self, entry: &mut Entry) {
         if !self.is_replicated() && self.stores.member_place(entry.node).is_some() {
             entry.vector = self.none.clone();

@@ -68,7 +68,7 @@ pub(super) struct New {
     pub(super) vector: Arc<[u8]>,
 }
 
-/// The number of changes of each kind.
+/// The numbers of splits, merges and reassignments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) split: u64,

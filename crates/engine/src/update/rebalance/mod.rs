@@ -170,7 +170,8 @@ pub(super) fn rebalance(
     let first = stores.nodes() as u32;
     let nodes = u64::from(first) + rows.len() as u64;
     if nodes >= u64::from(u32::MAX) {
-        let reason = "an index numbers fewer than 4294967295, with the deleted ones";
+        let reason =
+            "an index has numbers for fewer than 4294967295 vectors, including deleted vectors";
         return Err(Error::call(
             "number of vectors",
             nodes,
@@ -181,7 +182,7 @@ pub(super) fn rebalance(
     let mut shape = ClusterShape {
         element: index.element(),
         dim: index.dim(),
-        // In this checkpoint, ids are not the numbers of vectors.
+        // After a rebalance, the id of a vector may differ from its number.
         id_bytes: ClusterShape::id_bytes(inputs.next_id, false),
         clusters: stores.clusters(),
         vectors: nodes as u32,

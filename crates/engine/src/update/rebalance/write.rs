@@ -227,8 +227,8 @@ impl Writing<'_> {
         Ok((amended, vec![file]))
     }
 
-    /// Removes segments that have few live bytes, also compared with the bytes to be written. Adds
-    /// the clusters of their live posting lists to `wanted`.
+    /// Removes each segment in which at most half of the bytes are live, or with at most as many
+    /// live bytes as are to be written. Adds the clusters of their live posting lists to `wanted`.
     fn absorb(&self, segments: &mut Vec<ExtentSegment>, wanted: &mut BTreeSet<u32>) {
         let bytes_of = |cluster: u32| match cluster < self.stores.clusters() {
             true => self.stores.place(cluster).bytes as u64,
