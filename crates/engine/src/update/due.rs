@@ -2,7 +2,7 @@
 //! one of these quantities reaches its limit:
 //!
 //! - *Deleted*: the share of the vectors on storage that were deleted or replaced. The limit is 10
-//!   %. If fewer than `least` vectors were deleted, the limit is 20 %.
+//!   %, or 20 % if fewer than `least` vectors were deleted.
 //! - *Reads*: the mean reads of a query, for each list size. The limit is 1.1 times the reads with
 //!   nothing deleted. If these are unknown, it is 1.1 times the reads at the smallest measured
 //!   share of deleted vectors.

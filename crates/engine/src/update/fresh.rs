@@ -211,7 +211,7 @@ impl FreshGraph {
     /// Creates a graph without vectors, for vectors of `dim` elements.
     ///
     /// # Panics
-    /// If `dim` is 0.
+    /// Panics if `dim` is 0.
     pub(crate) fn new(
         metric: Metric,
         element: Element,

@@ -10,7 +10,7 @@
 //!
 //! Rows are logged in order, and after a crash the log ends with a whole record. So the inserted
 //! rows are always the first rows of the insert. Automatic ids stay reserved for the insert until
-//! it is done: other automatic ids begin behind them, and no other call can insert the id of a
+//! it is done: other automatic ids begin after them, and no other call can insert the id of a
 //! missing row. So the ids of all rows are known in both cases, and a resume inserts the rows after
 //! the last inserted row.
 //!
