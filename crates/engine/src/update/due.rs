@@ -1,8 +1,8 @@
 //! Decides when a merge is due, by the rules of OdinANN §3.4.2 and further rules. A merge is due if
 //! one of these quantities reaches its limit:
 //!
-//! - *Deleted*: the share of the vectors on storage that were deleted or replaced. The limit is 10
-//!   %, or 20 % if fewer than `least` vectors were deleted.
+//! - *Deleted*: the share of the vectors on storage that were deleted or replaced. The limit of
+//!   this share is 10 %, or 20 % if fewer than `least` vectors were deleted.
 //! - *Reads*: the mean reads of a query, for each list size. The limit is 1.1 times the reads with
 //!   nothing deleted. If these are unknown, it is 1.1 times the reads at the smallest measured
 //!   share of deleted vectors.
