@@ -1,4 +1,4 @@
-//! The attributes of the vectors of a merge, by row of the next checkpoint.
+//! The attributes of the vectors of a merge, by their rows in the next checkpoint.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::stores::columns::{RowBytes, Windows};
 /// The attributes of the vectors on storage, followed by the attributes of the vectors in memory.
 pub(super) struct MergedRows<'a> {
     index: &'a Index,
-    /// The node of each row that was on storage before the merge.
+    /// The node of each row whose vector was on storage before the merge.
     node_of: Vec<u32>,
     new: &'a [Option<RowBytes>],
     windows: Mutex<Windows>,
@@ -28,7 +28,7 @@ impl fmt::Debug for MergedRows<'_> {
 }
 
 impl<'a> MergedRows<'a> {
-    /// Collects the attributes for a merge; `None` if no vector has any.
+    /// Collects the attributes for a merge. `None` if no vector has attributes.
     pub(super) fn of(index: &'a Index, rows: &'a Rows) -> Option<Self> {
         if index.columns().is_empty() && rows.attributes.iter().all(Option::is_none) {
             return None;

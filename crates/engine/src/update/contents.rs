@@ -1,5 +1,4 @@
-//! Iterates over the vectors and lists of an index on storage, from the first node to the last, in
-//! any layout.
+//! Iterates over the vectors and lists of an index on storage, in any layout.
 
 use std::sync::Arc;
 
@@ -16,21 +15,21 @@ use crate::stores::vectors::leading::{LeadingFile, LeadingParts};
 use crate::stores::vectors::segments::{Extent, Segment, VectorPage};
 use crate::stores::{ClusterStores, GraphStores, NodePages, PageView, Record, VectorsAt, on_pages};
 
-/// About how many bytes of pages are read at once.
+/// About the number of bytes of pages that one read requests.
 const PIECE: usize = 1 << 20;
 
-/// Receives a node: its number, external id and vector.
+/// A function that receives a node: its number, external id and vector.
 pub(crate) type EachVector<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
-/// Receives a node: its number and its neighbours.
+/// A function that receives a node: its number and its neighbours.
 pub(crate) type EachList<'a> = dyn FnMut(u32, &[u32]) -> Result<(), Error> + 'a;
-/// Receives a page of vectors: the number of its segment, the segment, the page's number and its
-/// content.
+/// A function that receives a page of vectors: the number of the segment, the segment, the number
+/// of the page, and the content of the page.
 pub(crate) type EachVectorPage<'a> =
     dyn FnMut(usize, &Segment, u64, &VectorPage<'_>) -> Result<(), Error> + 'a;
-/// Receives a page: its number and its bytes.
+/// A function that receives a page: its number and its bytes.
 type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// Calls `each` with every node: in the order of nodes, or page after page if nodes have moved.
+/// Calls `each` with every node. The order is by node number, or by page if nodes have moved.
 ///
 /// # Errors
 /// A page cannot be read or is damaged, `each` fails, or the call is interrupted.
@@ -78,8 +77,8 @@ pub(crate) fn each_vector(
     Ok(())
 }
 
-/// Calls `each` with every vector of a cluster index: cluster by cluster, or in the order of nodes
-/// if each vector is stored once, in a file of vectors.
+/// Calls `each` once with every vector of a cluster index. The order is by cluster. If each vector
+/// is stored once in a file of vectors, the order is by node number.
 fn each_member(
     index: &Index,
     clusters: &ClusterStores,
@@ -97,14 +96,14 @@ fn each_member(
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        // A vector may be in several clusters. It is passed once, in its own cluster.
+        // A vector may be a member of several clusters. It is passed only with its own cluster.
         reader.each_own(cluster, each)?;
     }
     Ok(())
 }
 
-/// Calls `each` with every page of vectors, in the order of nodes, if vectors are stored apart from
-/// lists. Otherwise it does nothing.
+/// Calls `each` with every page of vectors, in the order of nodes. If vectors are not stored apart
+/// from lists, the call does nothing.
 ///
 /// # Errors
 /// Fails as [`each_vector`] does.
@@ -162,7 +161,8 @@ fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
     }
 }
 
-/// Fills `out` with pages of a segment of vectors. Pages that are in memory are not read.
+/// Fills `out` with pages of a segment of vectors, from memory if they are there, and otherwise
+/// from storage.
 pub(crate) fn vector_pages(index: &Index, place: Extent, out: &mut [u8]) -> Result<(), Error> {
     let Some(segments) = &index.graph().segments else {
         return Ok(());
@@ -176,7 +176,7 @@ pub(crate) fn vector_pages(index: &Index, place: Extent, out: &mut [u8]) -> Resu
     Ok(index.volume().read_at(&segment.name, offset, out)?)
 }
 
-/// Calls `each` with every node and its neighbours, in the order of [`each_vector`].
+/// Calls `each` with every node and the neighbours of the node, in the order of [`each_vector`].
 ///
 /// # Errors
 /// Fails as [`each_vector`] does.
@@ -200,14 +200,14 @@ pub(crate) fn each_list(
     Ok(())
 }
 
-/// Whether an insert failed after it had given a node its number. The vector then waits in memory.
-/// No insert may run during the call.
+/// Whether the insert of a node was given up after the node got its number. In that case, the
+/// vector waits in memory. No insert may run during the call.
 pub(crate) fn is_given_up(graph: &GraphStores, node: u32) -> bool {
     let placement = graph.placement.get();
     placement.is_some_and(|placement| placement.page_of(node) == NOWHERE)
 }
 
-/// The nodes that are on no page yet.
+/// The inserted nodes that no page has yet.
 fn pending(graph: &GraphStores) -> Vec<Arc<NewRecord>> {
     let placement = graph.placement.get();
     let records = placement.map_or_else(Vec::new, |placement| placement.pending.all().1);
@@ -231,14 +231,14 @@ fn lists_of<N: NodePages>(
         if let Some(&link) = list.iter().find(|&&link| u64::from(link) >= nodes) {
             return Err(Error::Damaged {
                 file: graph.file.clone(),
-                what: format!("node {node} links to node {link}, but there are {nodes}"),
+                what: format!("node {node} links to node {link}, but there are {nodes} nodes"),
             });
         }
         each(node, &list)
     })
 }
 
-/// Passes the vectors of a layout that stores them beside lists.
+/// Calls `each` with every vector on pages, in a layout that stores vectors beside lists.
 fn from_records<N: NodePages>(
     index: &Index,
     pages: &N,
@@ -251,7 +251,7 @@ fn from_records<N: NodePages>(
     })
 }
 
-/// Receives a record: its page, its node and its content.
+/// A function that receives a record: its page, its node and its content.
 type EachRecord<'a> = dyn FnMut(u64, u32, &Record<'_>) -> Result<(), Error> + 'a;
 
 /// Calls `each` with the record of every node that is on a page.
@@ -272,7 +272,7 @@ fn each_record<N: NodePages>(
             if u64::from(node) >= nodes {
                 return Err(not_there(&graph.file, page, node, nodes));
             }
-            // A record that moved away leaves its old bytes on the page.
+            // The page may have old bytes of a record that has moved to another page.
             if placement.is_none_or(|placement| u64::from(placement.page_of(node)) == page) {
                 each(page, node, &view.record(slot)?)?;
             }
@@ -290,7 +290,7 @@ fn each_record<N: NodePages>(
         return each_page(index, &stored(file.pages), progress, &mut records_of);
     };
     let in_use = placement.pages_in_use();
-    // The last pages may exist in memory alone.
+    // The last pages may exist only in memory.
     let there = index.volume().len(name)?.saturating_sub(BLOCK as u64);
     let there = (there / page_bytes as u64).min(in_use.len() as u64);
     each_page(index, &stored(there), progress, &mut |page, bytes| {
@@ -308,7 +308,7 @@ fn each_record<N: NodePages>(
             None => {
                 return Err(Error::Damaged {
                     file: graph.file.clone(),
-                    what: format!("it ends before page {page}, which has nodes"),
+                    what: format!("the file ends before page {page}, although this page has nodes"),
                 });
             }
         }
@@ -321,12 +321,12 @@ struct PagesOf<'a> {
     name: &'a str,
     pages: u64,
     page_bytes: usize,
-    /// The number of pages that the records starting on a page take, including that page.
+    /// The number of pages that the records that start on a page take, including that page.
     extent: &'a dyn Fn(u64) -> u64,
 }
 
-/// Reads the pages of a file in order. `each` also gets the pages onto which the last record of a
-/// page continues.
+/// Reads the pages of a file in order, and calls `each` with every page. The bytes of a page
+/// include the next pages, if the last record of the page continues there.
 fn each_page(
     index: &Index,
     file: &PagesOf<'_>,

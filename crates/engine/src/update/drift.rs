@@ -1,37 +1,41 @@
-//! Detects drift: directly inserted vectors that are unlike the vectors that the codes were trained
-//! on.
+//! Detects drift: vectors from direct inserts that are unlike the vectors that the codes were
+//! trained on.
 //!
 //! ```text
 //!   an even sample of the nodes of the last build or merge  ─┐
-//!   an even sample of the nodes that were inserted since    ─┴─> how far off each code is
+//!   an even sample of the nodes that were inserted since    ─┴─> error ratio of each code
 //!
-//!   off      squared error of a code / squared distance to its third nearest in the sample
-//!   drifted  inserted nodes that are off 4 times more than 95 % of the older nodes
+//!   error ratio   squared error of a code / squared distance from its vector to the third
+//!                 nearest vector of the sample
+//!   drifted       an inserted node has drifted if its error ratio is above 4 times a reference
+//!                 value. 95 % of the older nodes have error ratios up to the reference value
 //! ```
 //!
 //! A vector may be far from all centroids. Vectors may also be much nearer to each other than the
-//! centroids are. The codes of such vectors hardly distinguish them. Inserts and searches rank by
-//! codes, so searches often miss such vectors, without any error. A merge trains a codebook on all
-//! live vectors ([`outgrown`](super::outgrown)). Vectors that resemble the last build or merge are
-//! no drift, however inaccurate their codes are, since that codebook was trained on such vectors.
+//! centroids are. In both cases, codes hardly distinguish these vectors. Inserts and searches rank
+//! by codes, so searches often miss these vectors, and no error shows it. A merge trains a codebook
+//! on all live vectors ([`outgrown`](super::outgrown)). Vectors that resemble the vectors of the
+//! last build or merge have not drifted, even if their codes are inaccurate: another codebook would
+//! be no better for them.
 //!
 //! ```text
-//!   is a merge due?  ─┐                                      ┌─> searches look further
+//!   is a merge due?  ─┐                                      ┌─> searches examine more candidates
 //!   an insert        ─┤                                      │   (search/further.rs)
-//!   a checkpoint     ─┴─ the process that takes inserts ─> Drift ─> MANIFEST ─> Drift of each
-//!                        examines a sample                          process that opens it
+//!   a checkpoint     ─┴─ the process that makes inserts ─> Drift ─> MANIFEST ─> Drift of each
+//!                        examines a sample                   process that opens the index
 //! ```
 //!
 //! **Which processes know the drift.** A checkpoint records the drifted share of the last sample.
-//! So each process that opens the index knows this share. If the first search of a process took a
-//! sample instead, each process would read a sample, even a command with one query. A process with
-//! a small budget has no memory for a sample. Vectors inserted since the checkpoint are in the log.
-//! A process that opens the index to read has these vectors in memory, compares them exactly, and
-//! misses none.
+//! So each process that opens the index knows this share. The alternative would be a sample before
+//! the first search of each process. Then even a command with one query would read a sample, and a
+//! process with a small budget would have no memory for it. Vectors inserted since the checkpoint
+//! are in the log. A process that opens the index for reading has these vectors in memory and
+//! compares them exactly, so it misses none of them.
 //!
-//! A checkpoint records no share if no code is inaccurate, so that earlier versions can use such an
-//! index. An earlier version may have taken the inserts, or a small budget may have prevented the
-//! sample. Then a search learns of the drift only after a call of [`Index::health`].
+//! If no vector has drifted, a checkpoint records no share, so that earlier versions can open the
+//! index. A checkpoint may also lack the share because an earlier version made the inserts, or
+//! because a small budget prevented the sample. In these cases, searches know the drift only after
+//! a call of [`Index::health`].
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -52,40 +56,42 @@ use crate::room::Queued;
 use crate::search::{Admission, Exactness, Nodes};
 use crate::stats::Stats;
 
-/// The most nodes of a sample. Half of them were inserted since the last build or merge. The
-/// vectors of a sample take at most `SAMPLE_BYTES`, but it has at least `LEAST_SAMPLE` nodes.
+/// The maximum number of nodes of a sample. Half of the nodes were inserted since the last build or
+/// merge. The vectors of a sample take at most `SAMPLE_BYTES` bytes, but a sample has at least
+/// `LEAST_SAMPLE` nodes.
 const SAMPLE: usize = 512;
 const SAMPLE_BYTES: usize = 1 << 20;
 const LEAST_SAMPLE: usize = 128;
-/// Memory for each node of a sample, apart from its vector, which is in memory twice: its code,
-/// errors and distances.
+/// Bytes of memory for the code, errors and distances of each node of a sample. The vector of the
+/// node takes more memory, and is in memory twice.
 const BESIDE_VECTOR: u64 = 256;
-/// Under a smaller budget, an index that is open for changes keeps all memory for inserts and takes
-/// no sample. Then a process that opens the index to read takes the sample.
+/// Under a smaller budget than this, an index that is open for changes uses all memory for inserts,
+/// and takes no sample. Only [`Index::health`] takes a sample.
 const LEAST_BUDGET: u64 = 16 << 20;
-/// The fewest nodes of each half of a sample that allow a conclusion.
+/// The minimum number of nodes in each half of a sample for a result.
 const LEAST: usize = 32;
-/// An inserted vector has drifted if the error ratio of its code is over `TIMES` times a limit. The
-/// share `BESIDE` of the older vectors have error ratios below that limit.
+/// An inserted vector has drifted if the error ratio of its code is above `TIMES` times a reference
+/// value. The share `BESIDE` of the older vectors has error ratios up to the reference value.
 const TIMES: f64 = 4.0;
 const BESIDE: f64 = 0.95;
-/// If a smaller share of the inserted nodes seems to have drifted, the result counts as chance.
+/// If a smaller share of the inserted nodes than this seems to have drifted, the sample counts as
+/// one without drift.
 const CHANCE: f64 = 0.1;
-/// The fewest inserted vectors for which a sample is worth its reads.
+/// The minimum number of inserted vectors for which a sample is worth its reads.
 const WORTH_A_LOOK: u64 = 256;
-/// The number of inserts after which another sample is taken, as a share of the inserts by the last
-/// sample.
+/// Another sample is taken when the number of inserted vectors has grown by this share since the
+/// last sample.
 const AGAIN: f64 = 0.25;
 
 /// The result of examining a sample of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct IndexHealth {
-    /// The share of all vectors that were inserted since the last build or merge and whose codes
-    /// are far less accurate than other codes. A merge trains new codes. `None` if no sample was
-    /// examined, or few vectors were inserted.
+    /// The number of drifted vectors as a share of all vectors. A vector has drifted if it was
+    /// inserted since the last build or merge, and its code is far less accurate than other codes.
+    /// A merge trains new codes. `None` if no sample was examined.
     pub drifted: Option<f64>,
-    /// Why no sample was examined although enough vectors were inserted. `None` if a sample was
-    /// examined, or if few vectors were inserted.
+    /// The reason why no sample was examined although enough vectors were inserted. `None` if a
+    /// sample was examined, or if few vectors were inserted.
     #[serde(skip)]
     pub not_looked_at: Option<&'static str>,
 }
@@ -99,8 +105,8 @@ impl IndexHealth {
     }
 }
 
-/// The number of nodes of a sample, with a memory reservation to read and compare these nodes.
-/// `None` if the memory budget cannot fit the smallest useful sample.
+/// The number of nodes of a sample, with a memory reservation for reading and comparing these
+/// nodes. `None` if the memory budget is too small for a sample of `LEAST_SAMPLE` nodes.
 fn room(index: &Index) -> Option<(usize, Queued)> {
     let each = 8 * index.dim() as u64 + BESIDE_VECTOR;
     let most = (SAMPLE_BYTES / (4 * index.dim())).clamp(LEAST_SAMPLE, SAMPLE);
@@ -111,8 +117,8 @@ fn room(index: &Index) -> Option<(usize, Queued)> {
     })
 }
 
-/// The share of the inserted nodes that drifted. `None` if too few inserted or too few older nodes
-/// are live.
+/// Examines a sample, and returns the share of the inserted nodes that have drifted. `None` if too
+/// few inserted nodes or too few older nodes are live.
 fn look(
     index: &Index,
     (sample, queued): (usize, Queued),
@@ -158,7 +164,7 @@ fn look(
     drop(came);
     let apart = crowds::apart(&before, dim, 1);
     let errors = codebook.squared_errors(&before, 1);
-    // The sample may have equal vectors, which no code needs to distinguish.
+    // If the sample has several vectors equal to this one, no code needs to distinguish them.
     let off = |(error, apart): (&f64, &f32)| match *apart > 0.0 {
         true => error / f64::from(*apart),
         false => 0.0,
@@ -175,16 +181,17 @@ fn look(
 }
 
 impl Index {
-    /// Examines a sample of the vectors for drift. It reads up to 512 vectors if 256 or more were
-    /// inserted directly since the last build or merge. If the build was given a codebook, no
-    /// sample is examined, since a merge would not train another codebook.
+    /// Examines a sample of the vectors for drift. If 256 or more vectors were inserted directly
+    /// since the last build or merge, the call reads up to 512 vectors. Otherwise it reads none. If
+    /// the build was given a codebook, no sample is examined, since a merge would not train another
+    /// codebook.
     ///
     /// A sample takes memory from the part of the budget for queries in flight: up to 2 MiB, or 1
-    /// KiB for each dimension if that is more. Under a smaller budget, the sample has 128 vectors,
-    /// or no sample is taken. Later searches of this index use the result.
+    /// KiB for each dimension if this is more. If that part is too small, the sample has 128
+    /// vectors, or no sample is taken. Later searches of this index use the result.
     ///
     /// # Errors
-    /// A read fails or a page is damaged.
+    /// A read fails, or a page is damaged.
     pub fn health(&self, progress: &dyn Progress) -> Result<IndexHealth, Error> {
         let deleted = self.overlay().map(|overlay| (overlay, overlay.now()));
         let admission = deleted.map_or_else(Admission::default, |(overlay, moment)| {
@@ -196,7 +203,7 @@ impl Index {
         }
         if looks_at(self, self.live() as u64) == LooksAt::All {
             return Ok(IndexHealth::not_looked_at(
-                "every search compares all of the few vectors, so codes do not matter",
+                "the index has few vectors, so every search compares all of them without codes",
             ));
         }
         if !has_own_codebook(self) {
@@ -206,18 +213,19 @@ impl Index {
         }
         let Some(room) = room(self) else {
             return Ok(IndexHealth::not_looked_at(
-                "the memory budget cannot hold a sample",
+                "the memory budget is too small for a sample",
             ));
         };
         let Some(drifted) = look(self, room, admission, progress)? else {
             return Ok(IndexHealth::not_looked_at(
-                "too few vectors are left of the last build or merge, or too few were inserted since",
+                "too few vectors of the last build or merge are live, or too few live vectors were inserted since",
             ));
         };
         self.drift().note(came, drifted);
         let share = came as f64 / (self.live() as f64).max(1.0);
         Ok(IndexHealth {
-            // Some of the inserted vectors may be deleted.
+            // Some of the inserted vectors may be deleted, so `came` may exceed the number of live
+            // vectors.
             drifted: Some((share * drifted).min(1.0)),
             not_looked_at: None,
         })
@@ -231,12 +239,12 @@ impl Index {
         first.filter(|_| drifted >= MergeWhen::default().drifted)
     }
 
-    /// The [`stats`](Index::stats), with the [`health`](Index::health) from a sample. Their
-    /// `trouble` also mentions drift. The second value is the result of examining the sample.
+    /// Returns the [`stats`](Index::stats), with the result of [`health`](Index::health). The
+    /// `trouble` of these stats also reports drift. The second value is the result of `health`.
     pub fn stats_and_health(&self, progress: &dyn Progress) -> (Stats, Result<IndexHealth, Error>) {
         let (mut stats, looked) = (self.stats(), self.health(progress));
         let drifted = looked.as_ref().ok().and_then(|health| health.drifted);
-        // A search meets a read error as well, and reports it.
+        // If this measurement fails by a read error, searches report the same error.
         let scattered = || self.clusters()?.scatter(&**self.volume()).ok()?;
         stats.due = self.due(|| drifted, scattered).map(|due| due.to_string());
         if let Ok(health) = &looked {
@@ -254,14 +262,14 @@ impl Index {
 /// The result of the last sample of the vectors inserted since the last build or merge.
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
-    /// The lock of the examination of a sample. Searches never wait for this lock, since the
-    /// examination may wait for the memory and threads of searches.
+    /// Locked while a sample is examined. Searches never wait for this lock, since the examination
+    /// may wait for memory and threads of searches.
     looking: Mutex<()>,
     looked: Mutex<Looked>,
 }
 
-/// The number of vectors inserted before the last sample (`came`), and how many in a thousand of
-/// these had drifted. If no sample was taken, `came` is 0.
+/// The result of a sample: the number of vectors inserted before the sample (`came`), and the share
+/// of these vectors that had drifted, in thousandths. If no sample was taken, `came` is 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looked {
     came: u64,
@@ -269,7 +277,7 @@ struct Looked {
 }
 
 impl Drift {
-    /// The state recorded in a checkpoint.
+    /// The drift that a checkpoint recorded.
     pub(crate) fn of(manifest: &Manifest) -> Self {
         let facts = manifest.placement.and_then(|placement| placement.drift);
         let looked = facts.map(|DriftFacts { came, thousandths }| Looked { came, thousandths });
@@ -279,7 +287,7 @@ impl Drift {
         }
     }
 
-    /// The facts that a checkpoint records. `None` if no code is inaccurate.
+    /// The facts that a checkpoint records. `None` if no vector has drifted.
     pub(super) fn facts(&self) -> Option<DriftFacts> {
         let Looked { came, thousandths } = self.last();
         (thousandths > 0).then_some(DriftFacts { came, thousandths })
@@ -297,9 +305,10 @@ impl Drift {
 }
 
 impl LiveIndex {
-    /// The drifted vectors as a share of all vectors. It needs `least` inserted vectors, or 256 if
-    /// `least` is above 256. Examines a new sample if a quarter more vectors are inserted than at
-    /// the last sample, unless the memory budget is below 16 MiB.
+    /// The number of drifted vectors as a share of all vectors. `None` if fewer than `least`
+    /// vectors were inserted (256 if `least` is higher), or if the memory budget is below 16 MiB.
+    /// If the number of inserted vectors has grown by a quarter since the last sample, the call
+    /// examines another sample.
     pub(super) fn drift(&self, least: u64) -> Option<f64> {
         self.at_a_moment(|index, seen| {
             let came = came(index);
@@ -309,7 +318,7 @@ impl LiveIndex {
             {
                 return None;
             }
-            // Under a smaller budget, inserts need the memory.
+            // Under a budget below `LEAST_BUDGET`, inserts need the memory of a sample.
             let budget = index.memory().budget.unwrap_or(u64::MAX);
             let room = room(index).filter(|_| budget >= LEAST_BUDGET)?;
             let drift = index.drift();
@@ -317,9 +326,9 @@ impl LiveIndex {
             let looked = drift.last();
             if looked.came == 0 || came as f64 > (1.0 + AGAIN) * looked.came as f64 {
                 let found = look(index, room, seen.admission(), &Silent).unwrap_or_else(|error| {
-                    // Searches will report the same read error. The result of the earlier sample
-                    // remains valid.
-                    tracing::warn!(index = %self.path().display(), "its codes could not be measured: {error}");
+                    // Searches will report the same read error. The share of the earlier sample is
+                    // kept.
+                    tracing::warn!(index = %self.path().display(), "drift could not be measured: {error}");
                     Some(looked.share())
                 });
                 drift.note(came, found.unwrap_or(0.0));
@@ -330,14 +339,14 @@ impl LiveIndex {
     }
 
     /// Examines a sample if enough vectors were inserted since the last sample. On a search thread,
-    /// the call does nothing, since the sample may need this thread for its reads.
+    /// the call does nothing, since the reads of the sample may need this thread.
     pub(super) fn look_if_many_came(&self) {
         if !is_worker() {
             self.drift(WORTH_A_LOOK);
         }
     }
 
-    /// The result of the last sample, if one was taken since the last merge.
+    /// The result of the last sample since the last merge, if there was one.
     pub(super) fn seen_health(&self) -> IndexHealth {
         self.at_a_moment(|index, seen| {
             let looked = index.drift().last();
@@ -356,14 +365,14 @@ impl Looked {
         f64::from(self.thousandths) / 1_000.0
     }
 
-    /// The drifted share of all `live` vectors, assuming that vectors inserted since the sample
-    /// drift like the vectors inserted before it.
+    /// The number of drifted vectors as a share of all `live` vectors. Vectors inserted since the
+    /// sample are assumed to drift as often as the vectors inserted before it.
     fn of_all(self, index: &Index, live: u64) -> f64 {
         (self.share() * came(index) as f64 / live.max(1) as f64).min(1.0)
     }
 }
 
-/// Whether a merge would train new codes. It does so unless the codebook was given to the build.
+/// Whether a merge may train a new codebook. It may, unless the codebook was given to the build.
 fn has_own_codebook(index: &Index) -> bool {
     index.manifest().writer_features & GIVEN_CODEBOOK == 0
 }

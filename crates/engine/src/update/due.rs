@@ -1,43 +1,45 @@
-//! Decides when a merge is due, by the rules of OdinANN §3.4.2. Vectors that wait in memory are
-//! limited to FreshDiskANN's share.
+//! Decides when a merge is due, by the rules of OdinANN §3.4.2 and further rules. A merge is due if
+//! one of these quantities reaches its limit:
 //!
-//! - *Deleted*: the share of vectors on storage that are deleted or replaced. The limit is 10 %. If
-//!   fewer than `least` vectors are deleted, the limit is 20 %.
-//! - *Reads*: the reads of a search, by its list size. The limit is 1.1 times the reads with
-//!   nothing deleted, or 1.1 times the fewest known reads.
-//! - *Logged*: vectors that wait in memory, and rows of attributes in memory and in the log,
-//!   counted as vectors of equal size. The limit is 6 % of the vectors on storage (OdinANN §4.1, of
-//!   DiskANN).
+//! - *Deleted*: the share of the vectors on storage that were deleted or replaced. The limit of
+//!   this share is 10 %, or 20 % if fewer than `least` vectors were deleted.
+//! - *Reads*: the mean reads of a query, for each list size. The limit is 1.1 times the reads with
+//!   nothing deleted. If these are unknown, it is 1.1 times the reads at the smallest measured
+//!   share of deleted vectors.
+//! - *Logged*: the number of vectors that wait in memory. Rows of attributes in memory and in the
+//!   log count as vectors of the same size. The limit is 6 % of the vectors on storage
+//!   (FreshDiskANN's share, according to OdinANN §4.1).
 //! - *Grown*: the number of vectors, if the last build or merge had few vectors. The limit is 4
-//!   times the vectors of that build or merge.
-//! - *Drifted*: vectors unlike the vectors that the codes were trained on (drift.rs). The limit is
-//!   1 % of all vectors.
-//! - *Garbage*: dead bytes in the files of clusters, which rewritten clusters leave, or pages of a
-//!   graph beyond the pages that a build would take. The limit is 40 % of the files of clusters or
-//!   of the pages. For a large graph it is 55 % of the pages.
-//! - *Scattered*: reads for a single cluster of a grouped index. The limit is 1.3 times the reads
-//!   after the build.
+//!   times the number of vectors of that build or merge.
+//! - *Drifted*: the number of vectors that are unlike the vectors that the codes were trained on
+//!   (drift.rs). The limit is 1 % of all vectors.
+//! - *Garbage*: in the files of clusters, the dead bytes that rewritten clusters leave. In a graph,
+//!   the pages beyond the number that a build would need. The limit is 40 % of the files of
+//!   clusters, or of the pages of the graph. For a large graph, it is 55 % of the pages.
+//! - *Scattered*: the reads of a probe of one cluster in a grouped index. The limit is 1.3 times
+//!   the reads after the build.
 //!
-//! The rule *Garbage* concerns clusters with replicated vectors. If each vector is stored once, all
-//! vectors are live, and the rewritten lists of members are small. Grouped clusters instead lose
-//! their groups one by one, until each member is read separately.
+//! In clusters, the rule *Garbage* matters if vectors are replicated. If each vector is stored
+//! once, all stored vectors are live, and the rewritten lists of members are small. In a grouped
+//! index, the rule *Scattered* matters instead: updates dissolve groups one by one, until each
+//! member needs its own read.
 //!
 //! In a graph of fewer than 10,000 vectors, a few hundred inserts between two checkpoints rewrite
 //! all pages. The graph then takes two to four times the pages of a build, and many pages contain
-//! few nodes or none. A small graph is merged after a share of its vectors was inserted: 32 of
-//! 1,000, 90 of 3,000, a tenth of 10,000. A process that closes a small index merges it if it takes
-//! 2.2 times the pages of a build, however few vectors were inserted. Larger graphs have
-//! checkpoints more often ([`checkpoint`](super::direct)), and inserts reuse their free pages. If
-//! such a graph takes 2.2 times the pages nevertheless, it is merged after a tenth of its vectors
-//! was inserted.
+//! few nodes or none. If a small graph exceeds the limit, it is merged after a share of its vectors
+//! was inserted: 32 of 1,000, 90 of 3,000, or a tenth of 10,000. A process that closes a small
+//! index merges it if it takes 2.2 times the pages of a build, even after a single insert. Larger
+//! graphs have checkpoints more often ([`checkpoint`](super::direct)), and inserts reuse their free
+//! pages. If a larger graph takes 2.2 times the pages of a build nevertheless, it is merged after a
+//! tenth of its vectors was inserted.
 //!
-//! If rebalances move waiting vectors into clusters, waiting vectors are no reason for a merge.
+//! If rebalances move waiting vectors into clusters, the rule *Logged* does not apply.
 //!
-//! An index may be built of a handful of vectors, and get many more by direct inserts into its
-//! graph. Then no vector waits, but the codes do not distinguish vectors, so a merge trains them
-//! again. Each such merge costs as much as a build of the present vectors. All of these merges
-//! together cost a third more than the last of them. When a merge had as many rows as a codebook is
-//! trained on, growth is no longer a reason for a merge.
+//! The rule *Grown* is for an index that is built of a handful of vectors and gets many more by
+//! direct inserts. In such an index no vector waits, but the codes do not distinguish vectors, so a
+//! merge trains them again. Each such merge costs as much as a build of the present vectors. All of
+//! these merges together cost a third more than the last merge alone. After a merge with as many
+//! rows as a codebook is trained on, the rule *Grown* no longer applies.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -61,32 +63,30 @@ use crate::{Error, SearchOptions, Update};
 pub struct MergeWhen {
     /// The share of the vectors on storage that were deleted or replaced.
     pub deleted: f64,
-    /// The reads of a query, as a multiple of the reads with nothing deleted.
+    /// The mean reads of a query, as a multiple of the reads with nothing deleted.
     pub reads: f64,
-    /// Vectors that wait in memory, as a share of the vectors on storage. Rows that were set
-    /// without a vector count as vectors of the same size.
+    /// The number of vectors that wait in memory, as a share of the number on storage. Rows that
+    /// were set without a vector count as vectors of the same size.
     pub logged: f64,
-    /// Bytes of clusters that were since rewritten, as a share of the files of clusters. In a graph
-    /// of fewer vectors than ten times `least`: pages beyond the number that a build takes, as a
-    /// share of all pages. In a larger graph, the limit for pages is 0.55, or this value if it is
-    /// higher.
+    /// Dead bytes in the files of clusters, as a share of these files. In a graph: pages beyond the
+    /// number that a build would need, as a share of all pages. If the graph has ten times `least`
+    /// vectors or more, its limit is 0.55, or this value if this value is higher.
     pub garbage: f64,
-    /// Reads for a single cluster in a grouped index, as a multiple of the reads after the build. A
-    /// cluster to which vectors were added can no longer be read with one read. A search reads
-    /// several clusters, which have vectors in common. So a factor of 1.3 for one cluster is a
-    /// lower factor for a search.
+    /// The reads of a probe of one cluster in a grouped index, as a multiple of the reads after the
+    /// build. If vectors were added to a cluster, a probe of the cluster needs more than one read.
+    /// A search probes several clusters that have vectors in common. So if a probe makes 1.3 times
+    /// the reads, a search makes less than 1.3 times the reads.
     pub scattered: f64,
-    /// Vectors, as a multiple of the vectors of the last build or merge. The limit applies if the
-    /// last build or merge had fewer vectors than a codebook is trained on.
+    /// The number of vectors, as a multiple of the number at the last build or merge. The limit
+    /// applies if the last build or merge had fewer vectors than a codebook is trained on.
     pub grown: f64,
-    /// Vectors inserted since the last build or merge that are unlike those the codes were trained
-    /// on, as a share of all vectors. Searches often miss such vectors.
+    /// The number of vectors inserted since the last build or merge that are unlike the vectors
+    /// that the codes were trained on, as a share of all vectors. Searches often miss such vectors.
     pub drifted: f64,
-    /// The fewest vectors that are worth a merge. Three other minimums apply in place of this
-    /// value, if this value is higher. 256 inserted vectors are enough to examine drift. 64 deleted
-    /// vectors are enough if their share is twice `deleted`. 32 inserted vectors are enough for an
-    /// index that has grown by the factor `grown`, since a search examines about 32 vectors in any
-    /// case.
+    /// The minimum number of changed vectors for a merge. Some rules have a lower minimum, which
+    /// applies if this value is higher. For `drifted`, 256 inserted vectors suffice. For `deleted`,
+    /// 64 deleted vectors suffice if their share is twice the limit. For `grown`, and for `garbage`
+    /// in a small graph, 32 inserted vectors can suffice.
     pub least: u64,
 }
 
@@ -108,24 +108,24 @@ impl Default for MergeWhen {
 /// Why a merge is due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Due {
-    /// This share of the vectors on storage was deleted or replaced.
+    /// The share of the vectors on storage that were deleted or replaced.
     Deleted(f64),
-    /// Searches make this many times the reads that they made with nothing deleted.
+    /// The reads of a search, as a multiple of the reads with nothing deleted.
     Reads(f64),
-    /// The number of vectors that wait in memory is this share of the vectors on storage. Rows
-    /// count as vectors of the same size.
+    /// The number of vectors that wait in memory, as a share of the number on storage. Rows count
+    /// as vectors of the same size.
     Logged(f64),
-    /// This share of the files of clusters belongs to clusters that were since rewritten. In a
-    /// graph: this share of the pages exceeds the number that a build takes.
+    /// The dead bytes in the files of clusters, as a share of these files. In a graph: the pages
+    /// beyond the number that a build would need, as a share of all pages.
     Garbage(f64),
-    /// Reading a cluster takes this many times the reads after the build, since vectors of groups
-    /// are now stored apart.
+    /// The reads of a probe of a cluster, as a multiple of the reads after the build. They have
+    /// grown because some vectors of the cluster's group are stored apart.
     Scattered(f64),
-    /// The index has this many times the vectors for which its codes and its measurements were
-    /// made.
+    /// The number of vectors, as a multiple of the number at the last build or merge, which made
+    /// the codes and the measurements of the index.
     Grown(f64),
-    /// This share of all vectors was inserted since the last build or merge and is unlike those the
-    /// codes were trained on.
+    /// The vectors that were inserted since the last build or merge and are unlike the vectors that
+    /// the codes were trained on, as a share of all vectors.
     Drifted(f64),
 }
 
@@ -141,25 +141,25 @@ impl fmt::Display for Due {
             }
             Due::Reads(times) => write!(
                 f,
-                "searches read {times:.2} times as much as with nothing deleted"
+                "searches make {times:.2} times the reads that they made with nothing deleted"
             ),
             Due::Logged(share) => write!(
                 f,
-                "changes that wait in memory and in the log are as much as {:.0} % of the vectors on storage",
+                "the changes that wait in memory and in the log amount to {:.0} % of the vectors on storage",
                 100.0 * share
             ),
             Due::Garbage(share) => write!(
                 f,
-                "a build would do without {:.0} % of the pages, since they hold no vectors any more, or fewer than they could",
+                "{:.0} % of the pages are surplus, since a build of the same vectors would need fewer pages",
                 100.0 * share
             ),
             Due::Scattered(times) => write!(
                 f,
-                "a cluster takes {times:.2} times the reads that it took after the build, since its vectors are stored apart now"
+                "a probe of a cluster makes {times:.2} times the reads that it made after the build, since some vectors of the cluster are stored apart"
             ),
             Due::Grown(times) => write!(
                 f,
-                "the index has {times:.0} times the vectors that it was made for"
+                "the index has {times:.0} times the vectors of its last build or merge"
             ),
             Due::Drifted(share) => write!(
                 f,
@@ -170,23 +170,24 @@ impl fmt::Display for Due {
     }
 }
 
-/// The number of queries over which a mean is taken.
+/// The number of queries of one measurement of the mean reads.
 const QUERIES: u64 = 256;
-/// The weight of a new value in the running mean.
+/// The weight of the last measurement in the running mean.
 const FOLLOW: f64 = 0.3;
-/// The number of deleted vectors that is worth a merge of a small index.
+/// The minimum number of deleted vectors for a merge of a small index.
 const FEW: u64 = 64;
-/// A graph of fewer vectors than this many times `least` is small.
+/// A graph is small if it has fewer vectors than `SMALL` times `least`.
 const SMALL: u64 = 10;
-/// If one in this many vectors of a graph was inserted since the last merge, the pages of the graph
-/// are worth a merge.
+/// The rule *Garbage* applies to a large graph if at least one in `CAME` of its vectors was
+/// inserted since the last merge.
 const CAME: u64 = 10;
-/// The fewest inserted vectors that are worth a merge, however small the graph is.
+/// The minimum number of inserted vectors for a merge by the rule *Garbage*, even of the smallest
+/// graph.
 const LEAST_CAME: u64 = 32;
-/// The limit of garbage for a large graph, as a share of its pages. The graph then takes 2.2 times
-/// the pages of a build.
+/// The limit of garbage for a large graph, as a share of its pages. At this limit, the graph takes
+/// 2.2 times the pages of a build.
 const LARGE_GARBAGE: f64 = 0.55;
-/// The share of deleted vectors up to which an index counts as one with nothing deleted.
+/// An index with at most this share of deleted vectors counts as an index with nothing deleted.
 const NOTHING: f64 = 0.01;
 
 /// The reads of searches with one list size.
@@ -194,8 +195,9 @@ const NOTHING: f64 = 0.01;
 struct Mean {
     queries: u64,
     reads: u64,
-    /// The mean reads of a query: `first` with nothing deleted, or with the smallest deleted share
-    /// seen, and `now`. A value is 0 if it is unknown.
+    /// Mean reads of a query. `first` was measured with nothing deleted, or with the smallest share
+    /// of deleted vectors so far. `now` is the running mean of all measurements. An unknown value
+    /// is 0.
     first: f64,
     now: f64,
     /// The share of deleted vectors when `first` was measured.
@@ -254,13 +256,13 @@ impl Reads {
 /// Counts by which a merge may be due.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extents {
-    /// Vectors on storage, also deleted ones.
+    /// Vectors on storage, including deleted vectors.
     pub(super) stored: u64,
     /// Vectors on storage that were deleted or replaced.
     pub(super) deleted: u64,
-    /// Vectors that wait in memory.
+    /// Vectors that wait in memory, and other waiting changes as vectors of the same size.
     pub(super) logged: u64,
-    /// Whether the waiting vectors need no merge.
+    /// Whether waiting vectors move to storage without a merge.
     pub(super) by_itself: bool,
     /// Live vectors.
     pub(super) live: u64,
@@ -270,8 +272,8 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    /// Returns why a merge of the index is due, if one is. `drifted` and `scattered` may read the
-    /// index, and are called only if other reasons do not apply.
+    /// Returns the reason why a merge of the index is due, or `None`. `drifted` and `scattered` may
+    /// read the index, so they are called only if the rules before them do not apply.
     fn due(
         &self,
         index: &Index,
@@ -280,8 +282,8 @@ impl Extents {
         scattered: impl FnOnce() -> Option<f64>,
     ) -> Option<Due> {
         let share = |part: u64| part as f64 / self.stored.max(1) as f64;
-        // A merge of a small index is quick. Without it, searches would read several times the
-        // index's size.
+        // A merge of a small index is quick. So a small number of deleted vectors suffices if their
+        // share is large.
         let most = match self.deleted >= when.least {
             true => when.deleted,
             false => 2.0 * when.deleted,
@@ -302,13 +304,13 @@ impl Extents {
         let small = SMALL * when.least.max(1);
         let (least, most) = match index.has_clusters() {
             true => (when.least, when.garbage),
-            // The limit is a tenth of the largest small graph. For smaller graphs the share is
-            // smaller, since their merge costs little.
+            // For the largest small graph, `least` is a tenth of its vectors. For a smaller graph,
+            // it is a smaller share, since the merge costs little.
             false if self.stored < small => (
                 (self.stored * self.stored / (CAME * small)).max(when.least.min(LEAST_CAME)),
                 when.garbage,
             ),
-            // The next inserts use the free pages of a large graph.
+            // A large graph has a higher limit, since later inserts use its free pages.
             false => (self.stored / CAME, when.garbage.max(LARGE_GARBAGE)),
         };
         if self.came >= least && self.garbage >= most {
@@ -322,7 +324,8 @@ impl Extents {
     }
 }
 
-/// The share of a graph's pages beyond those that a build or merge would take for `live` vectors.
+/// The pages of a graph beyond the number that a build or merge would need for `live` vectors, as a
+/// share of all its pages.
 pub(super) fn garbage_of_graph(index: &Index, live: u64, pages: u64) -> f64 {
     let built = index.graph().files().0.pages as f64;
     let each = built / index.manifest().vectors.max(1) as f64;
@@ -330,9 +333,9 @@ pub(super) fn garbage_of_graph(index: &Index, live: u64, pages: u64) -> f64 {
 }
 
 impl Index {
-    /// Returns why a merge is due, as far as an index that is not open for changes shows it. The
-    /// reads of searches are unknown, and attributes that wait do not count. `drifted` and
-    /// `scattered` as in [`Extents::due`].
+    /// Returns the reason why a merge is due in an index that is not open for changes, or `None`.
+    /// The rule *Reads* does not apply, and waiting attributes do not count. For `drifted` and
+    /// `scattered`, see [`Extents::due`].
     pub(crate) fn due(
         &self,
         drifted: impl FnOnce() -> Option<f64>,
@@ -362,12 +365,12 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// Returns why a merge is due, if one is.
+    /// Returns the reason why a merge is due, or `None`.
     pub fn due(&self, when: &MergeWhen) -> Option<Due> {
         self.due_by(when, || self.drift(when.least), || self.scatter())
     }
 
-    /// Returns why a merge is due, without reads of the index.
+    /// Returns the reason why a merge is due, or `None`, without reads of the index.
     pub(super) fn due_as_known(&self, drifted: Option<f64>) -> Option<Due> {
         self.due_by(&MergeWhen::default(), || drifted, || self.known_scatter())
     }
@@ -388,9 +391,9 @@ impl LiveIndex {
             })
     }
 
-    /// Returns why a merge is due in an index that is about to be closed, if one is. A small graph
-    /// with 2.2 times the pages of a build would otherwise keep them until vectors are inserted
-    /// again.
+    /// Returns the reason why a merge is due in an index that is about to be closed, or `None`. A
+    /// small graph with 2.2 times the pages of a build is also merged: otherwise the pages would
+    /// stay until the next inserts.
     fn due_at_rest(&self, when: &MergeWhen) -> Option<Due> {
         let Extents {
             stored,
@@ -406,7 +409,8 @@ impl LiveIndex {
     }
 
     /// Merges in the background whenever a merge is due, until the returned value or the index is
-    /// dropped. The drop interrupts a merge in progress, which then changes nothing.
+    /// dropped. The drop of the returned value interrupts a running merge. An interrupted merge
+    /// leaves the index unchanged.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -414,7 +418,8 @@ impl LiveIndex {
         self.merge_when_due_and(when, |_| true)
     }
 
-    /// Merges in the background. `may` is called before each merge and can refuse the merge.
+    /// Merges in the background like [`merge_when_due`](Self::merge_when_due). Before each merge,
+    /// `may` is called. If it returns false, the merge is not made.
     ///
     /// # Errors
     /// Fails as [`merge_when_due`](Self::merge_when_due) does.
@@ -439,9 +444,9 @@ impl LiveIndex {
     }
 }
 
-/// The interval at which the thread checks whether a merge is due.
+/// The interval at which the background thread checks whether a merge is due.
 const LOOK: Duration = Duration::from_millis(500);
-/// The interval at which a caller that waits for the last merge checks whether it is done.
+/// The interval at which [`Merger::finish`] checks whether the background thread has ended.
 const WAIT: Duration = Duration::from_millis(5);
 
 fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> bool, stop: &Stop) {
@@ -471,7 +476,7 @@ fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> 
             && may(&index)
             && let Err(error) = index.compact(stop)
         {
-            // The usual cause is a full disk. No data is lost, and a later merge may find space.
+            // The usual cause is a full disk. No data is lost, and a later merge may succeed.
             if !matches!(error, Error::Interrupted) {
                 index.health().trouble(Concern::Merge, &error);
             }
@@ -496,9 +501,10 @@ pub struct Merger {
 }
 
 impl Merger {
-    /// Waits for a merge in progress, makes a merge that is due, and ends the thread. `progress`
-    /// can interrupt both. Without this call, a process that opens an index, changes it and closes
-    /// it would interrupt each merge that becomes due.
+    /// Waits for a running merge, makes a last merge if one is due, and ends the background thread.
+    /// `progress` can interrupt the wait. A process that opens an index, changes it and closes it
+    /// should call this function. Otherwise the drop of this value interrupts each merge that
+    /// becomes due.
     pub fn finish(self, progress: &dyn Progress) {
         if !self.home.is_here() {
             return;
@@ -516,12 +522,12 @@ impl Drop for Merger {
     fn drop(&mut self) {
         if !self.home.is_here() {
             std::mem::forget(self.thread.take());
-            return; // That thread runs in another process.
+            return; // The thread exists only in the other process.
         }
         *self.stop.told.lock() = Told::Stop;
         self.stop.changed.notify_all();
-        // The merging thread itself may hold the last reference to the index, and cannot wait for
-        // its own end.
+        // If this drop runs on the background thread, it does not wait, since the thread cannot
+        // wait for its own end.
         let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(other)
             && thread.join().is_err()
@@ -531,14 +537,14 @@ impl Drop for Merger {
     }
 }
 
-/// The order to the merging thread.
+/// The command to the background thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Told {
     #[default]
     GoOn,
-    /// End after a merge, if one is due.
+    /// The thread makes a last merge if one is due, and ends.
     Finish,
-    /// End immediately.
+    /// The thread ends immediately.
     Stop,
 }
 
@@ -597,10 +603,9 @@ mod tests {
         assert_eq!(growth(&[(10, 0.05)]), 1.0);
         // The mean moves towards each new value by three tenths of the difference.
         assert!((growth(&[(10, 0.05), (20, 0.08)]) - 1.3).abs() < 1e-9);
-        // If fewer vectors are deleted than before, the reads with nothing deleted are known more
-        // exactly.
+        // If a smaller share of vectors is deleted than before, the measurement replaces `first`.
         assert_eq!(growth(&[(20, 0.05), (10, 0.04)]), 1.7);
-        // Shares below `NOTHING` all count as nothing deleted.
+        // All shares below `NOTHING` count as nothing deleted.
         assert!((growth(&[(10, 0.002), (20, 0.009)]) - 0.65).abs() < 1e-9);
     }
 }

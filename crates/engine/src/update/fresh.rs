@@ -1,32 +1,33 @@
-//! The graph of fresh vectors. It is in memory, uses exact distances, and grows while it is
-//! searched (the "temporary index" of FreshDiskANN).
+//! The fresh graph: a graph in memory over vectors that no checkpoint has yet (the "temporary
+//! index" of FreshDiskANN). It uses exact distances, and grows while searches run.
 //!
 //! ```text
 //!   segments (128 slots each, allocated as needed, never moved, never freed before the graph)
 //!   ┌───────────────────────────────────────────────┐ ┌─────
-//!   │ nodes   | vector, id | born | died | lock |   │ │ ...       a slot is used for one vector
+//!   │ nodes   | vector, id | born | died | lock |   │ │ ...       a slot has one vector
 //!   │ lists   | version | degree | n n n n . . . |  │ │           written under the node's lock
 //!   └───────────────────────────────────────────────┘ └─────
-//!   ids       external id -> its live slot           changes at each insert and delete
-//!   died      slots that were deleted or replaced, in that order
+//!   ids       external id -> the live slot of the id (changed by each insert and delete)
+//!   died      slots of deleted or replaced vectors, in the order of their deaths
 //!   rows      attributes and payloads of the vectors of some slots
 //! ```
 //!
-//! **Insert.** The vector takes a slot and searches for itself from the entry (the first inserted
-//! vector). The insert prunes the visited nodes to the neighbours of the vector, and adds the
-//! vector to their lists, as the build does (`graph/vamana.rs`). Then the vector becomes live.
-//! **Delete** is lazy: the slot stays in the graph. Searches pass through it and never return it.
-//! The memory of deleted vectors is freed with the whole graph, after a merge.
+//! **Insert.** The insert writes the vector into a new slot, and searches for the vector from the
+//! entry (the first inserted vector). It chooses neighbours from the expanded nodes by pruning, and
+//! adds the new vector to their lists, as the build does (`graph/vamana.rs`). Then the vector
+//! becomes live. **Delete** is lazy: the slot stays in the graph. Searches pass through this slot,
+//! but later searches do not return its vector. The memory of deleted vectors is freed with the
+//! whole graph, after a merge.
 //!
 //! **View of a search.** Every insert or delete begins an *epoch*. A slot records the epochs in
 //! which its vector was `born` and `died`. A search returns only vectors that were live in the
-//! epoch of its start, whatever other threads change meanwhile. While an id is replaced, a search
-//! finds either its old vector or its new one: never both, and never none.
+//! epoch of its start, even if other threads change them during the search. While an id is
+//! replaced, a search finds either the old vector or the new vector, but never both or neither.
 //!
-//! **Locks.** A search locks only the table of segments, briefly. No insert holds a lock while it
-//! searches. A reader reads the version of an adjacency list before and after the list. If the
-//! version changed, it reads the list again. So a search sees only complete lists, and writes
-//! nothing that other threads read.
+//! **Locks.** A search locks only the table of segments, and only briefly. No insert holds a lock
+//! during its search. A reader of an adjacency list reads the version of the list before and after
+//! the list. If the version has changed, the reader reads the list again. So a search sees only
+//! complete lists, and writes nothing that other threads read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,8 +51,8 @@ mod segments;
 #[cfg(test)]
 mod tests;
 
-/// The most live vectors with which a search scans all of them. Up to this number, a scan is as
-/// fast as a walk of the graph, and it is exact.
+/// If a graph has at most this number of live vectors, a search scans all of them. Such a scan is
+/// as fast as a walk of the graph, and exact.
 const SCAN: usize = 256;
 
 /// The capacity of a list, as a multiple of R. A larger capacity means fewer prunes but longer
@@ -62,8 +63,9 @@ const SLACK: f64 = 1.3;
 /// in the list.
 const LONGEST: usize = 4;
 
-/// The factor by which the candidate list grows if a search met too few live vectors. If a search
-/// with `LONGEST * WIDEN` times the list size still met too few, it scans all vectors instead.
+/// If a search finds too few live vectors, the candidate list grows by this factor, and the search
+/// is repeated. If `LONGEST * WIDEN` times the list size is still too short, the search scans all
+/// vectors.
 const WIDEN: usize = 4;
 
 /// The slot number that means "no slot".
@@ -72,11 +74,11 @@ const NONE: u32 = u32::MAX;
 /// The parameters of the graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FreshParameters {
-    /// The most neighbours of a pruned list (R).
+    /// The maximum number of neighbours in a list after pruning (R).
     pub(crate) degree: usize,
     /// The list size of the searches that find the neighbours of a new vector (L).
     pub(crate) build_list: usize,
-    /// The margin of the prune, on squared distances; at least 1.
+    /// The margin of the pruning, as a factor on squared distances. It is at least 1.
     pub(crate) alpha: f32,
 }
 
@@ -99,7 +101,7 @@ pub(crate) struct FreshMoment {
 }
 
 impl FreshMoment {
-    /// The predicate of a search in one graph: whether the vector of a node may be a result (see
+    /// Whether the vector of a node may be a result of a search at this timestamp (see
     /// [`Admission`](crate::search::Admission)).
     #[inline]
     fn admits(&self, node: &Node) -> bool {
@@ -107,12 +109,12 @@ impl FreshMoment {
     }
 }
 
-/// Buffers that a search reuses from query to query.
+/// The buffers of searches. Each query reuses them.
 #[derive(Debug, Default)]
 pub(crate) struct FreshScratch {
     frontier: Frontier,
     visited: Visited,
-    /// The neighbours of the current candidate, or the slots of a scan.
+    /// The neighbours of the current candidate, or the slots that a scan compares.
     slots: Vec<u32>,
     /// The keys of the expanded candidates.
     expanded: Vec<u64>,
@@ -121,7 +123,7 @@ pub(crate) struct FreshScratch {
 }
 
 impl FreshScratch {
-    /// Calls `offer` for the `k` nearest vectors that were found.
+    /// Calls `offer` with the `k` nearest of the found vectors.
     fn offer(&mut self, k: usize, mut offer: impl FnMut(u64, f32)) {
         let nearer = |a: &(f32, u64), b: &(f32, u64)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
         self.found.sort_unstable_by(nearer);
@@ -130,8 +132,9 @@ impl FreshScratch {
         }
     }
 
-    /// Walks the graph from `entry`, nearest candidate first, until the `list` nearest nodes are
-    /// all expanded. Afterwards `frontier` has these nodes, and `expanded` has all expanded nodes.
+    /// Walks the graph from `entry`: expands the nearest candidate first, until the `list` nearest
+    /// nodes are all expanded. At the end, `frontier` has these nodes, and `expanded` has all
+    /// expanded nodes.
     fn walk(
         &mut self,
         view: &mut View<'_>,
@@ -151,8 +154,8 @@ impl FreshScratch {
             view.neighbours(node_of(next), &mut self.slots);
             let visited = &mut self.visited;
             self.slots.retain(|&slot| visited.insert(slot));
-            // The vectors of all neighbours are prefetched at once. The processor's own prefetch
-            // does not reach past the computation of one distance.
+            // This loop loads the vectors of all neighbours into the cache. The processor's own
+            // prefetch does not reach past the computation of one distance.
             let touched = self.slots.iter().fold(0, |touched, &slot| {
                 touched ^ view.point(slot).vector.first().copied().unwrap_or(0)
             });
@@ -164,7 +167,7 @@ impl FreshScratch {
     }
 }
 
-/// Buffers that an insert uses and leaves for a later insert.
+/// The buffers of an insert. A later insert reuses them.
 #[derive(Debug, Default)]
 struct InsertScratch {
     search: FreshScratch,
@@ -183,23 +186,24 @@ pub(crate) struct FreshGraph {
     segments: RwLock<Segments>,
     /// The number of used slots.
     next: AtomicU32,
-    /// The slot of the first inserted vector, whether this vector is deleted or not. Every search
-    /// starts there.
+    /// The slot of the first inserted vector, even if this vector is deleted. Every search starts
+    /// at this slot.
     entry: AtomicU32,
     /// The live slot of each id. `epoch`, `live`, `born` and `died` change only under the write
     /// lock of `ids`.
     ids: RwLock<HashMap<u64, u32>>,
     /// The dead slots, in the order in which their vectors were deleted or replaced. Searches of
-    /// earlier epochs still return these vectors. It changes only under the write lock of `ids`.
+    /// earlier epochs still return these vectors. This list changes only under the write lock of
+    /// `ids`.
     died: RwLock<Vec<u32>>,
     /// Attributes and payloads by slot, for vectors that have any.
     rows: RwLock<HashMap<u32, RowBytes>>,
-    /// The bytes of all rows in memory. They include the rows of dead vectors, but not rows that
-    /// another row has replaced.
+    /// The number of bytes of all rows in memory. Rows of dead vectors count. Rows that another row
+    /// has replaced do not count.
     row_bytes: AtomicUsize,
     epoch: AtomicU64,
     live: AtomicUsize,
-    /// Buffers that ended inserts left for later ones.
+    /// The buffers of ended inserts, for later inserts.
     idle: Mutex<Vec<InsertScratch>>,
 }
 
@@ -207,7 +211,7 @@ impl FreshGraph {
     /// Creates a graph without vectors, for vectors of `dim` elements.
     ///
     /// # Panics
-    /// If `dim` is 0.
+    /// Panics if `dim` is 0.
     pub(crate) fn new(
         metric: Metric,
         element: Element,
@@ -219,7 +223,8 @@ impl FreshGraph {
             build_list: parameters.build_list.max(1),
             alpha: parameters.alpha.max(1.0),
         };
-        // A list has one slot more than a prune leaves, so that a new vector can always be added.
+        // A list has space for at least one neighbour more than the pruning leaves, so that a new
+        // vector can always be added.
         let width = (parameters.degree as f64 * SLACK).ceil() as usize;
         Self {
             kernel: Kernel::new(metric, element, dim),
@@ -238,9 +243,9 @@ impl FreshGraph {
         }
     }
 
-    /// Adds a vector and returns its slot. If the id is live, its vector is replaced: searches find
-    /// the old vector until the new one can be found. If two threads insert one id, the later
-    /// insert wins.
+    /// Adds a vector, and returns its slot. If the id is live, the new vector replaces the old
+    /// vector: searches find the old vector until the new vector becomes live. If two threads
+    /// insert the same id at the same time, the vector that becomes live last stays.
     ///
     /// # Panics
     /// Panics if the length of the vector differs from the length of the graph's rows, which is a
@@ -254,7 +259,7 @@ impl FreshGraph {
         let slot = self.take_slot();
         let mut view = View::new(self);
         let square = match self.kernel.metric().reduction() {
-            // The kernel's distance is the negated product.
+            // The kernel's distance is the negated inner product.
             Reduction::Lifted => -self.kernel.distance(vector, vector),
             Reduction::None | Reduction::Normalised => 0.0,
         };
@@ -270,7 +275,8 @@ impl FreshGraph {
             .entry
             .compare_exchange(NONE, slot, Ordering::AcqRel, Ordering::Acquire);
         if let Err(entry) = entry {
-            // The lock is held briefly. There are as many buffers as there are concurrent inserts.
+            // The lock `idle` is held only while buffers are taken or returned. There are as many
+            // buffers as concurrent inserts.
             let mut scratch = self.idle.lock().pop().unwrap_or_default();
             self.link(&mut view, slot, entry, &mut scratch);
             self.idle.lock().push(scratch);
@@ -279,8 +285,8 @@ impl FreshGraph {
         slot
     }
 
-    /// Deletes the vector of an id. Returns `false` if the id is not live. Its slot stays in the
-    /// graph, and the id can be inserted again.
+    /// Deletes the vector of an id. Returns `false` if the id is not live. The slot of the vector
+    /// stays in the graph, and the id can be inserted again.
     pub(crate) fn delete(&self, id: u64) -> bool {
         let mut ids = self.ids.write();
         let Some(slot) = ids.remove(&id) else {
@@ -303,7 +309,7 @@ impl FreshGraph {
         }
     }
 
-    /// Replaces the row of an id's live vector. Returns `false` if the id is not live.
+    /// Replaces the row of the live vector of an id. Returns `false` if the id is not live.
     pub(crate) fn set_row(&self, id: u64, row: RowBytes) -> bool {
         let ids = self.ids.read();
         let Some(&slot) = ids.get(&id) else {
@@ -341,10 +347,10 @@ impl FreshGraph {
         self.next.load(Ordering::Relaxed) as usize
     }
 
-    /// The bytes of the graph in memory, including the known overhead of the allocator. Buffers of
-    /// inserts are not counted, since their size depends on the number of threads only.
+    /// The number of bytes of memory of the graph, including the overhead of the allocator. Buffers
+    /// of inserts do not count, since their size depends only on the number of threads.
     pub(crate) fn memory_bytes(&self) -> usize {
-        /// The overhead of an allocation.
+        /// The overhead of an allocation, in bytes.
         const ALLOCATION: usize = 16;
         let segment = SEGMENT * (size_of::<Node>() + (self.width + 2) * size_of::<u32>());
         let row = self.kernel.row_bytes() + ALLOCATION;
@@ -365,15 +371,15 @@ impl FreshGraph {
         segments * segment + self.slots() * row + ids * entry + died + rows + row_bytes
     }
 
-    /// Bytes charged to a memory budget: the sum of the charges at the inserts of the vectors and
-    /// rows. If the index is opened again, the log is charged the same bytes
+    /// The bytes charged to a memory budget for the inserted vectors and rows. If the index is
+    /// opened again, the charge for its log is the same
     /// ([`logged_bytes`](super::logged::logged_bytes)).
     pub(crate) fn charged_bytes(&self) -> u64 {
         let first = if self.slots() > 0 { FIRST_FRESH } else { 0 };
         first + self.slots() as u64 * vector_charge(self.kernel.row_bytes()) + self.charged_rows()
     }
 
-    /// Bytes of the rows, with the allocation overhead of each row.
+    /// The bytes charged for rows, including the overhead of the allocation of each row.
     pub(crate) fn charged_rows(&self) -> u64 {
         let rows = self.rows.read().len() as u64;
         rows * BESIDE_ROW + self.row_bytes.load(Ordering::Relaxed) as u64
@@ -399,18 +405,18 @@ impl FreshGraph {
         Some((vector, self.row_of(slot)))
     }
 
-    /// The vector that an id had at a moment, if any.
+    /// The vector that an id had at a read timestamp, if it had one.
     pub(crate) fn vector_at(&self, id: u64, moment: FreshMoment) -> Option<Box<[u8]>> {
         let slot = self.slot_at(id, moment)?;
         Some(View::new(self).point(slot).vector.clone())
     }
 
-    /// The row of the vector that an id had at a moment; `None` if the id had no vector.
+    /// The row of the vector that an id had at a read timestamp. `None` if the id had no vector.
     pub(crate) fn row_at(&self, id: u64, moment: FreshMoment) -> Option<Option<RowBytes>> {
         Some(self.row_of(self.slot_at(id, moment)?))
     }
 
-    /// The slot of the vector that an id had at a moment.
+    /// The slot of the vector that an id had at a read timestamp.
     fn slot_at(&self, id: u64, moment: FreshMoment) -> Option<u32> {
         let ids = self.ids.read();
         let view = View::new(self);
@@ -426,7 +432,7 @@ impl FreshGraph {
         slot
     }
 
-    /// The live ids that are at least `least`, in any order.
+    /// The live ids from `least` on, in any order.
     pub(crate) fn ids_from(&self, least: u64) -> Vec<u64> {
         let ids = self.ids.read();
         ids.keys().copied().filter(|&id| id >= least).collect()
@@ -439,7 +445,7 @@ impl FreshGraph {
     }
 
     /// The current read timestamp. A search with this timestamp returns the vectors that are live
-    /// at the call of this function, however late the search runs.
+    /// during this call, even if the search runs later.
     pub(crate) fn now(&self) -> FreshMoment {
         // `epoch` and `live` change only under the write lock.
         let _ids = self.ids.read();
@@ -449,7 +455,8 @@ impl FreshGraph {
         }
     }
 
-    /// Like [`for_each`](FreshGraph::for_each), for the vectors that were live at a moment.
+    /// Calls `f` like [`for_each`](FreshGraph::for_each), with the vectors that were live at a read
+    /// timestamp.
     pub(crate) fn for_each_at(
         &self,
         moment: FreshMoment,
@@ -458,13 +465,13 @@ impl FreshGraph {
         self.for_each_in(moment.epoch, f);
     }
 
-    /// Like [`for_each`](FreshGraph::for_each), for the vectors that were live in an epoch. The
-    /// epoch must have begun.
+    /// Calls `f` like [`for_each`](FreshGraph::for_each), with the vectors that were live in an
+    /// epoch. The epoch must have begun.
     pub(crate) fn for_each_in(&self, epoch: u64, mut f: impl FnMut(u64, &[u8], Option<RowBytes>)) {
         self.each_slot_in(epoch, |slot, id, vector| f(id, vector, self.row_of(slot)));
     }
 
-    /// Calls `f` with the slot, id and vector of each vector that was live at a moment.
+    /// Calls `f` with the slot, id and bytes of each vector that was live at a read timestamp.
     pub(crate) fn each_slot_at(&self, moment: FreshMoment, f: impl FnMut(u32, u64, &[u8])) {
         self.each_slot_in(moment.epoch, f);
     }
@@ -476,8 +483,8 @@ impl FreshGraph {
         let mut view = View::new(self);
         for slot in 0..slots {
             view.cover(slot);
-            // An insert may take a slot before the segment of the slot exists. Then neither this
-            // slot nor a later slot is live.
+            // An insert may take a slot before the segment of the slot exists. In that case,
+            // neither this slot nor a later slot is live.
             if (slot >> SEGMENT_BITS) as usize >= view.segments.len() {
                 return;
             }
@@ -488,10 +495,10 @@ impl FreshGraph {
         }
     }
 
-    /// Offers the ids and distances of the `k` nearest vectors that were live at a moment, nearest
-    /// first. Equal distances are ordered by id. Fewer than `k` are offered only if fewer vectors
-    /// were live. `list` is the list size: a longer candidate list finds more of the true nearest
-    /// vectors.
+    /// Calls `offer` with the ids and distances of the `k` nearest vectors that were live at a read
+    /// timestamp, the nearest first. Equal distances are ordered by id. If at least `k` vectors
+    /// were live, `offer` is called `k` times. `list` is the list size: a longer candidate list
+    /// finds more of the true nearest vectors.
     ///
     /// # Panics
     /// Panics if the length of the query differs from the length of the graph's rows, which is a
@@ -520,7 +527,7 @@ impl FreshGraph {
         scratch.offer(k, offer);
     }
 
-    /// The slots of vectors that were live at a moment and match a filter.
+    /// The slots of the vectors that were live at a read timestamp and match a filter.
     ///
     /// # Errors
     /// A row cannot be decoded.
@@ -545,8 +552,8 @@ impl FreshGraph {
         Ok(found)
     }
 
-    /// Like [`search`](FreshGraph::search), but compares the query with the vectors of all given
-    /// slots, and with no others.
+    /// Searches like [`search`](FreshGraph::search), but compares the query exactly with the
+    /// vectors of the given slots, and with no other vectors.
     ///
     /// # Panics
     /// Panics as [`search`](FreshGraph::search) does.
@@ -574,8 +581,8 @@ impl FreshGraph {
         scratch.offer(k, offer);
     }
 
-    /// Puts the live vectors near the query into `found`. Returns `false` if the search found fewer
-    /// than `k` of them although `k` vectors are live.
+    /// Puts live vectors near the query into `found`, by a walk of the graph. Returns `false` if
+    /// the walk found too few: fewer than `k` vectors, and not all live vectors.
     fn walk(
         &self,
         query: &[u8],
@@ -590,7 +597,7 @@ impl FreshGraph {
             return false;
         }
         let mut view = View::new(self);
-        // Deleted vectors take up places in the candidate list, so the search lengthens the list.
+        // Deleted vectors take up entries of the candidate list, so the search lengthens the list.
         let slots = self.slots();
         let mut length = (list * slots / live).clamp(list, list * LONGEST).min(slots);
         loop {
@@ -614,11 +621,11 @@ impl FreshGraph {
         }
     }
 
-    /// Puts all vectors that were live at a moment into `found`.
+    /// Puts all vectors that were live at a read timestamp into `found`.
     fn scan(&self, query: &[u8], moment: FreshMoment, scratch: &mut FreshScratch) {
         scratch.slots.clear();
         // Distances are computed after the lock is released. A vector that is deleted during the
-        // scan was live at the start of the search, so it still counts.
+        // scan was live at the read timestamp, so it still counts.
         {
             let ids = self.ids.read();
             scratch.slots.extend(ids.values());
@@ -647,8 +654,8 @@ impl FreshGraph {
             if ((slot >> SEGMENT_BITS) as usize) < present {
                 return slot;
             }
-            // The segment is created without the lock, since searches wait for the lock. If another
-            // thread creates the same segment first, this segment is discarded.
+            // The segment is created before the lock is taken, since searches wait for the lock. If
+            // another thread adds the same segment first, this segment is discarded.
             let segment = Arc::new(Segment::new(self.width));
             let mut segments = self.segments.write();
             if segments.len() == present {
@@ -665,7 +672,8 @@ impl FreshGraph {
         }
     }
 
-    /// Finds the neighbours of a new vector. Links the vector to them, and them to the vector.
+    /// Finds the neighbours of a new vector. Links the vector to its neighbours, and neighbours to
+    /// the vector.
     fn link(&self, view: &mut View<'_>, slot: u32, entry: u32, scratch: &mut InsertScratch) {
         let InsertScratch {
             search,
@@ -673,7 +681,8 @@ impl FreshGraph {
             chosen,
         } = scratch;
         let space = self.space();
-        // The vector is copied out of the view, since the search may have to renew the view.
+        // This clone keeps the segment of the vector readable, since the search may renew the
+        // segments of the view.
         let segments = view.segments.clone();
         let own = &segments[(slot >> SEGMENT_BITS) as usize];
         let at = slot as usize % SEGMENT;
@@ -686,8 +695,8 @@ impl FreshGraph {
         pruner.pool.clear();
         pruner.pool.extend_from_slice(&search.expanded);
         if space.product {
-            // Under the inner product, vectors with a large product may be far away by distance. So
-            // a second search finds candidates by product.
+            // Under the inner product, vectors with a large product may be far away by this
+            // distance. So a second search finds candidates by product.
             search.walk(view, entry, self.parameters.build_list, |other| {
                 self.kernel.distance(&point.vector, &other.vector)
             });
@@ -699,28 +708,28 @@ impl FreshGraph {
         pruner.prune(view, space, point, &self.parameters);
         chosen.clear();
         chosen.extend_from_slice(&pruner.chosen);
-        // Under the inner product, all vectors would choose the long vectors as neighbours, and the
-        // long vectors would have to link back to all. So only the near, diverse neighbours are
-        // asked to link back.
+        // Under the inner product, all vectors choose the long vectors as neighbours, and the long
+        // vectors cannot link back to all of them. So only the diverse neighbours may link back.
         let asked = match space.product {
             true => pruner.diverse,
             false => chosen.len(),
         };
-        // The list is written before others link back, since they may add to it afterwards.
+        // The list is written before neighbours link back. After that, other inserts may add to
+        // this list.
         own.replace(at, chosen, &own.nodes[at].lock.lock());
         let mut linked = false;
         for (place, &neighbour) in chosen[..asked].iter().enumerate() {
-            // The nearest neighbours come first, so the farthest neighbour is asked last. If no
-            // other neighbour linked back, the farthest one must. Of all neighbours, the link that
-            // it drops for this is the least likely to be needed.
+            // The nearest neighbours come first, so the farthest neighbour comes last. If no other
+            // neighbour has linked back, the farthest neighbour must. The link that it drops for
+            // this is the least likely to be needed.
             let must = !linked && place + 1 == asked;
             linked |= self.link_back(view, space, neighbour, slot, must, search, pruner);
         }
     }
 
-    /// Adds `slot` to the list of `node`, and prunes the list if it is full. Returns whether the
-    /// list then has `slot`. With `must`, the list always keeps `slot`, so that a path leads to
-    /// every vector.
+    /// Adds `slot` to the list of `node`. If the list is full, it is pruned, and `slot` may be left
+    /// out. Returns whether the list has `slot` at the end. With `must`, the list always keeps
+    /// `slot`, so that a path leads to every vector.
     #[expect(clippy::too_many_arguments, reason = "the scratch, in its parts")]
     fn link_back(
         &self,

@@ -4,25 +4,25 @@
 //!   segment            0      1      2      3      4      5 (the last)
 //!   live               100 %  70 %   0 %    95 %   40 %   any
 //!   garbage collected         2nd           -      1st
-//!                      kept   maybe  gone   kept   anew   anew, with the new vectors behind it
+//!   fate               kept   maybe  gone   kept   rewritten, with the new vectors behind both
 //! ```
 //!
 //! Vectors are append-only: a deleted vector leaves garbage in its segment. A segment with little
-//! garbage stays unchanged. Of the segments with much garbage, those with the highest share are
-//! picked first, and their live vectors are written to new segments. The last segment is mutable:
-//! it is always rewritten, so that later vectors fill it.
+//! garbage stays unchanged. Among the segments with much garbage, the merge first picks the segment
+//! with the highest share of garbage. The live vectors of the picked segments are written to new
+//! segments. The last segment is always rewritten, so that later vectors fill it.
 
-/// The share of garbage at which a rewrite of a segment is worth its cost. Below it, each freed
-/// byte costs more than four written bytes. Garbage below this share makes vectors take at most a
-/// quarter more on storage.
+/// The share of garbage at which a rewrite of a segment is worth its cost. Below this share, each
+/// freed byte costs more than four written bytes. Garbage up to this share makes vectors take at
+/// most a quarter more space on storage.
 const WORTH: f64 = 0.2;
 
-/// The facts about a segment by which a merge decides.
+/// The facts about a segment by which a merge decides whether to rewrite it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Records in its file.
+    /// The number of records in the file of the segment.
     pub(super) records: u32,
-    /// Records that are vectors of the next checkpoint.
+    /// The number of these records whose vectors are in the next checkpoint.
     pub(super) live: u32,
 }
 
@@ -35,11 +35,11 @@ impl Held {
 /// The fate of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Its file stays.
+    /// The file of the segment stays.
     Kept,
-    /// Its live vectors are written to other segments.
+    /// The live vectors of the segment are written to other segments.
     Rewritten,
-    /// It has no live vectors.
+    /// The segment has no live vectors, so its file is removed.
     Dropped,
 }
 
@@ -47,16 +47,17 @@ pub(super) enum Fate {
 /// vectors.
 ///
 /// Garbage collection is throttled: the picked segments have at most as many live vectors as the
-/// merge writes in any case. So garbage collection at most doubles the writes. But if any segment
-/// is worth a rewrite, one is picked: otherwise its garbage might stay forever.
+/// merge writes without them. So garbage collection at most doubles the writes. There is one
+/// exception: if any segment is worth a rewrite, at least one is picked, since its garbage might
+/// stay forever otherwise.
 pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let last = segments.len().saturating_sub(1);
     let mut fates: Vec<Fate> = (0..)
         .zip(segments)
         .map(|(n, held)| match held.live {
             0 => Fate::Dropped,
-            // Only in full segments can a vector be located by division. If a segment has another
-            // size, it may also be damaged.
+            // A vector can be located by division only in a full segment. A segment of another size
+            // may also be damaged.
             _ if n == last || held.records != capacity => Fate::Rewritten,
             _ => Fate::Kept,
         })
@@ -69,7 +70,7 @@ pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let anyway: u64 = of(&fates, Fate::Rewritten).into_iter().map(live).sum();
     let mut left = anyway + new;
     let mut candidates = of(&fates, Fate::Kept);
-    // Of segments with equal shares, the first is rewritten, which is the oldest.
+    // Of segments with equal shares of garbage, the merge rewrites the first, which is the oldest.
     candidates.sort_by(|&a, &b| segments[b].garbage().total_cmp(&segments[a].garbage()));
     let worth = candidates
         .iter()
@@ -81,8 +82,8 @@ pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
         left = left.saturating_sub(live(n));
         fates[n] = Fate::Rewritten;
     }
-    // Later vectors are appended to the last segment, which must be new: no pages are added to a
-    // file that was kept.
+    // Later vectors are appended to the last segment. The merge must write this segment, since no
+    // pages are added to a kept file.
     if new == 0
         && of(&fates, Fate::Rewritten).is_empty()
         && let Some(&n) = candidates.first()
@@ -97,7 +98,8 @@ mod tests {
     use super::Fate::{Dropped, Kept, Rewritten};
     use super::*;
 
-    /// Full segments of 100 records with the given numbers of live records, and a last segment.
+    /// Full segments of 100 records with the given numbers of live records, and a last segment of
+    /// 60 records.
     fn full(live: &[u32], last: u32) -> Vec<Held> {
         let held = |&live| Held { records: 100, live };
         let last = Held {
@@ -114,7 +116,7 @@ mod tests {
     #[test]
     fn segments_with_little_garbage_are_kept_and_the_last_one_is_not() {
         assert_eq!(of(&[100, 99, 81], 60, 1000), [Kept, Kept, Kept, Rewritten]);
-        // A fifth of garbage is worth a rewrite.
+        // A segment with a fifth of garbage is worth a rewrite.
         assert_eq!(
             of(&[100, 80, 81], 60, 1000),
             [Kept, Rewritten, Kept, Rewritten]
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_has_most_garbage_is_picked_first_and_not_more_than_is_written_anyway() {
-        // The merge writes 60 vectors of the last segment and 20 new ones.
+        // The merge writes 60 vectors of the last segment and 20 new vectors.
         assert_eq!(
             of(&[70, 30, 50], 60, 20),
             [Kept, Rewritten, Rewritten, Rewritten]
@@ -139,7 +141,7 @@ mod tests {
             of(&[70, 30, 50], 60, 89),
             [Kept, Rewritten, Rewritten, Rewritten]
         );
-        // Of equal segments, the first is rewritten.
+        // Of segments with equal garbage, the first is rewritten.
         assert_eq!(of(&[50, 50, 50], 50, 0), [Rewritten, Kept, Kept, Rewritten]);
         // At least one segment is rewritten.
         assert_eq!(of(&[100, 79], 1, 0), [Kept, Rewritten, Rewritten]);
@@ -155,8 +157,8 @@ mod tests {
 
     #[test]
     fn there_is_always_one_that_is_written() {
-        // No vector is new, and the last segment is dropped. So the segment with most garbage is
-        // rewritten, or the first.
+        // No vector is new, and the last segment is dropped. So the merge rewrites the segment with
+        // the most garbage, or the first of them.
         assert_eq!(of(&[100, 90, 95], 0, 0), [Kept, Rewritten, Kept, Dropped]);
         assert_eq!(of(&[100, 100], 0, 0), [Rewritten, Kept, Dropped]);
         assert_eq!(of(&[100, 100], 0, 1), [Kept, Kept, Dropped]);

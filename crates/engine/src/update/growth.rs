@@ -1,17 +1,19 @@
-//! Handles indexes that have outgrown the few vectors of their last build or merge. Their codes or
-//! clusters, which were made for those few, do not suit the present vectors.
+//! Handles indexes that have outgrown their last build or merge. If it had few vectors, the codes
+//! or clusters that were made from them do not suit the present vectors.
 //!
-//! An index has outgrown them if it has at least 4 times as many vectors, at which a merge is due.
-//! Its searches do more, depending on the present number of vectors:
+//! An index has outgrown its last build or merge if it has at least 4 times as many vectors. Then a
+//! merge is due. Until the merge, searches examine more vectors. How many depends on the present
+//! number of vectors:
 //!
-//! - *Fewer than 1,000 vectors*: if the last build or merge had fewer than 1,000, searches scan all
-//!   vectors.
-//! - *1,000 to 9,999*: if the last build or merge had fewer than 128, searches of graphs scan all
-//!   vectors. If it had 128 to 999, walks rank all vectors on the pages that they read, in layouts
-//!   whose pages have vectors.
-//! - *10,000 and more*: if the last build or merge had fewer than 1,000, walks rank all vectors on
-//!   the pages that they read. If it had fewer than 128, `trouble` also reports the index.
-//! - If the last build or merge had 1,000 or more, searches do nothing more.
+//! - *Fewer than 1,000 vectors*: searches scan all vectors.
+//! - *1,000 to 9,999 vectors*: if the last build or merge had fewer than 128 vectors, searches of
+//!   graphs scan all vectors. If the last build or merge had 128 to 999 vectors, walks rank all
+//!   vectors on the pages that they read. This needs a layout that stores vectors beside lists.
+//! - *10,000 and more vectors*: if the last build or merge had fewer than 1,000 vectors, walks rank
+//!   all vectors on the pages that they read. If the last build or merge had fewer than 128
+//!   vectors, `trouble` also reports the index.
+//! - If the last build or merge had 1,000 or more vectors, searches examine no more vectors than
+//!   usual.
 
 use stratann_layout::manifest::GIVEN_CODEBOOK;
 
@@ -20,44 +22,44 @@ use super::rebalance;
 use crate::codebook::training_rows;
 use crate::index::Index;
 
-/// The fewest vectors for which a merge that trains new codes is worth it. The shortest candidate
-/// lists have room for about as many vectors, which are then found whatever their codes say.
+/// The minimum number of inserted vectors for which a merge that trains new codes is worth its
+/// cost. The shortest candidate lists have about as many entries, so searches find fewer vectors
+/// than this even with useless codes.
 const WORTH_CODES: u64 = 32;
 
-/// In an index that has outgrown its codes, a search examines every vector if they are fewer than
-/// this. A scan of so few reads as many pages as a walk, or a few times as many.
+/// An index that has outgrown its codes and has fewer vectors than this is scanned by each search.
+/// Such a scan reads as many pages as a walk, or a few times as many.
 pub(super) const FEW: u64 = 1_000;
 
-/// If a build or merge had fewer vectors, its codes hardly distinguish vectors.
+/// If a build or merge had fewer vectors than this, its codes hardly distinguish vectors.
 const LEAST_TRAINED: u64 = 128;
 
-/// If codes hardly distinguish vectors, a search examines every vector if they are fewer than this.
+/// If codes hardly distinguish vectors, each search scans an index with fewer vectors than this.
 /// With more vectors, a walk reads at most a tenth of the pages of a scan, but misses most of the
-/// nearest. Of 1,000 texts inserted into an empty index, a list of 100 found 11 % of the ten
-/// nearest.
+/// nearest vectors. Among 1,000 texts inserted into an empty index, a walk with list size 100 found
+/// 11 % of the ten nearest.
 const SCANNED: u64 = 10_000;
 
-/// Which vectors a search examines, beyond those chosen by codes or heads.
+/// The vectors that a search compares exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LooksAt {
-    /// Only the vectors to which codes or heads lead.
+    /// Only the vectors that codes or heads select.
     Chosen,
-    /// The vectors of `Chosen`, and every vector on a page that a walk reads, in layouts with
-    /// vectors beside lists. Codes exclude none of these vectors.
+    /// The vectors of `Chosen`, and in layouts with vectors beside lists every vector on a page
+    /// that a walk reads, even if its code is far from the query.
     WholePages,
     /// Every vector of the index.
     All,
 }
 
-/// Which vectors a search must examine in an index with `live` vectors.
+/// The vectors that a search must compare exactly in an index with `live` vectors.
 pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
     let outgrown = growth(index, live, 1).is_some_and(|times| times >= MergeWhen::default().grown);
     let built = index.manifest().built_vectors();
     if !outgrown || built >= FEW {
         return LooksAt::Chosen;
     }
-    // In a cluster index, heads lead to the clusters of all inserted vectors, whatever the codes
-    // say.
+    // In a cluster index, searches find the clusters of inserted vectors by heads, not by codes.
     let tells_nothing = built < LEAST_TRAINED && !index.has_clusters();
     match live < if tells_nothing { SCANNED } else { FEW } {
         true => LooksAt::All,
@@ -65,11 +67,13 @@ pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
     }
 }
 
-/// The present number of vectors as a multiple of the number at the last build or merge. `live` is
-/// the number of live vectors. The result is `None` in three cases. The last build or merge had as
-/// many vectors as a codebook is trained on (in a cluster index, as one rebalance takes). The
-/// codebook was given to the build. Fewer than `least` vectors were inserted since, and fewer than
-/// 32.
+/// The present number of vectors, `live`, as a multiple of the number at the last build or merge.
+/// The result is `None` in three cases:
+///
+/// - The last build or merge had as many vectors as a codebook is trained on. In a cluster index:
+///   as many vectors as one rebalance moves.
+/// - The codebook was given to the build.
+/// - Since the last build or merge, fewer than `least` and fewer than 32 vectors were inserted.
 pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
     let manifest = index.manifest();
     let built = manifest.built_vectors();
@@ -85,11 +89,11 @@ pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
     counts.then(|| live as f64 / built.max(1) as f64)
 }
 
-/// Why searches miss some vectors of an index, if the index has outgrown its codes by far.
+/// Returns the reason why searches miss vectors of an index, if the index has far outgrown its
+/// codes.
 pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
     let times = growth(index, live, 1)?;
-    // Vectors that wait in memory have a graph of their own, which uses no codes. So they do not
-    // count.
+    // Vectors that wait in memory do not count, since searches of their graph use no codes.
     let linked = live.min(index.nodes() as u64) >= SCANNED && !index.has_clusters();
     (linked && index.manifest().built_vectors() < LEAST_TRAINED).then_some(Due::Grown(times))
 }
@@ -99,7 +103,7 @@ pub(crate) fn found_badly(due: Due) -> String {
     match due {
         Due::Drifted(_) => format!("{due}, until a merge (compact the index)"),
         due => format!(
-            "a part of the vectors is found badly, since {due}, until a merge (compact the index)"
+            "a part of the vectors is found badly until a merge, since {due} (compact the index)"
         ),
     }
 }

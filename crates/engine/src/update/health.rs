@@ -1,12 +1,13 @@
 //! The failures of an index that is open for changes: the first and the last of each kind, and how
 //! often they occurred.
 //!
-//! After most failures, nothing is lost and the operation is tried again: a checkpoint without
-//! space, a vector that waits in memory. Two failures end all changes through a handle. If a sync
-//! of pages failed, the content of the disk is unknown, and a later successful sync does not change
-//! that. If the manifest in the directory is not the one that this handle builds on, the directory
-//! belongs to another writer. In both cases searches continue and nothing more is written. If a
-//! process opens the index again, it starts from the checkpoint and the log.
+//! After most failures, no change is lost, and the index tries the operation again. Examples are a
+//! checkpoint on a full disk, and a vector that waits in memory. Two failures end all changes
+//! through a handle. If a sync of pages fails, the content of the disk is unknown, even after a
+//! later successful sync. If the directory has another manifest than this handle opened or
+//! committed, the directory belongs to another writer. After both failures, searches continue, and
+//! the handle writes nothing more. A process that opens the index again starts from the checkpoint
+//! and the log.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -20,15 +21,15 @@ use crate::{Error, stored};
 /// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Concern {
-    /// A commit: the checkpoint is valid, but may not be durable.
+    /// The commit of a checkpoint. The checkpoint is valid, but may not be durable.
     Commit,
-    /// An insert into the graph on storage: the vectors wait in memory.
+    /// An insert into the graph on storage. The vectors wait in memory.
     Vectors,
-    /// A write of changes to their pages: the changes wait in memory.
+    /// A write of changes of lists to their pages. The changes wait in memory.
     Pages,
-    /// A checkpoint that was due.
+    /// A due checkpoint that could not be made.
     Checkpoint,
-    /// A merge that was due.
+    /// A due merge that could not be made.
     Merge,
     /// A removal of files that are no longer needed.
     Rest,
@@ -48,21 +49,25 @@ impl Concern {
     fn says(self) -> &'static str {
         match self {
             Self::Commit => {
-                "a checkpoint counts, but a crash of the machine may bring back the one before; the files of both stay until \
-                 another one is made"
+                "the last checkpoint is in use but may not be durable: a crash of the machine may bring back the checkpoint before it; \
+                 the files of both stay until another checkpoint is made"
             }
-            Self::Vectors => "vectors wait in the log until they are inserted into the graph",
-            Self::Pages => "changes of lists wait in memory for their pages, until a merge",
+            Self::Vectors => {
+                "vectors wait in memory and in the log until they are inserted into the graph"
+            }
+            Self::Pages => {
+                "changes of lists could not be written to their pages, and wait in memory until a merge"
+            }
             Self::Checkpoint => {
-                "no checkpoint could be made, so that opening the index takes longer; in a cluster index vectors wait in memory for their clusters"
+                "no checkpoint could be made, so the next open of the index takes longer; in a cluster index, vectors wait in memory until they are moved into clusters"
             }
             Self::Merge => "a merge that was due could not be made, and will be tried again",
-            Self::Rest => "files that are not needed any more could not be removed",
+            Self::Rest => "files that are no longer needed could not be removed",
         }
     }
 }
 
-/// The first and the last failure of a kind, and their number.
+/// The first and the last failure of one operation, and the number of failures.
 #[derive(Clone, Debug)]
 struct Trouble {
     first: String,
@@ -74,9 +79,10 @@ struct Trouble {
 #[derive(Debug)]
 pub(crate) struct Health {
     path: PathBuf,
-    /// The manifest that this handle builds on: the one it opened, or the last it committed.
+    /// The manifest on which the next checkpoint builds: the manifest that this handle opened, or
+    /// the last one that it committed.
     manifest: Mutex<Manifest>,
-    /// Why no more changes are accepted; unset while they are.
+    /// The reason why this handle accepts no more changes. It is unset while changes are accepted.
     halted: OnceLock<String>,
     troubles: Mutex<[Option<Trouble>; CONCERNS.len()]>,
 }
@@ -96,31 +102,31 @@ impl Health {
     pub(crate) fn halt(&self, reason: impl Into<String>) {
         let reason = reason.into();
         tracing::error!(index = %self.path.display(), "no more changes: {reason}");
-        // If several reasons come up, the first one counts.
+        // The first reason is kept.
         self.halted.get_or_init(|| reason);
     }
 
-    /// Stops changes after a failed sync of a file of pages. The content of the file on disk is
-    /// then unknown.
+    /// Stops changes after a failed sync of a file of pages, since the content of the file on disk
+    /// is unknown.
     pub(crate) fn sync_failed(&self, error: &dyn std::fmt::Display) {
         self.halt(format!(
             "a sync of the index's pages failed ({error}), so the contents of the disk are unknown; the log has all acknowledged changes, and searches continue"
         ));
     }
 
-    /// Stops changes, since the directory is no longer the one that this handle changes.
+    /// Stops changes because the path no longer has the directory and the manifest of this handle.
     pub(crate) fn replaced(&self, what: &str) {
         self.halt(format!(
-            "{what}, so that its path no longer has the index that was opened here; nothing more is written there"
+            "{what}, so the path no longer has the index that this handle opened; this handle writes nothing more there"
         ));
     }
 
     /// Reads the manifest in the directory, on which the next checkpoint builds. It must be the
-    /// manifest that this handle knows.
+    /// manifest that this handle opened or committed last.
     ///
     /// # Errors
-    /// The manifest is another one or missing, and no more changes are accepted from then on. Or it
-    /// cannot be read.
+    /// The manifest is missing, cannot be read, or is another manifest. If it is missing or
+    /// another, this handle accepts no changes after this call.
     pub(crate) fn standing(&self, volume: &dyn Volume) -> Result<Manifest, Error> {
         self.check()?;
         let held = volume.check_held().map_err(Error::from);
@@ -145,17 +151,17 @@ impl Health {
         Ok(found)
     }
 
-    /// Records a committed checkpoint, on which the next one builds.
+    /// Records a committed checkpoint, on which the next checkpoint builds.
     pub(crate) fn committed(&self, manifest: Manifest) {
         *self.manifest.lock() = manifest;
     }
 
-    /// Whether no more changes are accepted.
+    /// Whether this handle accepts no more changes.
     pub(crate) fn is_halted(&self) -> bool {
         self.halted.get().is_some()
     }
 
-    /// Returns an error if no more changes are accepted.
+    /// Returns an error if this handle accepts no more changes.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.halted.get() {
             None => Ok(()),
@@ -166,7 +172,7 @@ impl Health {
         }
     }
 
-    /// Records a failure that the current call does not return.
+    /// Records a failure that the current call does not return as its error.
     pub(crate) fn trouble(&self, concern: Concern, error: &dyn std::fmt::Display) {
         let (error, says) = (error.to_string(), concern.says());
         let mut troubles = self.troubles.lock();
@@ -179,8 +185,8 @@ impl Health {
             times: 0,
         });
         known.times += 1;
-        // A new failure is logged at once. A repeated one is logged each time that its count
-        // doubles.
+        // A failure with another text than the last one is logged at once. A repeated failure is
+        // logged whenever the number of failures is a power of two.
         if known.last != error || known.times.is_power_of_two() {
             tracing::warn!(index = %self.path.display(), times = known.times, "{says}: {error}");
         }
@@ -196,7 +202,7 @@ impl Health {
         self.trouble(concern, error);
     }
 
-    /// Clears a failure that no longer exists.
+    /// Clears the failures of an operation that has succeeded.
     pub(crate) fn recovered(&self, concern: Concern) {
         let mut troubles = self.troubles.lock();
         if let Some(trouble) = troubles.get_mut(concern as usize).and_then(Option::take) {
@@ -205,11 +211,11 @@ impl Health {
         }
     }
 
-    /// The present failure, if there is one.
+    /// The failure that a user should know first, if there is one.
     pub(crate) fn says(&self) -> Option<String> {
         if let Some(reason) = self.halted.get() {
             return Some(format!(
-                "it takes no more changes here: {reason}. Close this handle, then open the index again"
+                "this handle takes no more changes: {reason}. Close this handle, then open the index again"
             ));
         }
         let troubles = self.troubles.lock();
@@ -269,7 +275,7 @@ mod tests {
         health.no_checkpoint(&Error::Interrupted);
         health.no_checkpoint(&undurable);
         let says = health.says().unwrap();
-        assert!(says.starts_with("a checkpoint counts"), "{says}");
+        assert!(says.starts_with("the last checkpoint is in use"), "{says}");
         health.recovered(Concern::Commit);
         assert!(health.says().unwrap().starts_with("no checkpoint"));
         health.recovered(Concern::Checkpoint);

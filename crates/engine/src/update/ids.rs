@@ -1,9 +1,10 @@
 //! The external ids of a checkpoint.
 //!
-//! Ids are usually row numbers. Then they run from 0 to the number of vectors in the manifest, and
-//! no table is needed. Otherwise the checkpoint has a file of ids ([`IdTable`]). A checkpoint that
-//! an earlier version wrote has no such file. If it is opened for changes, every record is read to
-//! make a table of ids. The table is removed when the index is closed.
+//! Ids are usually row numbers: they run from 0 to below the number of vectors in the manifest, so
+//! no table is needed. Otherwise the checkpoint has a file of ids ([`IdTable`]). Some earlier
+//! versions wrote checkpoints without a file of ids. A process that opens such a checkpoint for
+//! changes reads every record to make a table of ids. This table is removed when the process closes
+//! the index.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,28 +21,29 @@ use crate::progress::Silent;
 use crate::stores::ids::{IdTable, LastBlock};
 use crate::{Error, ErrorKind};
 
-/// Ids that were inserted and deleted since the build of a checkpoint.
+/// The ids that were inserted or deleted between a build and the checkpoint.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CarriedIds {
-    /// The live inserted ids, as ascending ranges. A range has its first id and the number of its
+    /// The live inserted ids, as ascending ranges. A range is its first id and the number of its
     /// ids.
     pub(crate) ids: Vec<(u64, u64)>,
-    /// The deleted ids, each with a bound. Records of the id on nodes below the bound are dead.
+    /// The ids of dead records, each with a bound. The records of an id on nodes below the bound
+    /// are dead.
     pub(crate) deleted: Vec<(u64, u32)>,
     /// The number of dead records.
     pub(crate) dead: usize,
-    /// 1 more than the largest id that the index has ever had.
+    /// One more than the largest id that the index has ever had.
     pub(crate) next_id: u64,
 }
 
 impl CarriedIds {
-    /// Bytes that a memory budget is charged for the dead records.
+    /// The bytes that a memory budget is charged for the dead records.
     pub(crate) fn charge(&self) -> u64 {
         self.dead as u64 * TOMBSTONE
     }
 
-    /// The ids of a checkpoint that a build wrote. No ids are inserted or deleted. If the index was
-    /// built of no rows, its placeholder is dead.
+    /// The ids of a checkpoint that a build or merge wrote: none inserted and none deleted. If the
+    /// index was built of no rows, its placeholder is dead.
     pub(crate) fn of_build(manifest: &Manifest) -> Self {
         match manifest.has_placeholder() {
             false => Self::default(),
@@ -69,18 +71,18 @@ impl CarriedIds {
 /// The ids of a checkpoint's build.
 #[derive(Clone)]
 pub(crate) enum StoredIds {
-    /// Every id from 0 up to this number, which is not an id itself.
+    /// All ids from 0 to below this number.
     Rows(u64),
-    /// No ids: the index was built of no rows. The number is 1 more than the largest id that the
-    /// index has ever had.
+    /// No ids, since the index was built of no rows. The number is one more than the largest id
+    /// that the index has ever had.
     None(u64),
-    /// The ids of a table. The number is 1 more than the largest id that the index has ever had.
+    /// The ids of a table. The number is one more than the largest id that the index has ever had.
     Table(Arc<IdTable>, u64),
 }
 
 impl StoredIds {
     /// Reads the ids of an index from its checkpoint. Returns `None` if an earlier version wrote
-    /// the checkpoint without ids.
+    /// the checkpoint without a file of ids.
     pub(crate) fn of(index: &Index) -> Result<Option<Self>, Error> {
         let manifest = index.manifest();
         if manifest.has_placeholder() {
@@ -95,7 +97,7 @@ impl StoredIds {
 
     /// Reads the ids of an index from its checkpoint. If the checkpoint has no file of ids, or this
     /// file is damaged or missing, the ids are collected from the records. The next merge writes a
-    /// complete file.
+    /// complete file of ids.
     pub(crate) fn of_any(index: &Index) -> Result<Self, Error> {
         match Self::of(index) {
             Ok(Some(ids)) => Ok(ids),
@@ -103,7 +105,7 @@ impl StoredIds {
             Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
                 tracing::warn!(
                     index = %index.path().display(),
-                    "its ids are collected from all records, since their file is missing or damaged (`stratann compact` writes another): {error}"
+                    "the ids are collected from all records, since the file of ids is missing or damaged (`stratann compact` writes another): {error}"
                 );
                 Self::collected(index)
             }
@@ -111,18 +113,18 @@ impl StoredIds {
         }
     }
 
-    /// Collects the ids of an index whose checkpoint has none, and sorts them in a megabyte of
-    /// memory. The caller holds the lock of the index, and no thread writes a checkpoint of the
-    /// index.
+    /// Collects the ids of an index whose checkpoint has no table of ids, and sorts them in a
+    /// megabyte of memory. The caller holds the lock of the index, and no thread writes a
+    /// checkpoint of the index.
     pub(crate) fn collected(index: &Index) -> Result<Self, Error> {
         let (volume, manifest) = (&**index.volume(), index.manifest());
-        // The unfinished checkpoint removes its files when it is dropped. Before that, the table
-        // has opened its file.
+        // This checkpoint is never committed, and its drop removes the file of the table. The table
+        // opens the file before the drop.
         let checkpoint = Checkpoint::begin(volume, true)?;
         let mut sorter = IdSorter::new(volume, &checkpoint, LEAST_MEMORY);
-        // If clusters were rewritten, deleted vectors may be in no cluster any more. Then deleted
-        // ids without a vector are assigned to the nodes without a vector. Any assignment is
-        // correct, since all of these ids and nodes are dead.
+        // If clusters were rewritten, some deleted vectors may be in no cluster. The ids of these
+        // vectors are assigned to the nodes without a vector. Any assignment is correct, since all
+        // of these ids and nodes are dead.
         let mut missing = match index.clusters() {
             Some(clusters) if clusters.amended().is_some() => Some(Bits::new(manifest.vectors)),
             _ => None,
@@ -168,14 +170,14 @@ impl StoredIds {
         }
     }
 
-    /// 1 more than the largest id that the index has ever had.
+    /// One more than the largest id that the index has ever had.
     pub(crate) fn next_id(&self) -> u64 {
         match self {
             Self::Rows(next) | Self::None(next) | Self::Table(_, next) => *next,
         }
     }
 
-    /// Up to `count` ids of the build that are at least `id`, ascending.
+    /// Up to `count` ids of the build in ascending order, from `id` on.
     ///
     /// # Errors
     /// The table cannot be read.

@@ -1,4 +1,4 @@
-//! An index that takes inserts and deletes while it is searched.
+//! An index that accepts inserts and deletes while searches run.
 //!
 //! ```text
 //!   insert ─> reserve ids ─> log (durable as promised) ─┬─> graph on storage (see `direct`), or
@@ -6,26 +6,26 @@
 //!   delete ─> reserve ids ─> log                       ─> tombstones ────┤ Overlay
 //!   search ─> index on storage, tombstones left out ─> fresh graphs ─────┘ merged: the k nearest
 //!
-//!   compact    freeze:  next log, empty fresh graph            changes wait for a moment
-//!              merge:   live rows of all ─> new checkpoint     inserts, deletes and searches go on
-//!              commit:  MANIFEST names the next log            changes wait for a moment
-//!              drain:   later changes ─> new graph             if inserts are direct
+//!   compact    freeze:  next log, empty fresh graph            changes wait briefly
+//!              merge:   all live rows ─> new checkpoint        inserts, deletes and searches run
+//!              commit:  MANIFEST names the next log            changes wait briefly
+//!              drain:   waiting vectors ─> graph on storage    if inserts are direct
 //! ```
 //!
 //! The layout and the preset decide whether new vectors go straight into the graph on storage or
 //! wait in memory. A merge moves waiting vectors to storage. In a cluster index, a rebalance moves
-//! them into the clusters that they join. If no vectors wait for a merge, a checkpoint is made
-//! after a number of inserts.
+//! them into the clusters that they join. An index with direct inserts makes a checkpoint after a
+//! number of inserts that depends on its size.
 //!
-//! **Guarantees.** The changes of a call that returned are durable as [`Durability`] says, and
-//! visible to every search that begins afterwards. After a crash, every acknowledged change is
-//! recovered from the checkpoint in the manifest and from the logs, beginning with the log that the
-//! manifest names. Changes that were logged but not yet acknowledged may be recovered as well.
+//! **Guarantees.** When a call returns, its changes are durable as [`Durability`] says, and every
+//! later search sees them. After a crash, every acknowledged change is recovered from the
+//! checkpoint in the manifest and from the logs, beginning with the log that the manifest names.
+//! Changes that were logged but not yet acknowledged may be recovered as well.
 //!
-//! **Processes.** At most one process has the index open for changes, and holds its lock file. Any
-//! number of its threads insert, delete and search. Other processes open the index for reading.
-//! They see the changes that were logged before they opened it, and must open it again to see later
-//! ones.
+//! **Processes.** At most one process has the index open for changes. This process holds the lock
+//! file of the index. Any number of its threads insert, delete and search. Other processes open the
+//! index for reading. These processes see the changes that were logged before they opened the
+//! index. To see later changes, they open the index again.
 
 mod attributes;
 mod bulk;
@@ -76,10 +76,10 @@ use crate::{Error, RecallWatch, SearchOptions, SearchResults, Stats, Update, bou
 pub struct WriteOptions {
     /// The durability at which a call that changes the index returns.
     pub durability: Durability,
-    /// The number of OS threads that insert the rows of one call.
+    /// The maximum number of threads that insert the rows of one call.
     pub threads: usize,
     /// How new vectors are inserted. `None` stands for the choice of the preset. If the layout does
-    /// not support the choice, vectors wait for a merge.
+    /// not support direct inserts, vectors wait for a merge.
     pub update: Option<Update>,
     /// The options of direct inserts.
     pub direct: DirectOptions,
@@ -96,7 +96,7 @@ impl Default for WriteOptions {
     }
 }
 
-/// The interval at which a call that waits for a merge asks `progress` whether to continue waiting.
+/// The interval at which a call that waits for a merge checks for an interruption.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 
 /// Whether a merge kept or replaced the codebook, and why.
@@ -110,8 +110,9 @@ pub enum CodebookFate {
     /// The codebook is replaced. The index had outgrown it, and the new codebook is trained on the
     /// present vectors.
     Trained,
-    /// The codebook is unchanged, although the index has outgrown it. It was given to the build
-    /// ([`BuildOptions::codebook`](crate::BuildOptions::codebook)), and other indexes may share it.
+    /// The codebook is unchanged, although the index has outgrown it. The caller of the build gave
+    /// this codebook ([`BuildOptions::codebook`](crate::BuildOptions::codebook)), and other indexes
+    /// may share it.
     Outgrown,
 }
 
@@ -120,13 +121,13 @@ pub enum CodebookFate {
 pub struct CompactReport {
     /// Vectors in the new checkpoint.
     pub vectors: u64,
-    /// Vectors in the log that the merge added to the new checkpoint.
+    /// Vectors that waited in memory and in the log until the merge added them to the checkpoint.
     pub merged: u64,
     /// Vectors that had been inserted directly into the graph on storage since the last merge.
     pub direct: u64,
     /// Vectors of the last checkpoint that were deleted or replaced.
     pub removed: u64,
-    /// Segments whose files a merge left unchanged, with their garbage (DecoupleVS §3.5). 0 if
+    /// Segments whose files the merge left unchanged, with their garbage (DecoupleVS §3.5). 0 if
     /// vectors are stored beside their lists, or if vectors are stored in locality order.
     pub segments_kept: u64,
     /// Segments whose vectors were rewritten: the last segment, and segments with much garbage.
@@ -144,11 +145,11 @@ pub struct CompactReport {
     pub clusters_merged: u64,
     /// The number of times that a vector joined another cluster because a new head was nearer.
     pub reassigned: u64,
-    /// Bytes on storage before the merge, logs included.
+    /// Bytes of the index on storage before the merge, including logs.
     pub bytes_before: u64,
-    /// Bytes on storage after the merge.
+    /// Bytes of the index on storage after the merge, including logs.
     pub bytes_after: u64,
-    /// Wall-clock seconds.
+    /// The duration of the merge, in seconds of wall-clock time.
     pub seconds: f64,
 }
 
@@ -157,7 +158,7 @@ struct State {
     index: Arc<Index>,
     overlay: Overlay,
     ids: StoredIds,
-    /// The writer of the graph on storage, if the index takes direct inserts.
+    /// The writer of the graph on storage, if inserts are direct.
     direct: Option<Arc<Direct>>,
     /// During a merge: the merged ids that were deleted or replaced since the merge began.
     since: Option<Arc<Tombstones>>,
@@ -173,8 +174,8 @@ pub(crate) struct Snapshot {
     pub(crate) index: Arc<Index>,
     pub(crate) overlay: Overlay,
     pub(crate) moment: Moment,
-    /// The nodes of the build by id. It is set only if the checkpoint has no table of ids and the
-    /// table was made from the records.
+    /// The nodes of the build by id, if the checkpoint has no table of ids and this process made
+    /// the table from the records.
     pub(crate) collected: Option<Arc<IdTable>>,
 }
 
@@ -196,10 +197,10 @@ enum Before {
     /// No caller has asked to keep the previous checkpoint.
     #[default]
     Unwanted,
-    /// A caller has asked to keep the previous checkpoint. But no merge was made since, or the
-    /// caller has dropped that checkpoint.
+    /// A caller has asked to keep the previous checkpoint. But no merge has run since that request,
+    /// or the caller has dropped the checkpoint.
     NotYet,
-    /// The state that the merge replaced, with the changes made during the merge.
+    /// The state that the last merge replaced, with the changes that calls made during that merge.
     Kept(Arc<State>),
 }
 
@@ -219,25 +220,25 @@ impl State {
         &self.overlay.fresh[self.overlay.fresh.len() - 1]
     }
 
-    /// Looks up an id. It is called once, before a change is logged, so that no step after the log
-    /// can fail.
+    /// Looks up an id. A change calls this function before it is logged, so that no step after the
+    /// log can fail.
     fn known(&self, id: u64) -> Result<Known, Error> {
         let built = self.ids.contains(id)?;
         let live = self.is_new(id) || built && !self.overlay.deleted.contains_built(id);
         Ok(Known { built, live })
     }
 
-    /// Whether the index has a vector of an id that was inserted since the build.
+    /// Whether the index has a vector with this id that was inserted since the build.
     fn is_new(&self, id: u64) -> bool {
         self.overlay.fresh.iter().any(|fresh| fresh.contains(id)) || self.was_inserted(id)
     }
 
-    /// Whether the index has a vector of an id that was inserted directly since the build.
+    /// Whether the index has a vector with this id that was inserted directly since the build.
     fn was_inserted(&self, id: u64) -> bool {
         self.overlay.inserted.read().contains(id)
     }
 
-    /// Hides the vector of an id from searches. `built` is its [`Known::built`].
+    /// Hides the vector of an id from searches. `built` is the [`Known::built`] of the id.
     fn remove(&self, id: u64, built: bool) {
         if !self.fresh().delete(id) {
             self.remove_older(id, built);
@@ -282,15 +283,16 @@ pub struct LiveIndex {
     state: RwLock<Arc<State>>,
     log: Log,
     next_id: AtomicU64,
-    /// The number of vectors after all acknowledged changes. This number is counted separately.
-    /// While a vector is moved, a sum over storage and memory would count the vector twice.
+    /// The number of vectors after all acknowledged changes. It is not a sum over storage and
+    /// memory: while a vector is moved, the sum would count it twice.
     live: AtomicUsize,
     /// The ids that calls are changing. Two calls never change the same id at the same time.
     reserved: Reserved,
-    /// The inserts that can be resumed if they are interrupted, as in the file `INSERTS`.
+    /// The inserts that can be resumed after an interruption. The file `INSERTS` has the same
+    /// inserts.
     begun: Mutex<Vec<BegunInsert>>,
-    /// Calls that change the index hold this lock for reading. A merge holds it for writing when it
-    /// begins and when it commits.
+    /// A call that changes the index holds this lock for reading. A merge holds this lock for
+    /// writing when the merge begins and when it commits.
     gate: RwLock<()>,
     /// Locked during a merge or a checkpoint, so that only one of them runs at a time.
     merging: Mutex<()>,
@@ -298,27 +300,28 @@ pub struct LiveIndex {
     before: Mutex<Before>,
     /// The reads of searches since the last merge.
     reads: Arc<Reads>,
-    /// The last measurement of the reads that probes make.
+    /// The last measurement of the reads of probes.
     scattered: Scattered,
-    /// Whether opening was interrupted while vectors of the log were inserted into the graph on
-    /// storage. If so, closing does not insert them either.
+    /// Whether the opening was interrupted while it inserted vectors of the log into the graph on
+    /// storage. In that case, the close does not insert these vectors either.
     hurries: AtomicBool,
     /// The number of running calls that let rows wait and then merge them.
     filling: AtomicUsize,
     /// The submitted searches that have not ended.
     submitted: Arc<Submitted>,
-    /// The sequence number of the log up to which the last checkpoint has the changes.
+    /// The last checkpoint has the changes with smaller sequence numbers in the log than this one.
     checkpointed: AtomicU64,
-    /// The charge in bytes for the changes logged since the last checkpoint. It is the memory that
-    /// these changes take when the index is opened again.
+    /// The memory in bytes that the changes logged since the last checkpoint take when the index is
+    /// opened again.
     charged: AtomicU64,
-    /// After a failed rebalance, the number of waiting vectors at which it is tried again.
+    /// After a failed rebalance, the number of waiting vectors at which the index tries again.
+    /// Otherwise 0.
     rebalance_after: AtomicU64,
     /// The number of merges since the index was opened.
     merges: AtomicU64,
-    /// The number of times that a checkpoint has replaced another since the index was opened.
+    /// The number of checkpoints of merges and rebalances since the index was opened.
     pub(super) replaced: Arc<AtomicU64>,
-    /// The failures, and whether the index still takes changes.
+    /// The failures, and whether the index still accepts changes.
     health: Arc<Health>,
     /// The measurements of recall in the background, one for each watch.
     measurers: Mutex<Vec<Measurer>>,
@@ -340,13 +343,13 @@ impl std::fmt::Debug for LiveIndex {
 impl Drop for LiveIndex {
     /// Makes a checkpoint of direct inserts, so that no process need replay them. If vectors still
     /// wait in memory, no checkpoint is made. Removes the log if it has no records. In a forked
-    /// process, the drop does nothing: threads of the parent, which the child does not have, may
-    /// hold locks of the index.
+    /// process, the drop does nothing: threads that exist only in the parent may hold locks of the
+    /// index.
     fn drop(&mut self) {
         if !self.home.is_here() {
             return;
         }
-        // The measurements read files that other processes may change after the close.
+        // Measurements of recall read files that other processes may change after the close.
         self.measurers.get_mut().clear();
         self.close();
         // Until the lock is released, no other process changes the files that submitted searches
@@ -358,16 +361,15 @@ impl Drop for LiveIndex {
 impl LiveIndex {
     /// Prepares the files for the next process that opens the index.
     fn close(&self) {
-        // Changes that are synced at intervals are synced now. If the sync fails, the log can still
-        // be rotated.
+        // Changes that would be synced at the next interval are synced now. If the sync fails, the
+        // code below rotates the log.
         if matches!(self.options.durability, Durability::Every(_))
             && !self.log.is_broken()
             && let Err(error) = self.log.flush()
         {
             tracing::warn!(index = %self.path.display(), "the log was not synced: {error}");
         }
-        // If the sync of changes failed, these changes are only in memory until the next log is
-        // written.
+        // If a sync failed, its changes are only in memory until the next log has them.
         if self.log.is_broken()
             && let Err(error) = self.log.rotate()
         {
@@ -377,7 +379,7 @@ impl LiveIndex {
             return;
         }
         // The code pages of inserts are no longer needed. Without this call, they would stay in
-        // memory together with the code pages of the checkpoint.
+        // memory while the checkpoint loads its own code pages.
         if self.index().memory().budget.is_some() {
             release_code_pages();
         }
@@ -389,7 +391,7 @@ impl LiveIndex {
             .and_then(|()| self.checkpoint())
             .and_then(|_| self.leave_nothing());
         if let Err(error) = left {
-            // No change is lost, since the log has all of them.
+            // No change is lost, since the log has all changes.
             self.health.trouble(Concern::Checkpoint, &error);
         }
         if let Some(unused) = self.log.unused()
@@ -400,11 +402,11 @@ impl LiveIndex {
         }
     }
 
-    /// Opens the index in a directory for changes, and takes its lock.
+    /// Opens the index in a directory for changes, and locks the directory.
     ///
     /// # Errors
-    /// Fails as [`Index::open`] does. Other errors: another process has the index open for changes;
-    /// the log is damaged.
+    /// Fails as [`Index::open`] does. It also fails if another process has the index open for
+    /// changes, or if the log is damaged.
     pub fn open(
         path: impl AsRef<Path>,
         open: &OpenOptions,
@@ -413,8 +415,8 @@ impl LiveIndex {
         Self::open_lent(path.as_ref(), open, options, None, &Silent)
     }
 
-    /// Like [`open`](Self::open). With `lent`, the opened index replaces an index that leases
-    /// memory from a shared budget.
+    /// Opens an index like [`open`](Self::open). If the opened index replaces an index that leases
+    /// memory from a shared budget, `lent` is the lease of the replaced index.
     fn open_lent(
         path: &Path,
         open: &OpenOptions,
@@ -424,11 +426,11 @@ impl LiveIndex {
     ) -> Result<Self, Error> {
         let home: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
         let path = &*stored::home(path)?;
-        // The manifest is read before the lock is taken, which creates a file. So a folder without
-        // an index stays unchanged.
+        // The lock creates a file. So the manifest is read first, and a folder without an index
+        // stays unchanged.
         stored::manifest(&*home)?;
         // The lock is taken before copies are made, so that no other process changes the files
-        // meanwhile.
+        // during the copying.
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
         let index = Arc::new(Index::open_for_changes(volume, path, open, lent, progress)?);
@@ -440,7 +442,7 @@ impl LiveIndex {
         Ok(live)
     }
 
-    /// Opens the index in a volume, without copies elsewhere.
+    /// Opens the index in a volume, without copies at other places.
     #[cfg(test)]
     pub(crate) fn open_in(
         volume: Arc<dyn Volume>,
@@ -448,8 +450,8 @@ impl LiveIndex {
         open: &OpenOptions,
         options: &WriteOptions,
     ) -> Result<Self, Error> {
-        // The manifest is read before the lock is taken, which creates a file. So a folder without
-        // an index stays unchanged.
+        // The lock creates a file. So the manifest is read first, and a folder without an index
+        // stays unchanged.
         stored::manifest(&*volume)?;
         let lock = volume.lock()?;
         let index = Arc::new(Index::open_for_changes(
@@ -462,37 +464,38 @@ impl LiveIndex {
         Self::start(lock, volume, index, options, &Silent)
     }
 
-    /// Opens an index for changes that is already open for reading. Without a memory budget, the
-    /// opened index shares the tables of `index`. Under a memory budget, it shares no tables, and
-    /// replaces `index`.
+    /// Opens for changes an index that is already open for reading. Without a memory budget, the
+    /// opened index shares the tables of `index`. Under a memory budget, the opened index shares no
+    /// tables, and replaces `index`.
     ///
     /// An index of a [`Catalog`](crate::Catalog) leases a part of the catalog's budget. The lease
-    /// covers at least a few changes at a time, and half of the memory that is free beyond that, up
-    /// to the memory that an index of its size can use. If more vectors wait in memory, or a merge
-    /// has made the index larger, the catalog leases more memory to the index. If necessary, it
-    /// closes other indexes.
+    /// covers at least a few changes at a time. In addition, it covers half of the memory that is
+    /// free after that, up to the memory that an index of this size can use. If more vectors wait
+    /// in memory, or a merge has made the index larger, the catalog leases more memory to the
+    /// index. If necessary, the catalog closes other indexes.
     ///
     /// The opened index counts towards the budget until it is dropped. Drop `index` too: it counts
-    /// towards the budget as long as any caller holds it. If memory is short, the call waits until
-    /// other indexes are dropped ([`CatalogOptions::patience`](crate::CatalogOptions::patience)).
-    /// As with any budget, a merge takes up to 64 MiB more while it runs.
+    /// towards the budget until every caller has dropped it. If memory is short, the call waits
+    /// until other indexes are dropped
+    /// ([`CatalogOptions::patience`](crate::CatalogOptions::patience)). While a merge runs, it
+    /// takes up to 64 MiB beyond the budget, as with any budget.
     ///
     /// # Errors
-    /// Fails as [`LiveIndex::open`] does. [`Error::Memory`] if the catalog's budget is too small
-    /// for the index. [`Error::Crowded`] if the budget is too small for it and the indexes that
-    /// callers hold.
+    /// Fails as [`LiveIndex::open`] does. The error is [`Error::Memory`] if the catalog's budget is
+    /// too small for this index. It is [`Error::Crowded`] if the budget is too small for this index
+    /// together with the indexes that callers hold.
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         Self::over_observed(index, options, &Silent)
     }
 
-    /// Like [`over`](LiveIndex::over), with `progress`, which is asked every few milliseconds and
-    /// may interrupt the wait for memory of a catalog. `progress` may also interrupt before each
-    /// batch of logged vectors that is inserted into the graph on storage. In that case the call
-    /// succeeds, and the remaining vectors wait in memory.
+    /// Opens an index like [`over`](LiveIndex::over). While the call waits for memory of a catalog,
+    /// it asks `progress` every few milliseconds whether to stop. The call asks `progress` also
+    /// before it inserts each batch of logged vectors into the graph on storage. If `progress`
+    /// interrupts at that point, the call succeeds, and the remaining vectors wait in memory.
     ///
     /// # Errors
-    /// Fails as [`over`](LiveIndex::over) does. [`Error::Interrupted`] if the wait for memory was
-    /// interrupted: no index was opened.
+    /// Fails as [`over`](LiveIndex::over) does. If `progress` interrupted the wait for memory, the
+    /// error is [`Error::Interrupted`], and no index was opened.
     pub fn over_observed(
         index: &Arc<Index>,
         options: &WriteOptions,
@@ -500,8 +503,8 @@ impl LiveIndex {
     ) -> Result<Self, Error> {
         if !index.options().places.is_empty() {
             // Changes never go to copies at other places, since other processes may share these
-            // copies. So the index folder at the path is opened. It must have the same index as
-            // `index`.
+            // copies. So the index folder at the path of `index` is opened. This folder must still
+            // have the same index.
             index.volume().check_path(index.path())?;
             return Self::open_lent(
                 index.path(),
@@ -513,8 +516,8 @@ impl LiveIndex {
         }
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
-        // Vectors may have been inserted through `index` after the last checkpoint. They are
-        // replayed from the log.
+        // `index` may have more nodes than the last checkpoint, from direct inserts. Then the index
+        // is opened again, and these inserts are replayed from the log.
         let nodes = manifest
             .placement
             .map_or(manifest.vectors, |facts| facts.nodes);
@@ -630,13 +633,13 @@ impl LiveIndex {
         self.state.read().clone()
     }
 
-    /// The current index on storage, for tests that read it while it changes.
+    /// The current index on storage, for tests that read the index while it changes.
     #[cfg(test)]
     pub(crate) fn on_storage(&self) -> Arc<Index> {
         self.state().index.clone()
     }
 
-    /// The state that searches start from, for tests that examine its parts.
+    /// The index and the overlay that searches start from, for tests that examine them.
     #[cfg(test)]
     pub(super) fn parts(&self) -> (Arc<Index>, Overlay) {
         let state = self.state();
@@ -651,8 +654,9 @@ impl LiveIndex {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Whether this is still the index in its directory. It is false if the directory was moved,
-    /// removed or replaced, or if this handle takes no more changes. Then open the index again.
+    /// Whether this is still the index in its directory. The result is false if the directory was
+    /// moved, removed or replaced, or if this handle accepts no more changes. In that case, open
+    /// the index again.
     ///
     /// # Errors
     /// The directory cannot be read, or this process was forked from the process that opened the
@@ -681,7 +685,8 @@ impl LiveIndex {
         &self.path
     }
 
-    /// Facts and sizes of the index. The numbers of live and deleted vectors are current.
+    /// Facts and sizes of the index. The numbers of live and deleted vectors include all
+    /// acknowledged changes.
     pub fn stats(&self) -> Stats {
         let state = self.state();
         let mut stats = state.index.stats();
@@ -708,7 +713,7 @@ impl LiveIndex {
         stats
     }
 
-    /// The setting that samples queries to measure recall, if given.
+    /// The setting for the measurement of recall on sampled queries, if a caller gave one.
     pub(crate) fn watch_recall(&self) -> Option<&RecallWatch> {
         self.open.watch_recall.as_ref()
     }
@@ -718,13 +723,13 @@ impl LiveIndex {
         &self.measurers
     }
 
-    /// The number of merges since the index was opened, by [`compact`](LiveIndex::compact) and in
-    /// the background.
+    /// The number of merges since the index was opened: calls of [`compact`](LiveIndex::compact),
+    /// and merges in the background.
     pub fn merges(&self) -> u64 {
         self.merges.load(Ordering::Relaxed)
     }
 
-    /// Whether an id is in the index.
+    /// Whether the index has a vector with this id.
     ///
     /// # Errors
     /// The table of ids cannot be read.
@@ -748,8 +753,8 @@ impl LiveIndex {
         self.search_observed(queries, options, &Silent)
     }
 
-    /// Like [`search`](LiveIndex::search), with `progress`, which is called for each finished query
-    /// and may interrupt the batch.
+    /// Searches a batch of queries like [`search`](LiveIndex::search). `progress` is called for
+    /// each finished query, and may interrupt the batch.
     ///
     /// # Errors
     /// Fails as [`Index::search_observed`] does.
@@ -764,8 +769,8 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// Like [`search_observed`](LiveIndex::search_observed), but its queries are not sampled to
-    /// measure recall.
+    /// Searches like [`search_observed`](LiveIndex::search_observed), but takes no sample of the
+    /// queries for the measurement of recall.
     pub(crate) fn search_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -797,8 +802,8 @@ impl LiveIndex {
 
     /// The state that a search starts from, and its read timestamp.
     fn at_one_moment(&self) -> (Arc<State>, Moment) {
-        // The state and the timestamp are read under one lock. Afterwards, vectors may be moved to
-        // another graph, even to the graph of an index that this search does not know.
+        // The state and the timestamp are read under one lock. After that, vectors may be moved to
+        // another graph, even to a later checkpoint that this search does not read.
         let state = self.state.read();
         (state.clone(), state.overlay.now())
     }
@@ -814,7 +819,7 @@ impl LiveIndex {
         act(&self.at_present())
     }
 
-    /// The directory of the whole index, wherever its copies are.
+    /// The directory that has all files of the index, even if searches read copies at other places.
     ///
     /// # Errors
     /// The index is no longer at its path, or this process does not hold its lock.
@@ -822,7 +827,8 @@ impl LiveIndex {
         self.volume.check_held()?;
         self.volume.check_path(&self.path)?;
         let directory = Directory::open(&self.path)?;
-        // The directory that was checked, even if another directory has taken its path since.
+        // The path may have been given to another directory between the first check and `open`. So
+        // the path is checked again.
         self.volume.check_path(&self.path)?;
         Ok(directory)
     }
@@ -845,8 +851,8 @@ impl LiveIndex {
         }
     }
 
-    /// After this call, each merge keeps the checkpoint that it replaces, with its memory and
-    /// storage. Callers need that checkpoint while they have unanswered requests about it.
+    /// After this call, each merge keeps the replaced checkpoint in memory and on storage. Callers
+    /// need the replaced checkpoint while they have unanswered requests about it.
     pub(crate) fn keep_before(&self) {
         let mut before = self.before.lock();
         if let Before::Unwanted = *before {
@@ -865,8 +871,9 @@ impl LiveIndex {
 
     /// The state that the last merge replaced, if it is kept, and the current state.
     pub(crate) fn snapshots(&self) -> (Option<Snapshot>, Snapshot) {
-        // The order matters: a merge first puts the replaced state into `before`, and then the new
-        // one into `state`. So if `now` is the result of a merge, `before` has its predecessor.
+        // The order of the two reads matters: a merge first puts the replaced state into `before`,
+        // and then the new state into `state`. So if `now` is the result of a merge, `before` has
+        // the state before that merge.
         let now = self.at_present();
         let before = match &*self.before.lock() {
             Before::Kept(state) => Some(Snapshot::of(state)),
@@ -875,8 +882,8 @@ impl LiveIndex {
         (before, now)
     }
 
-    /// Returns the errors that [`search`](LiveIndex::search) returns for these options, whatever
-    /// the queries.
+    /// Checks search options. The errors are those that [`search`](LiveIndex::search) would return
+    /// for any queries with these options.
     ///
     /// # Errors
     /// A number is beyond its bound ([`bounds`](crate::bounds)).
@@ -886,8 +893,8 @@ impl LiveIndex {
         numbers.map(drop)
     }
 
-    /// The counts by which a merge may be due. The waiting vectors are as many as take the memory
-    /// of the waiting changes.
+    /// The counts by which a merge may be due. All waiting changes count as waiting vectors: as
+    /// many as would take the same memory.
     pub(super) fn extents(&self) -> Extents {
         let state = self.state();
         let by_itself = self.takes_in_place() || self.is_filling();
@@ -906,15 +913,15 @@ impl LiveIndex {
         }
     }
 
-    /// Whether clusters take waiting vectors in place, without a merge.
+    /// Whether a rebalance moves waiting vectors into the clusters, without a merge.
     pub(super) fn takes_in_place(&self) -> bool {
         // After a failed rebalance, a merge may still succeed.
         self.rebalances(&self.state()) && self.rebalance_after.load(Ordering::Relaxed) == 0
     }
 
     /// The number of vectors inserted since the last build or merge, and the share of garbage. For
-    /// clusters, garbage is the dead bytes in their files. For a graph with direct inserts, it is
-    /// the pages beyond the number that a build or merge would take for as many vectors.
+    /// clusters, garbage is the dead bytes in the files. For a graph with direct inserts, garbage
+    /// is the surplus of pages over the number that a merge would need for the same vectors.
     fn garbage(&self) -> (u64, f64) {
         let state = self.state();
         let came = |nodes: u64| nodes.saturating_sub(state.index.manifest().vectors);
@@ -929,7 +936,7 @@ impl LiveIndex {
         }
     }
 
-    /// The last measurement of the reads that probes make.
+    /// The last measurement of the reads of probes.
     pub(super) fn scattered(&self) -> &Scattered {
         &self.scattered
     }
@@ -939,7 +946,7 @@ impl LiveIndex {
         &self.reads
     }
 
-    /// The failures, and whether the index still takes changes.
+    /// The failures, and whether the index still accepts changes.
     pub(super) fn health(&self) -> &Health {
         &self.health
     }
@@ -950,7 +957,8 @@ impl LiveIndex {
     /// The log cannot be written.
     pub fn flush(&self) -> Result<(), Error> {
         match self.log.is_broken() {
-            // The rotation writes all acknowledged changes into another log file, and syncs them.
+            // The rotation writes all acknowledged changes that may not be durable into another log
+            // file, and syncs it.
             true => self.log.rotate().map(drop),
             false => self.log.flush(),
         }

@@ -1,6 +1,6 @@
-//! Computes the memory that a log will take after a replay, before the replay. The charges are
-//! those by which a budget lets changes wait. So if changes were accepted under a budget, they fit
-//! under it when the index is opened again.
+//! Computes the memory that the changes in a log will take after a replay, before the replay runs.
+//! The charges are the same as for changes that wait under a memory budget. So changes that were
+//! accepted under a budget also fit into it when the index is opened again.
 
 use std::collections::HashMap;
 
@@ -12,24 +12,24 @@ use crate::Error;
 use crate::durable::{self, LogPosition};
 use crate::stores::columns::row_charge;
 
-/// Memory of a vector in the fresh graph, beyond its bytes: its list, its slot, and the overhead of
-/// the allocator.
+/// The bytes of memory that a vector in the fresh graph takes beyond its own bytes: its list, its
+/// slot, and the overhead of the allocator.
 const BESIDE_FRESH: u64 = 300;
 
-/// Additional memory of the first vector: tables, and a segment of the fresh graph, whose slots are
-/// mostly unused.
+/// The additional bytes of memory of the first vector: tables, and one segment of the fresh graph.
+/// Most slots of this segment are unused.
 pub(crate) const FIRST_FRESH: u64 = 64 << 10;
 
-/// The memory that a waiting vector of so many bytes is charged.
+/// The bytes of memory charged for a waiting vector of `bytes` bytes.
 pub(crate) fn vector_charge(bytes: usize) -> u64 {
     bytes as u64 + BESIDE_FRESH
 }
 
-/// The bytes charged for the log of an index. Each vector counts, even if a later record replaces
-/// it, since only a merge frees its memory. If a vector has several rows, the last one counts. Dead
-/// ids on storage count as well.
+/// The bytes charged for the log of an index. Each vector in the log counts, even if a later record
+/// replaces it, since only a merge frees its memory. If a vector has several rows, the last row
+/// counts. Ids on storage that the log deletes or replaces count as well.
 ///
-/// If a log is damaged, the records before the damage count. The replay reports the damage.
+/// If a log is damaged, the records before the damage count. The later replay reports the damage.
 ///
 /// # Errors
 /// The manifest has an invalid shape.
@@ -50,13 +50,13 @@ pub(crate) fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u
     Ok(charges.bytes + if charges.any { FIRST_FRESH } else { 0 })
 }
 
-/// Adds up the charges of records, as the replay will apply them.
+/// The sum of the charges of records, in the order in which the replay will apply them.
 #[derive(Default)]
 struct Charges {
     /// The charge of a vector.
     vector: u64,
     bytes: u64,
-    /// Whether there was a record with a vector.
+    /// Whether any record has a vector.
     any: bool,
     /// The live vectors of the log, each with the charge of its row.
     fresh: HashMap<u64, u64>,
@@ -68,7 +68,8 @@ impl Charges {
     fn take(&mut self, record: &LogRecord<'_>) {
         let id = record.id();
         if let LogRecord::Replace { .. } | LogRecord::Delete { .. } = record
-            // If the vector was in the log, it stays in memory, with its row.
+            // If the replaced vector is in the log, it stays in memory with its row, so its charge
+            // stays.
             && self.fresh.remove(&id).is_none()
         {
             self.bytes -= self.stored.remove(&id).unwrap_or_default();

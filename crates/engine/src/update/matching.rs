@@ -1,9 +1,9 @@
-//! Searches with filters. The matching vectors are found once for a batch of queries, and each
-//! query is searched among these vectors.
+//! Searches with filters. A search finds the matching vectors once for a batch of queries, and then
+//! searches among them for each query.
 //!
 //! ```text
-//!   filter ──check──> columns' index parts ──> nodes on storage ──┐
-//!              └────> rows in memory ─────> slots of graphs ──────┴─> search among these
+//!   filter ──check──> indexes of columns ──> nodes on storage ────┐
+//!              └────> rows in memory ─────> slots of graphs ──────┴─> search among the matches
 //! ```
 
 use super::overlay::Seen;
@@ -16,7 +16,7 @@ use crate::stores::columns::Looked;
 use crate::update::LiveIndex;
 use crate::{Error, SearchOptions, SearchResults};
 
-/// The matches of a filter at the start of a search.
+/// The vectors that match a filter at the start of a search.
 pub(crate) struct Matches {
     nodes: NodeSet,
     fresh: [NodeSet; 2],
@@ -24,10 +24,10 @@ pub(crate) struct Matches {
 }
 
 impl Matches {
-    /// Finds the matches in an index and in the changes since its checkpoint.
+    /// Finds the matching vectors in an index and in the changes since its checkpoint.
     ///
     /// # Errors
-    /// The filter does not fit the columns, or columns cannot be read.
+    /// The filter does not fit the columns, or the columns cannot be read.
     pub(crate) fn find(
         index: &Index,
         seen: Option<Seen<'_>>,
@@ -37,10 +37,11 @@ impl Matches {
         Self::of(index, seen, &filter)
     }
 
-    /// Like [`find`](Self::find), for a filter that the caller has checked.
+    /// Finds the matching vectors like [`find`](Self::find), for a filter that the caller has
+    /// checked.
     ///
     /// # Errors
-    /// Columns cannot be read.
+    /// The columns cannot be read.
     pub(crate) fn of(
         index: &Index,
         seen: Option<Seen<'_>>,
@@ -51,8 +52,9 @@ impl Matches {
         for (slots, (graph, moment)) in fresh.iter_mut().zip(seen.iter().flat_map(Seen::fresh)) {
             *slots = graph.matching(moment, filter)?;
         }
-        // Vectors in memory are examined first, since other threads move vectors from memory to
-        // storage and never back. If a vector is found in both, a search returns it once.
+        // Vectors in memory are examined first, since other threads may move vectors from memory to
+        // storage, but never back. If a vector is found in memory and on storage, a search returns
+        // it once.
         let look = || columns.matching(filter, index.nodes() as u32);
         let (nodes, looked) = Looked::of(look);
         Ok(Self {
@@ -78,17 +80,17 @@ impl Matches {
 }
 
 impl Index {
-    /// Searches a batch of queries among the vectors that match a filter. If k vectors match, a
-    /// query has k results. If fewer match, the remaining places are padded
+    /// Searches a batch of queries among the vectors that match a filter. If at least k vectors
+    /// match, a query has k results. If fewer vectors match, the results are padded
     /// ([`SearchResults::ids`]).
     ///
-    /// The list size adapts to the number of matches. The expected cost decides between a walk,
-    /// which also passes vectors that do not match, and a comparison with all matches
-    /// ([`Way`](crate::Way)).
+    /// The list size adapts to the number of matches. The search chooses the filter strategy with
+    /// the lowest expected cost ([`Way`](crate::Way)): a walk that also passes vectors that do not
+    /// match, or a comparison with all matches.
     ///
     /// # Errors
-    /// Fails as [`search`](Index::search) does. [`Error::Filter`] if the filter does not fit the
-    /// [columns](Index::schema).
+    /// Fails as [`search`](Index::search) does. If the filter does not fit the
+    /// [columns](Index::schema), the error is [`Error::Filter`].
     ///
     /// ```no_run
     /// use stratann::{Filter, Index, OpenOptions, SearchOptions, VectorFile};
@@ -110,11 +112,12 @@ impl Index {
         self.search_filtered_observed(queries, options, filter, &Silent)
     }
 
-    /// Like [`search_filtered`](Index::search_filtered). `progress` is called for each finished
-    /// query, and may interrupt the batch.
+    /// Searches with a filter like [`search_filtered`](Index::search_filtered). `progress` is
+    /// called for each finished query, and may interrupt the batch.
     ///
     /// # Errors
-    /// Fails as [`search_filtered`](Index::search_filtered) does, and with [`Error::Interrupted`].
+    /// Fails as [`search_filtered`](Index::search_filtered) does. If `progress` interrupts, the
+    /// error is [`Error::Interrupted`].
     pub fn search_filtered_observed(
         &self,
         queries: &dyn VectorSource,
@@ -127,8 +130,8 @@ impl Index {
         Ok(found)
     }
 
-    /// Like [`search_filtered_observed`](Index::search_filtered_observed), but the recall watch
-    /// samples none of its queries.
+    /// Searches like [`search_filtered_observed`](Index::search_filtered_observed), but the recall
+    /// watch samples none of the queries.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -140,8 +143,8 @@ impl Index {
         self.search_checked(queries, options, &filter, progress)
     }
 
-    /// Like [`search_filtered_observed`](Index::search_filtered_observed), for a filter that the
-    /// caller has checked.
+    /// Searches like [`search_filtered_observed`](Index::search_filtered_observed), with a filter
+    /// that the caller has checked.
     ///
     /// # Errors
     /// Fails as [`search_filtered_observed`](Index::search_filtered_observed) does.
@@ -163,8 +166,8 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// Like [`Index::search_filtered`]. The search sees every change whose call returned before
-    /// this call began.
+    /// Searches with a filter like [`Index::search_filtered`]. The search sees every change whose
+    /// call returned before this call began.
     ///
     /// # Errors
     /// Fails as [`Index::search_filtered`] does.
@@ -177,8 +180,8 @@ impl LiveIndex {
         self.search_filtered_observed(queries, options, filter, &Silent)
     }
 
-    /// Like [`Index::search_filtered_observed`]. The search sees every change whose call returned
-    /// before this call began.
+    /// Searches with a filter like [`Index::search_filtered_observed`]. The search sees every
+    /// change whose call returned before this call began.
     ///
     /// # Errors
     /// Fails as [`Index::search_filtered_observed`] does.
@@ -194,8 +197,8 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// Like [`search_filtered_observed`](LiveIndex::search_filtered_observed), but the recall watch
-    /// samples none of its queries.
+    /// Searches like [`search_filtered_observed`](LiveIndex::search_filtered_observed), but the
+    /// recall watch samples none of the queries.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,

@@ -1,25 +1,25 @@
-//! The batched merge: the live rows of a checkpoint and of a fresh graph become the next checkpoint
-//! (FreshDiskANN; the graph part of DecoupleVS §3.5).
+//! The batched merge. The live rows of a checkpoint and of a fresh graph become the next checkpoint
+//! (FreshDiskANN, and the graph part of DecoupleVS §3.5).
 //!
 //! ```text
-//!   pass 1   vectors: which are live (survey.rs)
-//!            lists of deleted nodes: some neighbours of each are kept
-//!   pass 2   lists: deleted nodes are replaced by some of their neighbours
-//!            new vectors search for theirs; prune; write
+//!   pass 1   vectors: which vectors are live (survey.rs)
+//!            lists of deleted nodes: some neighbours of each deleted node are kept in memory
+//!   pass 2   other lists: these neighbours replace the deleted nodes
+//!            new vectors: a search finds the list of each vector; all lists are pruned and written
 //! ```
 //!
-//! The graph is kept, and only new vectors are searched for. There are two exceptions: more vectors
-//! are new than old, or a memory cap requires a build in parts. Rows in memory are limited by the
-//! build's own cap ([`survey`](super::survey)).
+//! The lists of old vectors are kept, and only new vectors need searches. There are two exceptions:
+//! more vectors are new than old, or a memory cap requires a build in parts. The memory cap of the
+//! build limits the rows in memory.
 //!
-//! The options of the build stay. The codebook stays too, so that equal vectors keep equal codes.
-//! But if the rows have [outgrown](super::outgrown) it, a codebook is trained as in a build. If the
-//! old one was useless for the rows, the graph is rebuilt as well. A codebook that was given to the
-//! build always stays.
+//! A merge keeps the options of the build. It also keeps the codebook, so that equal vectors keep
+//! equal codes. But if the rows have [outgrown](super::outgrown) the codebook, the merge trains a
+//! new one as in a build. If the old codebook was useless for the rows, the merge rebuilds the
+//! graph as well. A codebook that was given to the build is always kept.
 //!
-//! If vectors are stored apart from lists and in input order, segments with little garbage are kept
-//! unchanged ([`garbage`](super::garbage)). Then a merge writes the graph, the codes, the new
-//! vectors, and little else.
+//! If vectors are stored apart from lists and in input order, the merge leaves segments with little
+//! garbage unchanged ([`garbage`](super::garbage)). In this case, the merge writes the graph, the
+//! codes, the new vectors, and few other bytes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,40 +45,40 @@ use crate::progress::{Progress, Silent};
 
 /// The inputs of a merge, besides the index.
 pub(super) struct Inputs<'a> {
-    /// The ids on storage that are left out, each with a bound: records in nodes below it are
-    /// removed.
+    /// The ids of dead records on storage, each with a bound. The merge leaves out the records of
+    /// an id on nodes below the bound.
     pub(super) removed: &'a HashMap<u64, u32>,
-    /// The epoch of `fresh` whose live vectors are merged.
+    /// The epoch of `fresh`: the read timestamp at which its live vectors are merged.
     pub(super) epoch: u64,
     /// The graph of the new vectors.
     pub(super) fresh: &'a FreshGraph,
-    /// The position in the log from which changes are not merged.
+    /// The position in the log where the changes begin that are not merged.
     pub(super) log_from: LogFrom,
     /// The next automatic id.
     pub(super) next_id: u64,
     /// The number of dead records on storage.
     pub(super) dead: u64,
-    /// Live ids that were inserted since the build, as ascending ranges: the first id, and how
-    /// many.
+    /// The live ids that were inserted since the build, as ascending ranges. A range is its first
+    /// id and the number of its ids.
     pub(super) inserted: Vec<(u64, u64)>,
     pub(super) threads: usize,
     /// The cap on the memory of the process, if there is one.
     pub(super) memory: Option<u64>,
 }
 
-/// Memory that a merge may take in addition to a search's budget.
+/// The bytes of memory that a merge may take beyond the memory budget of the index.
 pub(super) const BEYOND_SEARCH: u64 = 64 << 20;
 
-/// The memory cap for a merge of an index with this budget. The process's other memory is left out,
-/// such as an interpreter or other indexes, since the merge cannot reduce it.
+/// The memory cap for a merge of an index with this budget. If the process already uses more memory
+/// than the budget, such as for an interpreter or other indexes, the cap starts from that memory.
 fn cap(budget: u64) -> u64 {
     budget
         .max(graph::resident_bytes())
         .saturating_add(BEYOND_SEARCH)
 }
 
-/// Writes the next checkpoint and commits it after `ready` has accepted it. Returns the outcome of
-/// the commit. No step after the commit fails.
+/// Writes the next checkpoint, and commits it after `ready` has accepted it. No step after the
+/// commit can fail.
 pub(super) fn merge(
     volume: &Arc<dyn Volume>,
     index: &Index,
@@ -96,7 +96,7 @@ pub(super) fn merge(
     };
     let (source, rows) = survey::survey(index, inputs, &options, scratch.path(), progress)?;
     if source.rows() == 0 {
-        // The columns stay, even if they have no rows.
+        // The index keeps its columns, even if they have no rows.
         let columns = MergedRows::of(index, &rows);
         let columns = columns.as_ref().map(|rows| rows as &dyn CarriedRows);
         let (built, committed) = empty(
@@ -129,19 +129,19 @@ pub(super) fn merge(
             code_bytes: None,
             ..options
         },
-        // A codebook for codes of the same length is trained.
+        // The build trains a codebook for codes of the same length.
         None => options,
     };
     if given && outgrown != Outgrown::No {
         progress.warn(
-            "the codebook that the index was given serves its vectors worse than a new one would. It is kept, since other indexes may \
-             share it. Build the index again with another one, or without one",
+            "the codebook that was given to the build encodes the vectors worse than a new codebook would. The merge keeps it, since other indexes may \
+             share it. Build the index again with another codebook, or without a given codebook",
         );
     }
     let later = rows.row_of.iter().skip(index.manifest().vectors as usize);
     let direct = later.filter(|&&row| row != NOWHERE).count();
     let attributes = MergedRows::of(index, &rows);
-    // Clusters are computed again. So are lists that inserts found by useless codes.
+    // Clusters are built again. Lists are built again if inserts found them by useless codes.
     let known = match index.has_clusters() || (outgrown == Outgrown::Graph && !given) {
         true => None,
         false => Some(KnownLists::of(index, &rows, progress)?),
@@ -185,7 +185,7 @@ pub(super) fn merge(
             (_, false) => CodebookFate::Trained,
         },
         bytes_before,
-        // The merge is committed, so a failure to count its bytes is ignored.
+        // The merge is committed, so an error while the files are measured is ignored.
         bytes_after: bytes_in(&**volume).unwrap_or(report.bytes),
         seconds: start.elapsed().as_secs_f64(),
         ..CompactReport::default()
@@ -193,13 +193,13 @@ pub(super) fn merge(
     Ok((report, committed))
 }
 
-/// The number of vectors that were left out. A placeholder does not count.
+/// The number of vectors that the merge removed. A placeholder does not count.
 fn removed(index: &Index, rows: &Rows) -> u64 {
     rows.removed.saturating_sub(index.placeholders() as u64)
 }
 
-/// Writes and commits the checkpoint of an index without live vectors. Its codebook stays, since it
-/// may suit later vectors as it suited the old ones. The first merge with vectors checks that.
+/// Writes and commits the checkpoint of an index without live vectors. The codebook is kept, since
+/// it may suit later vectors. The first merge with vectors checks whether it does.
 fn empty(
     (volume, index): (&Arc<dyn Volume>, &Index),
     inputs: &Inputs<'_>,
@@ -238,22 +238,22 @@ fn empty(
     )
 }
 
-/// The most neighbours of a removed node that replace it in the lists of other nodes (OdinANN
-/// §3.4.2: partial lists).
+/// The maximum number of neighbours of a removed node that replace it in the lists of other nodes
+/// (OdinANN §3.4.2: partial lists).
 const STAND_INS: usize = 8;
 
-/// The checkpoint's graph, reduced to the remaining rows.
+/// The graph of the checkpoint without the removed nodes.
 #[derive(Debug)]
 struct KnownLists<'a> {
     index: &'a Index,
     row_of: &'a [u32],
     rows: usize,
-    /// For each removed node, some of its remaining neighbours.
+    /// For each removed node, the rows of some of its remaining neighbours.
     stand_ins: HashMap<u32, Vec<u32>>,
 }
 
 impl<'a> KnownLists<'a> {
-    /// Reads the lists of the removed nodes: the first of the two passes.
+    /// Reads the lists of the removed nodes, in the first of the two passes.
     fn of(index: &'a Index, rows: &'a Rows, progress: &dyn Progress) -> Result<Self, Error> {
         let row_of = &rows.row_of;
         let mut stand_ins = HashMap::new();
@@ -274,12 +274,13 @@ impl<'a> KnownLists<'a> {
     }
 }
 
-/// The neighbours that replace a removed node, as rows. There are up to `STAND_INS` of them,
-/// however many neighbours were removed too.
+/// The neighbours that replace a removed node, as rows: up to `STAND_INS` of its remaining
+/// neighbours.
 fn stand_ins_of(list: &[u32], row_of: &[u32]) -> Vec<u32> {
     let kept = list.iter().map(|&link| row_of[link as usize]);
     let kept: Vec<u32> = kept.filter(|&row| row != NOWHERE).collect();
-    // They are spread over the whole list, whatever its order.
+    // The chosen neighbours are spread evenly over the whole list, so that the order of the list
+    // does not matter.
     let step = kept.len().div_ceil(STAND_INS).max(1);
     kept.into_iter().step_by(step).collect()
 }
@@ -289,7 +290,7 @@ impl graph::Known for KnownLists<'_> {
         self.rows
     }
 
-    /// The second pass: in each list, removed nodes are replaced by some of their neighbours. The
+    /// Replaces the removed nodes in each list by some of their neighbours, in the second pass. The
     /// build prunes the list.
     fn each(&self, each: &mut dyn FnMut(u32, &[u32])) -> Result<(), GraphError> {
         let mut rows = Vec::new();
@@ -301,8 +302,8 @@ impl graph::Known for KnownLists<'_> {
             rows.clear();
             let kept = list.iter().map(|&link| self.row_of[link as usize]);
             rows.extend(kept.filter(|&row| row != NOWHERE));
-            // The removed nodes take turns to add a neighbour, so that each gets a share of the
-            // list.
+            // Each removed node in turn adds one neighbour, so that all removed nodes get a share
+            // of the list.
             let gone = || list.iter().filter_map(|link| self.stand_ins.get(link));
             for place in 0..STAND_INS {
                 for stand_in in gone().filter_map(|stand_ins| stand_ins.get(place)) {
@@ -321,7 +322,7 @@ impl graph::Known for KnownLists<'_> {
     }
 }
 
-/// Bytes of all files of an index.
+/// The number of bytes of all files of an index.
 pub(crate) fn bytes_in(volume: &dyn Volume) -> Result<u64, Error> {
     let mut bytes = 0;
     for name in volume.list()? {

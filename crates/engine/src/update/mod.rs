@@ -1,7 +1,7 @@
 //! Updates: inserts into an open index, and deletes from it.
 //!
 //! ```text
-//!   live.rs       the index that takes changes: log, memory, merge
+//!   live.rs       an index that is open for changes: log, memory, merge
 //!   direct/       inserts straight into the graph on storage
 //!   due.rs        when a merge is due
 //!   fresh.rs      the graph of vectors that are not on storage yet
@@ -11,10 +11,10 @@
 //!   merge.rs      the batched merge: everything live becomes the next checkpoint
 //!   rebalance/    moves new vectors into clusters on storage, and keeps clusters balanced
 //!   scattered.rs  the extra reads of probes after clusters took new vectors
-//!   survey.rs     the rows of a merge, and the segments of vectors that it keeps
+//!   survey.rs     the rows of a merge, and the segments of vectors that the merge keeps
 //!   garbage.rs    which segments have too much garbage
-//!   rows.rs       reads rows from the index
-//!   attributes.rs attributes of vectors, in a merge
+//!   rows.rs       the vectors of a merge, read from the index
+//!   attributes.rs the attributes of vectors in a merge
 //!   contents.rs   the vectors and lists of a checkpoint, in node order
 //!   ids.rs        the ids of a checkpoint
 //!   reading.rs    attributes and payload of an id

@@ -1,18 +1,21 @@
-//! Decides whether the rows of the next checkpoint have outgrown the codebook of the previous one.
+//! Decides whether the rows of the next checkpoint have outgrown the codebook of the previous
+//! checkpoint.
 //!
 //! ```text
-//!   an even sample of the rows ─┬─ 4 of 5: a trial codebook is trained on them
-//!                               └─ 1 of 5: encoded by both codebooks: which is nearer?
-//!   all rows, if they are few  ─── a codebook is trained on all of them: which is nearer?
+//!   an even sample of the rows ─┬─ 4 of 5 rows: a trial codebook is trained on these rows
+//!                               └─ 1 of 5 rows: both codebooks encode it: which code is nearer?
+//!   all rows, if they are few  ─── a codebook is trained on all of them: which code is nearer?
 //! ```
 //!
-//! A codebook of a handful of vectors does not distinguish later ones, and a codebook of other
-//! vectors does so badly. Neither a count of rows nor the error after training shows this in all
-//! cases. The error on rows that neither codebook was trained on shows it, in indexes of any
-//! version. If the rows are few, the trial codebook fits all of them, so no rows are held out.
+//! A codebook that was trained on a handful of vectors does not distinguish later vectors. A
+//! codebook that was trained on unlike vectors distinguishes them badly. Neither the number of rows
+//! nor the error after training shows this in all cases. The error on rows that neither codebook
+//! was trained on shows it, also in indexes of earlier versions. If the rows are few, the trial
+//! codebook fits all of them, so no rows are held out.
 //!
-//! The trial is small, so it loses to a codebook that was trained on more of the same rows. Then
-//! the present codebook stays, and so do the codes of all remaining vectors.
+//! The trial codebook is trained on few rows, so it is worse than a codebook that was trained on
+//! more of the same rows. In that case, the present codebook stays, and so do the codes of all
+//! remaining vectors.
 
 use stratann_vector::{Reduction, Training, normalize, to_f32};
 
@@ -22,12 +25,15 @@ use crate::codebook::{self, Codebook, crowds};
 use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 
-/// The most rows that are examined. One row in `HELD_OUT` is held out of the training of the trial.
+/// The maximum number of rows that are examined. One row in `HELD_OUT` is held out of the training
+/// of the trial codebook.
 const ROWS: usize = 10_240;
 const HELD_OUT: usize = 5;
-/// If there are no more rows than this, all are used for training, and none is held out.
+/// If the merge has at most this number of rows, the trial codebook is trained on all examined
+/// rows, and none is held out.
 const FEW: usize = 4_096;
-/// The number of Lloyd's iterations of a trial: few, since later ones improve little.
+/// The number of Lloyd's iterations of a trial. It is small, since later iterations improve the
+/// codebook little.
 const ITERATIONS: usize = 6;
 /// The number of rows that are read between two checks for an interruption.
 const PIECE: usize = 256;
@@ -35,23 +41,26 @@ const PIECE: usize = 256;
 /// If the error of the trial codebook is below this share of the present codebook's error, a merge
 /// trains a new codebook.
 const WORTH: f64 = 0.95;
-/// If the error of the trial codebook is below this share, the merge also rebuilds the graph, since
-/// direct inserts searched by codes that were too inaccurate.
+/// If the error of the trial codebook is below this share of the present codebook's error, the
+/// merge also rebuilds the graph. The lists of direct inserts are useless in this case, since the
+/// searches of the inserts used the inaccurate codes.
 const BLIND: f64 = 0.7;
 
 /// The decision of a merge about the codebook of the previous checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outgrown {
-    /// It is as good for the rows as a new one would be, or the rows are too few to tell.
+    /// The codebook is about as good for the rows as a new codebook, or the rows are too few for a
+    /// decision.
     No,
-    /// A new codebook, trained on the rows, is better for them.
+    /// A new codebook that is trained on the rows is better.
     Codes,
-    /// It is so inaccurate that the lists that inserts found by it are useless.
+    /// The codebook is so inaccurate for the rows that the lists of inserted vectors are useless,
+    /// since inserts found these lists by codes.
     Graph,
 }
 
-/// Decides whether rows have outgrown a codebook. The same rows in the same order, with the same
-/// seed and memory cap, give the same decision.
+/// Decides whether rows have outgrown a codebook. The decision depends only on the rows, their
+/// order, the codebook and `options`.
 ///
 /// # Errors
 /// A row cannot be read, or the call is interrupted.
@@ -88,7 +97,7 @@ pub(super) fn outgrown(
         true => 0,
         false => trained.len(),
     };
-    // As in training, the errors of rows in dense clusters count more.
+    // The errors of rows in dense clusters count more, as in the training of a codebook.
     trained.append(&mut held_out);
     let mut weights = crowds::weights(&trained, dim, options.threads);
     let weights = weights
@@ -125,9 +134,9 @@ pub(super) fn outgrown(
     tracing::debug!(
         share,
         rows,
-        "error of a new codebook of these rows, as a share of the error of the present one"
+        "error of a codebook trained on these rows, as a share of the error of the present codebook"
     );
-    // If all rows are encoded without an error, the share is NaN.
+    // If both codebooks encode all rows without error, the share is NaN, and the result is `No`.
     Ok(match share {
         share if share < BLIND => Outgrown::Graph,
         share if share < WORTH => Outgrown::Codes,

@@ -1,12 +1,13 @@
-//! Changes since the checkpoint, as a search sees them: vectors in memory only, and ids of the
-//! checkpoint that were deleted or replaced.
+//! The changes since the checkpoint, as a search sees them: vectors that are only in memory, and
+//! ids of the checkpoint that were deleted or replaced.
 //!
-//! A search fixes one [`Moment`] before its first look-up. Otherwise it could miss both vectors of
-//! a replaced id, by looking for the new vector too early and for the old one too late.
+//! A search fixes one [`Moment`], its read timestamp, before its first look-up. Otherwise the
+//! search could miss both vectors of a replaced id: it could look for the new vector before the
+//! change, and for the old vector after the change.
 //!
 //! ```text
-//!   upsert             new vector can be found ──> old one is dead from moment 8 on
-//!   search   moment 7 ──> fresh graphs, without it ──────> index on storage: the old one is live
+//!   upsert             new vector can be found ──> old vector is dead from moment 8 on
+//!   search   moment 7 ──> fresh graphs without new vector ─> storage: the old vector is live
 //! ```
 
 use std::collections::HashMap;
@@ -27,13 +28,13 @@ use crate::search::Admission;
 pub(crate) struct Overlay {
     /// The graphs of vectors that no checkpoint has. During a merge there are two graphs.
     pub(crate) fresh: Vec<Arc<FreshGraph>>,
-    /// The ids on storage that were deleted, or replaced by a vector in one of these graphs.
+    /// The ids on storage that were deleted or replaced.
     pub(crate) deleted: Arc<Tombstones>,
     /// The ids of live vectors that were inserted directly since the build.
     pub(crate) inserted: Arc<RwLock<IdRanges>>,
 }
 
-/// The read timestamp of a search, fixed at its start.
+/// The read timestamp of a search, which is fixed when the search starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     /// The number of dead records at the read timestamp.
@@ -42,7 +43,7 @@ pub(crate) struct Moment {
     fresh: [FreshMoment; 2],
 }
 
-/// The changes that a search at one moment sees.
+/// The changes that a search at one read timestamp sees.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'a> {
     pub(crate) overlay: &'a Overlay,
@@ -63,7 +64,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The graphs of new vectors, each with the read timestamp of the search in this graph.
+    /// The fresh graphs, each with the read timestamp of the search in this graph.
     pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> + use<'a> {
         let graphs = self.overlay.fresh.iter();
         graphs.map(|fresh| &**fresh).zip(self.moment.fresh)
@@ -71,7 +72,7 @@ impl<'a> Seen<'a> {
 }
 
 impl Overlay {
-    /// The view of an index without changes.
+    /// Creates the overlay of an index without changes.
     pub(crate) fn none() -> Self {
         Self {
             fresh: Vec::new(),
@@ -92,9 +93,9 @@ impl Overlay {
     /// The current read timestamp. While an id is replaced, a search at this timestamp sees the old
     /// vector, the new vector, or both.
     pub(crate) fn now(&self) -> Moment {
-        // A change first adds a vector to a graph and then a tombstone. Timestamps are read in the
-        // reverse order: first the timestamp of the tombstones, and then the timestamps of the
-        // graphs.
+        // A replacement first adds the new vector to a graph, and then the tombstone of the old
+        // vector. The timestamps are read in the reverse order, so that a search does not miss both
+        // vectors.
         let dead = self.deleted.moment();
         let mut fresh = [FreshMoment::default(); 2];
         for (moment, graph) in fresh.iter_mut().zip(&self.fresh) {
@@ -103,7 +104,7 @@ impl Overlay {
         Moment { dead, fresh }
     }
 
-    /// The number of vectors in the log that the checkpoint does not have.
+    /// The number of live vectors that are in memory and in the log, but not on storage.
     pub(crate) fn logged(&self) -> u64 {
         self.fresh.iter().map(|graph| graph.len() as u64).sum()
     }
@@ -114,15 +115,15 @@ impl Overlay {
         fresh.sum::<u64>() + self.deleted.memory_bytes()
     }
 
-    /// Bytes charged to a memory budget: at least the bytes in memory, and at least the sum of the
-    /// charges of its vectors at their inserts.
+    /// The bytes charged to a memory budget. They are at least the bytes in memory, and at least
+    /// the sum of the charges of the vectors when they were inserted.
     pub(crate) fn charged_bytes(&self) -> u64 {
         let fresh = self.fresh.iter();
         let charged = fresh.map(|graph| graph.charged_bytes().max(graph.memory_bytes() as u64));
         charged.sum::<u64>() + self.deleted.charged_bytes()
     }
 
-    /// The part of the charged bytes that is charged for rows.
+    /// The part of the charged bytes that is charged for rows of attributes.
     pub(crate) fn charged_rows(&self) -> u64 {
         self.fresh.iter().map(|graph| graph.charged_rows()).sum()
     }
@@ -138,58 +139,58 @@ impl Overlay {
     }
 }
 
-/// The bytes of a dead id in a hash table that is two thirds full. An entry has sixteen bytes and a
-/// control byte.
+/// The bytes of a dead id in a hash table that is two thirds full. An entry of the table has
+/// sixteen bytes and a control byte.
 const STONE: u64 = 26;
-/// Bytes that a memory budget is charged for a dead id. They include sixteen bytes for the list
-/// that a checkpoint stores. They also include the entry for the id's node, which exists after a
-/// search has met the node.
+/// The bytes that a memory budget is charged for a dead id. They include sixteen bytes for the list
+/// that a checkpoint stores, and twenty bytes for an entry in the table of met nodes.
 pub(super) const TOMBSTONE: u64 = STONE + 16 + 20;
 
-/// The number of shards of the set. Each shard has a lock, since all threads look up every ranked
-/// vector.
+/// The number of shards of the set. Each shard has its own lock, since all search threads look up
+/// every ranked vector in the set.
 const SHARDS: usize = 64;
 
-/// The most replacements of one id during a search with which the search still finds the vector
-/// that was live at its start.
+/// If an id is replaced more often than this during a search, the search may miss the vector of the
+/// id that was live at its read timestamp.
 const OVERTAKEN: usize = 16;
 
-/// Marks the records of an id in nodes below the bound as dead.
+/// The tombstone of an id: the records of the id on nodes below the bound are dead.
 #[derive(Clone, Copy, Debug)]
 struct Stone {
     bound: u32,
-    /// The timestamp from which these records are dead: the number of dead records, with this
-    /// record.
+    /// The timestamp from which these records are dead. It is the number of dead records, including
+    /// the one that this tombstone added.
     since: u32,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     stones: HashMap<u64, Stone>,
-    /// The earlier bounds of ids that were replaced more than once, oldest first. The last bound
-    /// alone does not tell which records were dead before the last replacement.
+    /// The earlier tombstones of ids that were replaced more than once, the oldest first. The last
+    /// bound alone does not show which records were dead before the last replacement.
     earlier: HashMap<u64, Vec<Stone>>,
 }
 
-/// Ids with dead records, each with a bound. Records of an id on nodes below its bound are dead. If
-/// vectors are inserted directly into the graph, a later record of the id may be live. The set is
-/// looked up far more often than changed, and is usually empty.
+/// The ids with dead records, each with a bound. The records of an id on nodes below its bound are
+/// dead. With direct inserts, a later record of the same id may be live. Look-ups in this set are
+/// far more frequent than changes, and the set is usually empty.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
     /// The number of dead records. It only grows, so it also serves as the read timestamp.
     dead: AtomicUsize,
     shards: [RwLock<Shard>; SHARDS],
-    /// The dead nodes that searches have met, by the last bits of their node numbers. Each has the
-    /// timestamp of its death. A search learns that a node is deleted when it reads the node's id,
-    /// which is stored with the vector. Later searches find the node in this table as soon as they
-    /// reach it. A table of all deleted nodes would need a table from ids to nodes, with memory for
-    /// each vector. This table takes some bytes for each deleted vector.
+    /// The dead nodes that searches have met, each with the timestamp from which it is dead. The
+    /// shard of a node depends on the last bits of its number. Ids are stored with vectors, so a
+    /// search must read a record to find out that its node is dead. Later searches find the node in
+    /// this table without a read. To enter all deleted nodes at once, the index would need a table
+    /// from ids to nodes, with memory for each vector. This table takes some bytes only for each
+    /// deleted vector.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
-    /// The timestamp up to which all dead nodes with rows are in the table.
+    /// The timestamp up to which all dead nodes with rows are in the table `met`.
     rows_met: Mutex<Option<u32>>,
 }
 
-/// The records that are dead at a moment.
+/// The records that are dead at one read timestamp.
 #[derive(Clone, Copy)]
 pub(crate) struct Dead<'a> {
     tombstones: &'a Tombstones,
@@ -197,18 +198,18 @@ pub(crate) struct Dead<'a> {
 }
 
 impl Dead<'_> {
-    /// Whether no record is dead.
+    /// Whether no record is dead at the read timestamp.
     pub(crate) fn is_empty(&self) -> bool {
         self.at == 0 || self.len() == 0
     }
 
-    /// The current number of dead records.
+    /// The number of dead records at present, not at the read timestamp.
     pub(crate) fn len(&self) -> usize {
         self.tombstones.len()
     }
 
-    /// Whether the record of an id in a node is dead. If it is dead, the node is added to the table
-    /// of met nodes.
+    /// Whether the record of an id on a node is dead at the read timestamp. If it is dead, the call
+    /// adds the node to the table of met nodes.
     #[inline]
     pub(crate) fn meets(&self, id: u64, node: u32) -> bool {
         if self.is_empty() {
@@ -225,32 +226,33 @@ impl Dead<'_> {
         true
     }
 
-    /// Whether the record of an id in the checkpoint's build is dead.
+    /// Whether the record of an id in the checkpoint's build is dead at the read timestamp.
     pub(crate) fn counts_not(&self, id: u64) -> bool {
         !self.is_empty() && self.tombstones.since(id, 0, self.at).is_some()
     }
 
-    /// Whether a record of an id died after the moment.
+    /// Whether a record of an id died after the read timestamp.
     pub(crate) fn went_since(&self, id: u64) -> bool {
         let shard = self.tombstones.shard(id).read();
         let last = shard.stones.get(&id);
         last.is_some_and(|stone| stone.since > self.at)
     }
 
-    /// The number of dead records at the moment.
+    /// The number of dead records at the read timestamp.
     pub(crate) fn at_most(&self) -> u64 {
         u64::from(self.at)
     }
 
-    /// The most ids that [`meet_rows`](Dead::meet_rows) looks up.
+    /// The maximum number of ids that [`meet_rows`](Dead::meet_rows) looks up.
     pub(crate) fn rows_to_meet(&self) -> u64 {
         let met = self.tombstones.rows_met.lock().unwrap_or_default();
         u64::from(self.at.saturating_sub(met))
     }
 
-    /// Meets all dead nodes that have rows. `look` receives the ids that died since the last call,
-    /// ascending, and a function. It must call the function with all nodes of these ids that have
-    /// rows, and may call it with other nodes.
+    /// Adds all dead nodes that have rows to the table of met nodes. `look` receives the ids with
+    /// records that died since the last call, in ascending order, and a function. `look` must call
+    /// this function with each node of these ids that has a row. It may also call the function with
+    /// other nodes.
     ///
     /// # Errors
     /// The errors of `look`.
@@ -258,7 +260,8 @@ impl Dead<'_> {
         &self,
         look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // Concurrent callers wait for this lock. When they have it, all nodes are already met.
+        // Concurrent callers wait for this lock. When a waiting caller gets the lock, usually all
+        // nodes are already met.
         let mut met = self.tombstones.rows_met.lock();
         let is_new = |since: u32| since <= self.at && met.is_none_or(|met| since > met);
         let mut ids = Vec::new();
@@ -278,7 +281,7 @@ impl Dead<'_> {
         Ok(())
     }
 
-    /// The nodes that searches have met, and that are dead at the read timestamp.
+    /// The met nodes that are dead at the read timestamp.
     pub(crate) fn met(&self) -> RoaringBitmap {
         let mut nodes = RoaringBitmap::new();
         for shard in &self.tombstones.met {
@@ -289,7 +292,8 @@ impl Dead<'_> {
         nodes
     }
 
-    /// Whether a node is known to have a dead record. A dead record stays dead.
+    /// Whether a node is in the table of met nodes and is dead at the read timestamp. A dead node
+    /// never becomes live again.
     #[inline]
     pub(crate) fn knows(&self, node: u32) -> bool {
         !self.is_empty()
@@ -300,7 +304,7 @@ impl Dead<'_> {
     }
 }
 
-/// A bound above every node: all records of the id are dead.
+/// A bound above the number of every node. With this bound, all records of an id are dead.
 pub(crate) const ALL_NODES: u32 = u32::MAX;
 
 impl Default for Tombstones {
@@ -316,34 +320,36 @@ impl Default for Tombstones {
 
 impl Tombstones {
     fn shard(&self, id: u64) -> &RwLock<Shard> {
-        // Ids are usually row numbers, so consecutive ids go to different shards.
+        // Ids are usually row numbers. The multiplication distributes consecutive ids over the
+        // shards.
         &self.shards[(id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize % SHARDS]
     }
 
-    /// Adds an id whose records are all dead. Returns `false` if the set already has the id.
+    /// Marks all records of an id as dead. Returns `false` if the set already has the id with this
+    /// bound.
     pub(crate) fn insert(&self, id: u64) -> bool {
         self.insert_below(id, ALL_NODES)
     }
 
-    /// Adds an id whose live record is in a node below `bound`. Returns `false` if the set has the
-    /// id with this bound or a higher bound.
+    /// Marks the records of an id on nodes below `bound` as dead. Returns `false` if the set
+    /// already has the id with this bound or a higher bound.
     pub(crate) fn insert_below(&self, id: u64, bound: u32) -> bool {
         let mut shard = self.shard(id).write();
         let before = shard.stones.get(&id).copied();
         if before.is_some_and(|before| before.bound >= bound) {
             return false;
         }
-        // The lock is released after the change, so searches that start after the return of the
-        // delete see the delete.
+        // The count changes before the lock is released. So each search that starts after a delete
+        // has returned sees the delete.
         let dead = self.dead.fetch_add(1, Ordering::Release) + 1;
         let since = u32::try_from(dead).unwrap_or(u32::MAX);
         shard.stones.insert(id, Stone { bound, since });
         if let Some(before) = before {
             let earlier = shard.earlier.entry(id).or_default();
             if earlier.len() == OVERTAKEN {
-                // The next bound gets the timestamp of the oldest bound. So an early search may
-                // miss the vector of its start, but never finds a vector that was dead at its
-                // start.
+                // The second oldest tombstone gets the timestamp of the oldest, which is removed.
+                // So a search with an earlier timestamp may miss a vector that was live at this
+                // timestamp. But it never finds a vector that was dead at this timestamp.
                 let oldest = earlier.remove(0);
                 earlier[0].since = oldest.since;
             }
@@ -352,16 +358,16 @@ impl Tombstones {
         true
     }
 
-    /// Marks the record in a node as dead at all timestamps, because its insert was given up. The
-    /// same id may have a record in another node.
+    /// Marks the record on a node as dead at all timestamps, because its insert was given up. The
+    /// id may have a live record on another node.
     pub(crate) fn mark_dead(&self, node: u32) {
         self.dead.fetch_add(1, Ordering::Release);
         let since = 0;
         self.met[node as usize % SHARDS].write().insert(node, since);
     }
 
-    /// Restores the set from the list that [`all`](Tombstones::all) returned and the number of dead
-    /// records.
+    /// Restores the set from the entries that [`all`](Tombstones::all) returned, and the number of
+    /// dead records.
     pub(crate) fn restore(all: &[(u64, u32)], dead: usize) -> Self {
         let tombstones = Self::default();
         for &(id, bound) in all {
@@ -372,12 +378,12 @@ impl Tombstones {
         tombstones
     }
 
-    /// The current moment.
+    /// The current read timestamp.
     fn moment(&self) -> u32 {
         u32::try_from(self.len()).unwrap_or(u32::MAX)
     }
 
-    /// The records that are dead at the time of each look-up, not at a fixed moment.
+    /// The records that are dead at the time of each look-up, not at a fixed read timestamp.
     pub(crate) fn as_it_comes(&self) -> Dead<'_> {
         Dead {
             tombstones: self,
@@ -385,14 +391,14 @@ impl Tombstones {
         }
     }
 
-    /// Whether the record of an id in a node is dead.
+    /// Whether the record of an id on a node is dead at present.
     #[inline]
     pub(crate) fn contains(&self, id: u64, node: u32) -> bool {
         self.len() > 0 && self.since(id, node, u32::MAX).is_some()
     }
 
-    /// The moment at which the record of an id in a node died. `None` if it is live at the moment
-    /// `at`.
+    /// The timestamp from which the record of an id on a node is dead. `None` if the record is live
+    /// at the timestamp `at`.
     fn since(&self, id: u64, node: u32, at: u32) -> Option<u32> {
         let shard = self.shard(id).read();
         let last = shard.stones.get(&id)?;
@@ -409,8 +415,7 @@ impl Tombstones {
             .min()
     }
 
-    /// Whether the records of an id below some bound are dead. Then its record in the checkpoint's
-    /// build is dead.
+    /// Whether the record of an id in the checkpoint's build is dead at present.
     pub(crate) fn contains_built(&self, id: u64) -> bool {
         self.contains(id, 0)
     }
@@ -421,7 +426,7 @@ impl Tombstones {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// All ids, each with its bound: its records in nodes below the bound are dead.
+    /// All ids, each with its bound: the records of the id on nodes below the bound are dead.
     pub(crate) fn all(&self) -> HashMap<u64, u32> {
         let shards = self.shards.iter();
         shards
@@ -438,7 +443,8 @@ impl Tombstones {
 
     /// The approximate number of bytes of the set.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // Eight bytes for each met node, and a list for each id that was replaced more than once.
+        // Ten bytes for each met node, and 50 bytes for the list of each id that was replaced more
+        // than once.
         let met: usize = self.met.iter().map(|shard| shard.read().capacity()).sum();
         let shards = self.shards.iter();
         let lists: usize = shards.map(|shard| shard.read().earlier.capacity()).sum();
@@ -491,8 +497,8 @@ mod tests {
         }
         let before = set.moment();
         assert!(at(1).meets(5, 3) && !at(1).meets(7, 3) && at(2).meets(7, 3));
-        // A search with an earlier timestamp does not use the nodes that died after it, even if a
-        // later search met them.
+        // For a search with an earlier timestamp, a node that died later is live, even if a later
+        // search has met it.
         assert!(at(2).knows(3) && at(1).knows(3) && !at(0).knows(3));
         for bound in 11..20 {
             set.insert_below(7, bound);
@@ -500,7 +506,8 @@ mod tests {
         assert!(at(before).meets(7, 9) && !at(before).meets(7, 10));
         assert!(at(before + 1).meets(7, 10) && !at(before + 1).meets(7, 11));
         assert!(!at(before).knows(10) && at(before + 1).knows(10));
-        // After so many replacements, a search no longer finds the vector of its start.
+        // After more than `OVERTAKEN` replacements, a search no longer finds the vector that was
+        // live at its timestamp.
         for bound in 20..200 {
             set.insert_below(7, bound);
         }

@@ -1,17 +1,18 @@
-//! A set of mostly consecutive ids. It is stored as ranges, so it takes very little memory.
+//! A set of mostly consecutive ids. It is stored as ranges, so that it takes little memory.
 
 use std::collections::BTreeMap;
 
 /// Live ids that were inserted after the build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdRanges {
-    /// The first id of each range, and the end after its last id. Ranges do not touch.
+    /// The first id of each range, and the number after its last id. No two ranges touch or
+    /// overlap.
     ranges: BTreeMap<u64, u64>,
 }
 
 impl IdRanges {
-    /// Creates the set from ascending ranges that do not touch: the first id, and the number of
-    /// ids.
+    /// Creates the set from ascending ranges that do not touch. A range is its first id and the
+    /// number of its ids.
     pub(crate) fn of(ranges: &[(u64, u64)]) -> Self {
         let ends = ranges.iter().map(|&(first, count)| (first, first + count));
         Self {
@@ -19,7 +20,7 @@ impl IdRanges {
         }
     }
 
-    /// The ranges, as a file stores them: the first id, and the number of ids.
+    /// The ranges in ascending order. A range is its first id and the number of its ids.
     pub(crate) fn all(&self) -> Vec<(u64, u64)> {
         let counts = self
             .ranges
@@ -34,7 +35,7 @@ impl IdRanges {
         before.is_some_and(|(_, &end)| id < end)
     }
 
-    /// The ids from `least` on, ascending.
+    /// The ids from `least` on, in ascending order.
     pub(crate) fn from(&self, least: u64) -> impl Iterator<Item = u64> + '_ {
         let before = self.ranges.range(..least).next_back();
         let ranges = before.into_iter().chain(self.ranges.range(least..));
@@ -46,7 +47,7 @@ impl IdRanges {
         if self.contains(id) || id == u64::MAX {
             return;
         }
-        // The id joins the range that ends here and the range that begins after it.
+        // The id joins the range that ends before it and the range that begins after it.
         let before = self.ranges.range(..id).next_back();
         let first = match before {
             Some((&first, &end)) if end == id => first,

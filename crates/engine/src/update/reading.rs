@@ -1,20 +1,20 @@
-//! Reads by id and by filter, at one read timestamp, of an index and the changes since its
-//! checkpoint.
+//! Reads by id and by filter at one read timestamp. They cover the index on storage and the changes
+//! since its checkpoint.
 //!
 //! ```text
-//!   an id ──> memory, at the timestamp ──> a node of its own that has a row ──> the row
-//!         └─> on storage, if live at the timestamp ─┘     no such node: it has no attributes
+//!   an id ──> in memory at the timestamp? ────────────────────────────────────> its row
+//!         └─> live on storage at the timestamp? ──> has its live node a row? ──> its row
 //!
 //!   a filter ──> rows in memory, at the timestamp ────────────────────────> ids
 //!            └─> columns ──> nodes, except those dead at the timestamp ──┘
-//!                            by their rows; or, if these are many or vectors without a row
-//!                            match, by a scan of all ids in order
+//!                            by the rows of nodes. If many nodes match, or vectors without a
+//!                            row match, a scan of all ids in order finds the matching ids
 //! ```
 //!
-//! During a read, other threads may move vectors from memory to storage, possibly to a new index
+//! During a read, other threads may move vectors from memory to storage, even to a new checkpoint
 //! that a merge made. So a read by filter uses a timestamp at which no change runs, and keeps the
-//! columns of that time as a [`View`]. A read of one id uses the timestamp of a search. If this
-//! read finds the id in neither memory nor storage, and the index has changed, the read is
+//! columns of that time as a [`View`]. A read by id uses the current timestamp while changes run.
+//! If it finds the id neither in memory nor on storage, and the index has changed, the read is
 //! repeated.
 
 use std::borrow::Cow;
@@ -32,23 +32,23 @@ use crate::filter::{Checked, Filter, NodeSet, Schema};
 use crate::index::Index;
 use crate::stores::columns::{RowBytes, View, Windows, decoded};
 
-/// The number of ids that are processed together.
+/// The number of ids that a scan of all ids processes together.
 const SOME: usize = 1024;
 
-/// An index, with its live rows at one read timestamp.
+/// A reader of the live rows of an index at one read timestamp.
 pub(crate) struct Reading<'a> {
     index: &'a Index,
     seen: Seen<'a>,
-    /// The ids of the index's build. `None` if an earlier version wrote the index without ids. Then
-    /// only ids with rows are known.
+    /// The ids of the index's build. `None` if an earlier version wrote the index without a file of
+    /// ids. In that case, only ids with rows are known.
     ids: Option<&'a StoredIds>,
-    /// The columns and the nodes of the index at the timestamp. If a search took the timestamp,
-    /// they may be of a later time.
+    /// The columns and the number of nodes at the timestamp. If changes ran while this reader was
+    /// created, they may be of a later time.
     view: View,
     nodes: u32,
 }
 
-/// The rows that match a filter.
+/// The vectors that match a filter.
 pub(crate) struct Matched {
     filter: Checked,
     /// Whether vectors without attributes match.
@@ -67,8 +67,8 @@ impl<'a> Reading<'a> {
         moment: Moment,
         ids: Option<&'a StoredIds>,
     ) -> Self {
-        // The columns are taken after the timestamp. So if a vector was moved from memory to
-        // storage before the timestamp, these columns have its row.
+        // The view is created after the timestamp was taken. So if a vector was moved from memory
+        // to storage before the timestamp, the view has its row.
         let view = index.columns().view();
         Self {
             index,
@@ -83,7 +83,7 @@ impl<'a> Reading<'a> {
         self.seen.dead()
     }
 
-    /// Whether an id is in the index.
+    /// Whether the index has a vector with this id.
     pub(crate) fn contains(&self, id: u64, windows: &mut Windows) -> Result<bool, Error> {
         let mut fresh = self.seen.fresh();
         if fresh.any(|(fresh, moment)| fresh.row_at(id, moment).is_some()) {
@@ -105,7 +105,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The row of an id; `None` if the id is not in the index.
+    /// The row of an id. `None` if the id is not in the index.
     pub(crate) fn row(&self, id: u64, windows: &mut Windows) -> Result<Option<RowBytes>, Error> {
         let mut fresh = self.seen.fresh();
         if let Some(row) = fresh.find_map(|(fresh, moment)| fresh.row_at(id, moment)) {
@@ -121,14 +121,15 @@ impl<'a> Reading<'a> {
         Ok(Some(found.map(|found| found.row).unwrap_or_default()))
     }
 
-    /// The node of an id on storage, if it has a row.
+    /// The node of an id on storage. `None` if the live node of the id has no row.
     fn stored_node(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
         let node = self.view.node_of(id, windows)?;
-        // If a vector was replaced by one without a row, its id may still have the old row.
+        // If a vector with a row was replaced by a vector without a row, the columns may still have
+        // the old row.
         Ok(node.filter(|&node| !self.dead().meets(id, node)))
     }
 
-    /// Finds the rows that match a filter.
+    /// Finds the vectors that match a filter.
     ///
     /// # Errors
     /// The filter does not fit the columns, or columns cannot be read.
@@ -171,7 +172,8 @@ impl<'a> Reading<'a> {
             return Ok(fresh + nodes.len());
         }
         if !without && nodes.len() < dead.rows_to_meet() {
-            // Here the matches are fewer than the dead ids that would have to be looked up.
+            // The matches are fewer than the dead ids. So a look-up of each match is faster than a
+            // look-up of each dead id.
             let (mut windows, mut count) = (Windows::default(), fresh);
             for node in nodes.iter() {
                 let id = self.view.id_of(node, &mut windows)?;
@@ -182,7 +184,8 @@ impl<'a> Reading<'a> {
         dead.meet_rows(|ids, each| self.view.nodes_of(ids, each))?;
         let mut met = dead.met();
         met.remove_range(self.nodes..);
-        // Dead vectors that the loop did not meet have no row.
+        // The dead nodes that are not in `met` have no row, so they match if vectors without
+        // attributes match.
         let others = match without {
             true => dead.at_most().saturating_sub(met.len()),
             false => 0,
@@ -190,11 +193,11 @@ impl<'a> Reading<'a> {
         Ok(fresh + (nodes.0 - met).len().saturating_sub(others))
     }
 
-    /// The ids that match a filter, ascending: the first `limit` above `after`, or fewer if there
-    /// are no more.
+    /// The ids of matching vectors in ascending order: the first `limit` ids above `after`, or
+    /// fewer if fewer match.
     ///
     /// # Errors
-    /// Columns or ids cannot be read, or an earlier version wrote the index without its ids.
+    /// Columns or ids cannot be read, or an earlier version wrote the index without a file of ids.
     pub(crate) fn ids(
         &self,
         matched: &Matched,
@@ -205,8 +208,8 @@ impl<'a> Reading<'a> {
             return Ok(Vec::new());
         };
         let found = matched.nodes.len();
-        // If one of n ids matches, a scan examines n ids for each requested id. The other strategy
-        // examines all matches.
+        // If one of n ids matches, a scan of the ids examines n ids for each requested id. The
+        // other strategy examines all matching nodes.
         let looked_at = (limit as u64).saturating_mul(u64::from(self.nodes)) / found.max(1);
         let by_nodes = !matched.without && (self.ids.is_none() || found <= looked_at);
         let mut ids = match by_nodes {
@@ -219,7 +222,7 @@ impl<'a> Reading<'a> {
         Ok(ids)
     }
 
-    /// The live ids of nodes that are at least `least`, in any order.
+    /// The live ids of some nodes, in any order. Ids below `least` are left out.
     fn ids_of(&self, nodes: &NodeSet, least: u64) -> Result<Vec<u64>, Error> {
         let (dead, mut windows, mut ids) = (self.dead(), Windows::default(), Vec::new());
         for node in nodes.iter().filter(|&node| !dead.knows(node)) {
@@ -233,7 +236,8 @@ impl<'a> Reading<'a> {
         Ok(ids)
     }
 
-    /// The first matching ids on storage that are at least `least`.
+    /// The matching ids on storage from `least` on, in ascending order: at least `limit` ids, or
+    /// all if fewer match.
     fn ids_in_order(&self, matched: &Matched, least: u64, limit: usize) -> Result<Vec<u64>, Error> {
         let (mut windows, mut found) = (Windows::default(), Vec::new());
         let mut next = Some(least);
@@ -255,12 +259,12 @@ impl<'a> Reading<'a> {
         Ok(found)
     }
 
-    /// Live ids on storage that are at least `from`, ascending, and the first id that was not
-    /// examined.
+    /// Some live ids on storage from `from` on, in ascending order, and the first id that was not
+    /// examined. That id is `None` if all ids were examined.
     fn ids_from(&self, from: u64) -> Result<(Vec<u64>, Option<u64>), Error> {
         let Some(stored) = self.ids else {
-            let reason = "an earlier version wrote it, without a file of ids";
-            let remedy = "Compact it";
+            let reason = "an earlier version wrote this index without a file of ids";
+            let remedy = "Compact the index (`stratann compact`)";
             return Err(Error::call(
                 "index",
                 self.index.path().display(),
@@ -272,8 +276,8 @@ impl<'a> Reading<'a> {
         let inserted = self.seen.overlay.inserted.read();
         let came: Vec<u64> = inserted.from(from).take(SOME).collect();
         drop(inserted);
-        // Each list has only its first ids, so the result ends at the last id of the list that ends
-        // first.
+        // Each of the two lists may be cut off after `SOME` ids. So the result ends where the first
+        // of the lists is cut off.
         let ends = [&ids, &came].map(|ids| ids.last().copied().filter(|_| ids.len() == SOME));
         let end = ends.into_iter().flatten().min();
         let dead = self.dead();
@@ -287,8 +291,8 @@ impl<'a> Reading<'a> {
         Ok((ids, end.and_then(|end| end.checked_add(1))))
     }
 
-    /// The vectors that match a filter, with their rows, by ascending id: the first `limit` above
-    /// `after`, or fewer if there are no more.
+    /// The vectors that match a filter, with their rows, in ascending order of ids: the first
+    /// `limit` vectors with ids above `after`, or fewer if fewer match.
     ///
     /// # Errors
     /// Fails as [`matched`](Reading::matched) and [`ids`](Reading::ids) do.
@@ -317,7 +321,7 @@ impl<'a> Reading<'a> {
         ids.into_iter().map(&mut with_row).collect()
     }
 
-    /// Returns the rows of some ids.
+    /// Returns the rows of some ids. The row of an id that is not in the index is `None`.
     ///
     /// # Errors
     /// The columns or the table of ids cannot be read.
@@ -339,7 +343,7 @@ impl Matched {
 }
 
 impl Index {
-    /// The changes since the checkpoint, as of the time the index was opened.
+    /// The changes since the checkpoint, as of the time when the index was opened.
     fn changes(&self) -> Cow<'_, Overlay> {
         match self.overlay() {
             Some(overlay) => Cow::Borrowed(overlay),
@@ -373,16 +377,16 @@ impl Index {
         self.read(|reading| reading.count(filter))
     }
 
-    /// Checks whether a filter fits the columns, without reading any row.
+    /// Checks whether a filter fits the columns. No row is read.
     ///
     /// # Errors
-    /// [`Error::Filter`] if the filter does not fit.
+    /// If the filter does not fit, the error is [`Error::Filter`].
     pub fn check_filter(&self, filter: &Filter) -> Result<(), Error> {
         filter.check(&self.schema()).map(drop)
     }
 
-    /// The vectors that match a filter, with their attributes, by ascending id: the first `limit`
-    /// above `after`, or fewer if there are no more.
+    /// Returns the vectors that match a filter, with their attributes, in ascending order of ids:
+    /// the first `limit` vectors with ids above `after`, or fewer if fewer match.
     ///
     /// # Errors
     /// Fails as [`count`](Index::count) does.
@@ -395,8 +399,8 @@ impl Index {
         self.read(|reading| reading.scroll(filter, after, limit))
     }
 
-    /// The ids of vectors that match a filter, ascending: the first `limit` above `after`, or fewer
-    /// if there are no more. The attributes of the vectors are not returned.
+    /// Returns the ids of the vectors that match a filter, in ascending order, without attributes:
+    /// the first `limit` ids above `after`, or fewer if fewer match.
     ///
     /// # Errors
     /// Fails as [`count`](Index::count) does.
@@ -409,7 +413,8 @@ impl Index {
         self.read(|reading| reading.ids(&reading.matched(filter)?, after, limit))
     }
 
-    /// Reads the attributes of vectors, by id; `None` if an id is not in the index.
+    /// Reads the attributes of vectors by id. The result of an id that is not in the index is
+    /// `None`.
     ///
     /// # Errors
     /// The columns or the table of ids cannot be read.

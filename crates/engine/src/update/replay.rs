@@ -1,4 +1,4 @@
-//! Replays the logs on top of a checkpoint when an index is opened.
+//! Replays the logs of an index when the index is opened.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,9 +20,10 @@ use crate::stores::columns::{RowBytes, Windows};
 /// The result of a replay.
 pub(crate) struct Replayed {
     pub(crate) overlay: Overlay,
-    /// 1 more than the largest logged id; 0 if the logs have no id.
+    /// The next id that the checkpoint recorded, or one more than the largest logged id if that is
+    /// larger.
     pub(crate) next_id: u64,
-    /// The log that a writer starts next.
+    /// The log file that a writer starts next.
     pub(crate) next: NextLog,
 }
 
@@ -37,8 +38,8 @@ pub(crate) fn fresh(index: &Index) -> FreshGraph {
     FreshGraph::new(index.metric(), index.element(), index.dim(), parameters)
 }
 
-/// Replays the logs of an index. The ids of the index need not be known: each record says whether
-/// its id existed.
+/// Replays the logs of an index. The replay needs no table of ids, since each record shows whether
+/// its id was in the index.
 pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Error> {
     let carried = index.carried();
     let fresh = fresh(index);
@@ -46,8 +47,8 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
     let mut next_id = carried.next_id;
     let mut inserted = IdRanges::of(&carried.ids);
     let nodes = index.nodes() as u32;
-    // The rows of vectors on storage. Their nodes are looked up at the end, when the last row of
-    // each id is known.
+    // The rows of vectors on storage, by id. Their nodes are looked up at the end, when only the
+    // last row of each id is left.
     let (columns, mut rows) = (index.columns(), HashMap::new());
     let mut remove = |id: u64| {
         if !fresh.delete(id) {
@@ -103,7 +104,7 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
     })
 }
 
-/// Sets the rows of vectors on storage, by id.
+/// Sets rows of vectors on storage. The rows are given by id.
 ///
 /// # Errors
 /// The nodes of the ids cannot be read.
@@ -129,8 +130,8 @@ pub(crate) fn put_rows(
     Ok(())
 }
 
-/// The live nodes of ids that have no row yet. If there are such ids, all vectors are read. No
-/// insert may run.
+/// The live nodes of ids whose vectors have no row. If `ids` is not empty, all records of the index
+/// are read. No insert may run.
 ///
 /// # Errors
 /// Fails as [`each_vector`] does.

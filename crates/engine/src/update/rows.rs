@@ -1,10 +1,10 @@
-//! The rows of a merge that keeps segments of vectors: the rows of the index in another order,
-//! followed by the new rows. Rows are read from the files in which they are stored. So a merge
-//! copies only the vectors that it rewrites.
+//! The rows of a merge that keeps segments of vectors. The vectors of the index come first, in
+//! another order than in the index, and the new vectors follow. The merge reads these rows from the
+//! files of the index, so it copies only the vectors that it rewrites.
 //!
 //! ```text
 //!   row     0 ..                                                          ..    rows
-//!           | live vectors of kept segments | of those rewritten    | new vectors |
+//!           | live, in kept segments        | live, in rewritten    | new vectors |
 //!   node        12 13 15 ..                     3 4 9 .. 88 90            a file
 //! ```
 
@@ -16,23 +16,23 @@ use crate::data::{DataError, VectorFile, VectorSource, check_range};
 use crate::index::Index;
 use crate::stores::vectors::segments::{Extent, Segments};
 
-/// About how many bytes of pages one read requests.
+/// About the number of bytes of pages that one read requests.
 const PIECE: usize = 1 << 20;
 
-/// The vectors of an index that stores them apart from lists, followed by the rows of a file.
+/// The vectors of an index that stores vectors apart from lists, followed by the vectors of a file.
 pub(super) struct IndexRows<'a> {
     index: &'a Index,
     segments: &'a Segments,
     name: String,
-    /// The node of each row. The rows of the nodes of one segment follow one another, with
-    /// ascending nodes.
+    /// The node of each row. The nodes of one segment have consecutive rows, in ascending order of
+    /// nodes.
     node_of: Vec<u32>,
     new: Option<VectorFile>,
 }
 
 impl<'a> IndexRows<'a> {
-    /// Creates the rows: the vectors of the nodes `node_of`, followed by the vectors of a file. The
-    /// index stores its vectors apart from lists, in `segments`.
+    /// Creates the rows: the vectors of the nodes `node_of`, followed by the vectors of the file
+    /// `new`. The index stores its vectors apart from lists, in `segments`.
     pub(super) fn new(
         index: &'a Index,
         segments: &'a Segments,
@@ -48,14 +48,15 @@ impl<'a> IndexRows<'a> {
         }
     }
 
-    /// Decodes the vectors of stored nodes.
+    /// Reads and decodes the vectors of nodes on storage.
     fn stored(&self, nodes: &[u32], mut out: &mut [u8]) -> Result<(), Error> {
         let (mut pages, mut scratch) = (Vec::new(), Vec::new());
         let mut rest = nodes;
         while let Some(&node) = rest.first() {
             let place = self.segments.place_of(node);
             let segment = self.segments.get(place.segment);
-            // The following nodes in this segment whose pages are read with the same read.
+            // One read serves the next nodes of this segment whose pages lie within about `PIECE`
+            // bytes.
             let size = segment.pages.shape.page_bytes();
             let end = place.page + (PIECE / size).max(1) as u64;
             let there = segment.pages.directory.pages();

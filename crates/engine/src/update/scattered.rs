@@ -1,5 +1,5 @@
-//! Measures the reads of a probe in a grouped index that took vectors in place, as a multiple of
-//! the reads after the build. The measurement is made once for each checkpoint.
+//! Measures the reads of a probe in a grouped index after rebalances, as a multiple of the reads
+//! after the build. The index is measured at most once for each checkpoint.
 
 use parking_lot::Mutex;
 
@@ -17,7 +17,7 @@ struct Looked {
 }
 
 impl LiveIndex {
-    /// The last measurement of the present checkpoint, if there was one.
+    /// The result of the measurement of the present checkpoint, if there was a measurement.
     pub(super) fn known_scatter(&self) -> Option<f64> {
         self.at_a_moment(|index, _| {
             let looked = *self.scattered().0.lock();
@@ -26,9 +26,9 @@ impl LiveIndex {
         })
     }
 
-    /// The reads for a probe of a cluster, as a multiple of the reads after the build. It is
-    /// measured by a sample at the first call after each checkpoint. `None` if no vectors were
-    /// inserted since the last build or merge, or if the reads are unknown.
+    /// The reads of a probe of one cluster, as a multiple of the reads after the build. The first
+    /// call after each checkpoint measures a sample of clusters. `None` if no vectors were inserted
+    /// since the last build or merge, or if the reads are unknown.
     pub(super) fn scatter(&self) -> Option<f64> {
         self.at_a_moment(|index, _| {
             let clusters = index.clusters()?;
@@ -38,8 +38,8 @@ impl LiveIndex {
                 return known.times;
             }
             let times = clusters.scatter(&**index.volume()).unwrap_or_else(|error| {
-                // Searches meet the same read error.
-                tracing::warn!(index = %self.path().display(), "its clusters could not be measured: {error}");
+                // Searches will report the same read error.
+                tracing::warn!(index = %self.path().display(), "the reads of its clusters could not be measured: {error}");
                 None
             });
             *looked = Some(Looked { checkpoint, times });

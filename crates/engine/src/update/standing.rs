@@ -1,10 +1,10 @@
-//! An index at one read timestamp, with each vector that was live at this timestamp. Scans of all
-//! vectors read it.
+//! An index at one read timestamp, for scans of all vectors. A scan passes each vector that is live
+//! at this timestamp.
 //!
 //! ```text
-//!   one moment ─> vectors in memory ───────────────> each_fresh  first: their records on storage
-//!              │                                                 are dead
-//!              └> nodes on storage, some at a time ─> each_node  the ones that `counts` accepts
+//!   timestamp ──> vectors in memory ───────────────> fresh       first: older records of their ids
+//!              │                                                 on storage are dead
+//!              └> nodes on storage, some at a time ─> each_node   the nodes that `counts` accepts
 //! ```
 
 use std::sync::Arc;
@@ -30,25 +30,26 @@ pub(crate) struct Standing<'a> {
     pub(crate) view: View,
     /// The number of live vectors.
     pub(crate) live: u64,
-    /// Whether the index keeps changing, so that a search may meet vectors inserted after the read
-    /// timestamp.
+    /// Whether the index may change during the scan, so that it may meet vectors inserted after the
+    /// read timestamp.
     pub(crate) changes: bool,
 }
 
-/// Like [`Standing`], for an index that keeps changing. It keeps the files of its checkpoint.
+/// An owned [`Standing`] of an index that changes. This value keeps the files of its checkpoint.
 pub(crate) struct Held {
     snapshot: Snapshot,
     nodes: u32,
     view: View,
     live: u64,
-    /// The count of replaced checkpoints of the [`LiveIndex`], and the count at the read timestamp.
+    /// The count of checkpoints that replaced another in the [`LiveIndex`], and the value of this
+    /// count at the read timestamp.
     replaced: Arc<AtomicU64>,
     before: u64,
 }
 
 impl Held {
-    /// Whether a merge has replaced this checkpoint. If it has, both checkpoints stay in memory and
-    /// on storage until this value is dropped.
+    /// Whether a merge or a rebalance has replaced this checkpoint. In that case, the old
+    /// checkpoint stays in memory and on storage until this value is dropped.
     pub(crate) fn is_replaced(&self) -> bool {
         self.replaced.load(Ordering::Acquire) != self.before
     }
@@ -79,7 +80,7 @@ impl LiveIndex {
                 view: index.columns().view(),
                 live: snapshot.overlay.live(index.nodes()) as u64,
                 replaced: self.replaced.clone(),
-                // A merge counts a replaced checkpoint while no change can run.
+                // A merge changes this count only while no other change can run.
                 before: self.replaced.load(Ordering::Acquire),
             }
         })
@@ -87,7 +88,7 @@ impl LiveIndex {
 }
 
 impl Index {
-    /// Runs a function on the state at the time the index was opened.
+    /// Calls `read` with the index as it was when it was opened.
     pub(crate) fn with_standing<T>(&self, read: impl FnOnce(&Standing<'_>) -> T) -> T {
         let carried;
         let overlay = match self.overlay() {
@@ -112,15 +113,15 @@ impl Index {
 }
 
 impl<'a> Standing<'a> {
-    /// The graphs of vectors that were only in memory, the older graph first, as for look-ups.
-    /// During a merge an id may briefly be in both graphs, and counts once.
+    /// The graphs of vectors that are only in memory, the older graph first. During a merge, an id
+    /// may briefly be in both graphs. The caller counts it once.
     pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> + use<'a> {
         self.seen.fresh()
     }
 
-    /// Calls `each` with the nodes from `first` to `end` (exclusive): number, external id, vector.
-    /// The calls come in any order, one at a time, and may include dead nodes. The steps of this
-    /// scan are not reported to `progress` as steps.
+    /// Calls `each` with the nodes from `first` to `end` (exclusive): number, external id and
+    /// vector. The calls come in any order, one at a time, and may include dead nodes. `progress`
+    /// may interrupt the scan, but the scan reports no steps to it.
     ///
     /// # Errors
     /// Fails as [`Index::each_node`] does.
@@ -138,7 +139,7 @@ impl<'a> Standing<'a> {
             .each_node(nodes, Exactness::Exact, admission, &quiet, each)
     }
 
-    /// Whether a record is the live vector of its id at the read timestamp. The caller must first
+    /// Whether the record of an id on a node is live at the read timestamp. The caller must first
     /// exclude ids with a vector in memory.
     pub(crate) fn counts(&self, node: u32, id: u64) -> bool {
         node < self.nodes && self.seen.admission().admits(id, node)

@@ -1,16 +1,16 @@
-//! Finds the rows of a merge in the order of the next checkpoint, and the segments of vectors that
-//! the merge keeps.
+//! Finds the rows of a merge, in the order of the next checkpoint. Also decides which segments of
+//! vectors the merge keeps.
 //!
 //! ```text
-//!   vectors apart, input order   kept segments | rewritten segments | new vectors
-//!                                read where they are stored
-//!   all others                   checkpoint | new vectors
-//!                                copied to a file of all rows
+//!   vectors stored apart from lists, in input order:
+//!     kept segments | rewritten segments | new vectors      read from the files of the index
+//!   all other indexes:
+//!     vectors of the checkpoint | new vectors               copied to one file
 //! ```
 //!
-//! In input order, the rows of a build are its nodes. So the rows of kept segments come first, and
-//! the numbers of nodes stay dense. Only the chunks of kept segments record that some of their
-//! records are garbage.
+//! In input order, row n of a build is node n. The rows of kept segments come first, so these
+//! segments have consecutive nodes, without gaps for garbage. Only the chunks of kept segments
+//! record which of their records are garbage.
 
 use std::path::Path;
 
@@ -37,24 +37,24 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 pub(super) struct Rows {
     /// The external ids of the rows.
     pub(super) ids: Vec<u64>,
-    /// The row of each node of the checkpoint, or [`NOWHERE`] if the node was removed.
+    /// The row of each node of the checkpoint. It is [`NOWHERE`] if the merge removes the node.
     pub(super) row_of: Vec<u32>,
-    /// The numbers of new rows and of removed nodes.
+    /// The number of new rows, and the number of removed nodes.
     pub(super) merged: u64,
     pub(super) removed: u64,
-    /// The segments whose files are kept. The first rows of the merge are the vectors of these
-    /// segments.
+    /// The segments whose files the merge keeps. The first rows of the merge are the live vectors
+    /// of these segments.
     pub(super) kept: Vec<KeptSegment>,
-    /// The number of segments with live vectors whose files are not kept, and the number of these
+    /// The number of segments with live vectors that the merge rewrites, and the number of these
     /// vectors.
     pub(super) segments_rewritten: u64,
     pub(super) vectors_rewritten: u64,
-    /// The attributes of the new vectors, whose rows come last.
+    /// The attributes of the new vectors. The rows of the new vectors come last.
     pub(super) attributes: Vec<Option<RowBytes>>,
 }
 
-/// Finds the rows of a merge with these options. The merge copies rows to `folder`. The result may
-/// have no rows.
+/// Finds the rows of a merge with these options. If rows must be copied, they are copied to a file
+/// in `folder`. The result may have no rows.
 ///
 /// # Errors
 /// A page cannot be read or is damaged, the disk is full, or the call is interrupted.
@@ -71,8 +71,8 @@ pub(super) fn survey<'a>(
         false => &index.graph().segments,
     };
     match segments {
-        // Locality order moves all rows, so no segment is kept. If segments have only the trailing
-        // parts of vectors, no segment is kept either, since it has no whole rows.
+        // No segment can be kept in locality order, since it moves all rows. A segment that has
+        // only the trailing parts of vectors cannot be kept either, since it has no whole rows.
         Some(segments)
             if options.order == Some(Order::Input)
                 && index.composition().vectors == VectorsAt::Segments =>
@@ -95,12 +95,13 @@ pub(super) fn survey<'a>(
     }
 }
 
-/// Whether a vector on storage is removed.
+/// Whether the merge leaves out the record of an id on a node.
 fn is_removed(inputs: &Inputs<'_>, id: u64, node: u32) -> bool {
     inputs.removed.get(&id).is_some_and(|&bound| node < bound)
 }
 
-/// Appends the new vectors to a file, and their ids to `ids`. Returns their attributes.
+/// Appends the new vectors to a file, and their ids to `ids`. Returns the attributes of the new
+/// vectors.
 fn push_new(
     inputs: &Inputs<'_>,
     file: &mut Spool,
@@ -157,17 +158,18 @@ fn copied(
     Ok((file, rows))
 }
 
-/// The numbers that a merge counts in a segment.
+/// The counts of a segment, and its records that the merge leaves out.
 #[derive(Default)]
 struct Census {
-    /// The number of the segment's live nodes, and the bytes of their stored vectors.
+    /// The number of live nodes of the segment, and the bytes of their stored vectors.
     live: u32,
     bytes: u64,
-    /// The pages and slots of the records that become garbage.
+    /// The page and slot of each record that becomes garbage.
     dying: Vec<(u32, u16)>,
 }
 
-/// Finds the rows of an index with segments. Rows are read from the files in which they are stored.
+/// Finds the rows of an index with segments. Later, the merge reads these rows from the files of
+/// the index.
 fn in_place<'a>(
     index: &'a Index,
     segments: &'a Segments,
@@ -177,8 +179,8 @@ fn in_place<'a>(
     progress: &dyn Progress,
 ) -> Result<(IndexRows<'a>, Rows), Error> {
     let mut census: Vec<Census> = segments.iter().map(|_| Census::default()).collect();
-    // The first pass marks the live nodes. Rows get numbers only after it is known which segments
-    // are kept.
+    // The first pass marks the live nodes. Rows are numbered after the decision which segments are
+    // kept.
     let mut id_of = vec![0; index.nodes()];
     let mut row_of = vec![NOWHERE; index.nodes()];
     each_vector_page(index, progress, &mut |n, segment, page, view| {
@@ -252,7 +254,8 @@ fn in_place<'a>(
     Ok((IndexRows::new(index, segments, node_of, new), rows))
 }
 
-/// The facts of segment `n` for the next checkpoint, in which its nodes begin with `first`.
+/// The facts of segment `n` for the next checkpoint. There the nodes of the segment begin with node
+/// `first`.
 fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegment, Error> {
     let (volume, manifest) = (&**index.volume(), index.manifest());
     let (_, _, entry) = stored::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
@@ -262,7 +265,8 @@ fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegmen
     let chunks = chunks.with_dead(before.first, first, &census.dying);
     let (stored_first, _) = before.stored();
     let garbage = chunks.dead.count() as u32;
-    // The next checkpoint needs no new facts of a segment that did not change.
+    // If the segment has no garbage and its first node is unchanged, the next checkpoint needs no
+    // facts about it as a kept segment.
     let otherwise = garbage > 0 || stored_first != first;
     Ok(KeptSegment {
         vectors: entry.clone(),

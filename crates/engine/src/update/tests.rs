@@ -1,6 +1,6 @@
-//! An index under changes, compared with a model: a map from id to vector. The tests also crash at
-//! every write and sync. After a crash acknowledged inserts are in the index, deleted ids are not,
-//! and the changes of the one running call are in it or not.
+//! An index under changes, compared with a model: a map from ids to vectors. The tests also crash
+//! at every write and sync. After a crash, the index has all acknowledged inserts and none of the
+//! deleted ids. Each change of the call that ran during the crash may be in the index or not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,11 +47,12 @@ use crate::{
 const DIM: usize = 16;
 const BASE: u64 = 40;
 
-/// The vector of each id. One more byte follows if a call set the id's row without its vector.
+/// The vector of each id. One more byte follows if a call has set the row of the id without a
+/// vector.
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// The attributes of an id's vector in a version. Vectors of the build have none, and neither have
-/// some other versions.
+/// The attributes of a version of the vector of an id. Vectors of the build and some other versions
+/// have none.
 fn row(id: u64, version: u64) -> Row {
     let mut row = Row::default();
     if ![0, 2, 9].contains(&version) {
@@ -72,8 +73,8 @@ fn set_row(id: u64) -> Row {
     }
 }
 
-/// The vector of version `version` of an id. Different ids and versions give different vectors,
-/// except by a rare coincidence.
+/// The vector of an id in a version. Other ids and versions have other vectors, except by a rare
+/// coincidence.
 fn vector(id: u64, version: u64) -> Vec<u8> {
     let seed = id.wrapping_mul(1_009).wrapping_add(version * 7_919 + 13);
     (0..DIM as u64)
@@ -85,15 +86,15 @@ fn rows(ids: &[u64], version: u64) -> Matrix {
     wide_rows(DIM, ids, version)
 }
 
-/// The vectors of the ids with `dim` dimensions. Each vector repeats the vector of [`DIM`]
-/// dimensions of its id.
+/// Vectors of the ids with `dim` dimensions. Each of them repeats the vector of its id with [`DIM`]
+/// dimensions.
 fn wide_rows(dim: usize, ids: &[u64], version: u64) -> Matrix {
     let vectors = ids.iter().map(|&id| vector(id, version).repeat(dim / DIM));
     let bytes = vectors.flatten().collect();
     Matrix::new(bytes, ids.len(), dim, Element::U8).unwrap()
 }
 
-/// A layout, and the strategy by which vectors are added to it.
+/// A layout, and the strategy by which inserts change it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Case(pub(super) Layout, pub(super) Update);
 
@@ -102,13 +103,13 @@ const PACKED: Case = Case(Layout::Packed, Update::Accumulate);
 const INLINE: Case = Case(Layout::Inline, Update::InPlace);
 const DECOUPLED: Case = Case(Layout::Decoupled, Update::Accumulate);
 
-/// The dimensions of long vectors. A segment has eight of them and a chunk has four. A page has two
-/// or three and a part of one, which spans pages.
+/// The dimension of long vectors. A segment has eight such vectors, and a chunk has four. A page
+/// has two or three of them, and a part of another vector, which spans pages.
 const WIDE: usize = 1_760;
 
 impl Case {
-    /// Whether merges keep segments of vectors. In these cases an index has many segments, in the
-    /// order of the input.
+    /// Whether merges keep segments of vectors. In these cases, an index has many segments, in
+    /// input order.
     pub(super) fn keeps(self) -> bool {
         self.0 == Layout::Decoupled && self != DECOUPLED
     }
@@ -124,7 +125,7 @@ impl Case {
     }
 }
 
-/// All layouts, each with all of its ways to update: direct inserts and merges.
+/// All layouts, each with all of its update strategies: direct inserts and merges.
 pub(super) const CASES: [Case; 18] = [
     PACKED,
     Case(Layout::Packed, Update::Relocate),
@@ -150,8 +151,8 @@ fn base(case: Case, folder: &Path) -> SimVolume {
     base_of(case, BASE, folder)
 }
 
-/// An index of `vectors` vectors. Many tests begin with the same index, so a process builds each
-/// index once.
+/// A copy of an index of `vectors` vectors. Many tests begin with the same index, so a process
+/// builds each index once.
 fn base_of(case: Case, vectors: u64, folder: &Path) -> SimVolume {
     static BUILT: Mutex<Vec<(Case, u64, SimVolume)>> = Mutex::new(Vec::new());
     let mut built = BUILT.lock();
@@ -213,8 +214,8 @@ fn open_on(
     let options = WriteOptions {
         durability,
         threads: 1,
-        // With so little memory, pages are written from time to time. A checkpoint is made every
-        // few calls.
+        // With so little memory for changes, pages are written from time to time. A checkpoint is
+        // due every few calls.
         update: Some(case.1),
         direct: DirectOptions {
             pending: 600,
@@ -251,8 +252,8 @@ fn contents(live: &LiveIndex) -> Model {
     model
 }
 
-/// Checks that each id has the row of its version or a row that a later call set. Such a row is
-/// added to the model.
+/// Checks that each id has the row of its version, or a row that a later call has set. The model
+/// records the rows of the second kind.
 fn rows_are_theirs(live: &LiveIndex, model: &mut Model) {
     let ids: Vec<u64> = model.keys().copied().collect();
     let rows = match live.attributes(&ids) {
@@ -304,13 +305,13 @@ fn rows_are_theirs(live: &LiveIndex, model: &mut Model) {
     }
 }
 
-/// One call.
+/// A call of the script.
 #[derive(Clone, Debug)]
 enum Call {
     Insert(Vec<u64>, u64),
     Upsert(Vec<u64>, u64),
     Delete(Vec<u64>),
-    /// Ids, and the versions of the rows that they get without vectors.
+    /// Sets rows without vectors: ids, and the versions of their rows.
     Set(Vec<(u64, u64)>),
     Flush,
     Compact,
@@ -360,7 +361,8 @@ impl Call {
         }
     }
 
-    /// The changes that the call makes to the model, id by id. A crash may leave some of them.
+    /// The changes of the call to the model, id by id. After a crash, an index may have only some
+    /// of them.
     fn changes(&self) -> Vec<(u64, Option<Vec<u8>>)> {
         match self {
             Call::Insert(ids, version) | Call::Upsert(ids, version) => ids
@@ -421,7 +423,7 @@ fn vectors_that_take_several_pages_change_as_others_do() {
     let merged = Case(Layout::Decoupled, Update::Merge);
     let layered = Case(Layout::Layered, Update::Accumulate);
     let moved = Case(Layout::Layered, Update::Relocate);
-    // By default each strategy to update is tested once, with two to four pages.
+    // By default, each update strategy is tested once, with vectors of two to four pages.
     let cases = match slow() {
         true => &[
             (DECOUPLED, 4_400),
@@ -451,7 +453,7 @@ fn vectors_that_take_several_pages_change_as_others_do() {
     }
 }
 
-/// A repair of an undamaged index, with or without kept segments, keeps the whole index.
+/// A repair of an undamaged index loses nothing, with or without kept segments.
 fn repaired(case: Case, volume: &Arc<dyn Volume>, folder: &Path, model: &Model) {
     let options = RepairOptions {
         threads: 1,
@@ -472,7 +474,8 @@ fn under_changes(case: Case, volume: &Arc<dyn Volume>, folder: &Path) -> Model {
     under_calls((&script(), first()), case, volume, folder)
 }
 
-/// Like [`under_changes`], with other calls on an index whose contents are `model`.
+/// Runs `calls` on an index with the contents `model`, like [`under_changes`]. Returns the model at
+/// the end.
 fn under_calls(
     (calls, mut model): (&[Call], Model),
     case: Case,
@@ -494,7 +497,7 @@ fn under_calls(
         assert_eq!(contents(&live), model, "{case:?}, call {at}");
         assert_eq!(live.len(), model.len(), "{case:?}, call {at}");
         find_all(&live, &model);
-        // The process ends after every second call.
+        // The index is closed and opened again after every second call.
         if at % 2 == 1 {
             drop(live);
             live = open();
@@ -522,8 +525,9 @@ fn the_script_keeps_segments_with_garbage_and_numbers_that_are_not_theirs() {
             found.push((manifest.segments.len(), kept));
         }
     }
-    // The first segment loses two of its eight vectors and is rewritten, like the last segment.
-    // Then the second segment loses a vector, and so does a rewritten segment.
+    // First, two of the eight vectors of the first segment are deleted. So the merge rewrites this
+    // segment and the last segment. Then a vector of the second segment and a vector of a rewritten
+    // segment are deleted.
     let first = vec![(8, 0), (16, 0), (24, 0)];
     let second = vec![(8, 1), (16, 0), (24, 0), (24, 0), (32, 1)];
     assert_eq!(found, [(6, first), (6, second)]);
@@ -574,7 +578,7 @@ fn find_all_with(list: usize, live: &LiveIndex, model: &Model) {
         let found = &results.ids[3 * query..3 * query + 3];
         assert_eq!(found[0], *id);
         assert_eq!(results.distances[3 * query], 0.0);
-        // If there are fewer vectors, the remaining results are padding.
+        // If the index has fewer than three vectors, the remaining results are padding.
         let (there, padding) = found.split_at(model.len().min(3));
         assert!(there.iter().all(|id| model.contains_key(id)), "{found:?}");
         assert!(padding.iter().all(|&id| id == u64::MAX), "{found:?}");
@@ -596,14 +600,14 @@ fn run(case: Case, volume: &SimVolume, folder: &Path) -> usize {
     run_calls(&script(), case, volume, folder)
 }
 
-/// Like [`run`], with other calls.
+/// Runs `calls` like [`run`].
 fn run_calls(calls: &[Call], case: Case, volume: &SimVolume, folder: &Path) -> usize {
     let mut acknowledged = 0;
     make_calls(calls, case, volume, folder, &mut || acknowledged += 1);
     acknowledged
 }
 
-/// Makes the calls until one fails, and reports each acknowledged call.
+/// Makes the calls until a call fails, and reports each acknowledged call.
 fn make_calls(
     calls: &[Call],
     case: Case,
@@ -636,7 +640,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
             crashed += crash_everywhere(case, &before, folder.path(), seeds.clone());
         }
     }
-    // Vectors that span pages, appended after other such vectors.
+    // The last case appends vectors that span pages after other such vectors.
     let (folder, before) = (tempfile::tempdir().unwrap(), SimVolume::new());
     let volume = Arc::new(before.clone());
     build_wide(DECOUPLED, WIDE, BASE, volume, folder.path());
@@ -644,8 +648,8 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     assert!(crashed >= 500, "{crashed} crashes");
 }
 
-/// Crashes at every operation, in all modes in the slow tests, and by default in one mode at each
-/// operation. Returns the number of crashes.
+/// Crashes at every operation: in all crash modes in the slow tests, and by default in one crash
+/// mode. Returns the number of crashes.
 fn crash_everywhere(
     case: Case,
     before: &SimVolume,
@@ -655,7 +659,7 @@ fn crash_everywhere(
     crash_in_calls((&script(), &first()), case, before, folder, seeds)
 }
 
-/// Like [`crash_everywhere`], with other calls on an index whose contents are `first`.
+/// Crashes like [`crash_everywhere`], with other calls on an index with the contents `first`.
 fn crash_in_calls(
     (calls, first): (&[Call], &Model),
     case: Case,
@@ -663,7 +667,8 @@ fn crash_in_calls(
     folder: &Path,
     seeds: std::ops::Range<u64>,
 ) -> usize {
-    // Each case has another crash mode at the same operation.
+    // Each case begins with another crash mode, so that the cases test different modes at the same
+    // operation.
     let shift = CASES.iter().position(|&other| other == case);
     let shift = shift.unwrap_or(CASES.len()) as u64;
     let work = |volume: &SimVolume, acknowledge: &mut dyn FnMut()| {
@@ -740,8 +745,8 @@ fn full_disk(case: Case) {
                     &format!("operation {at}"),
                 );
                 volume.heal();
-                // Whatever part of the call was done, a repeated call completes it once there is
-                // space.
+                // A part of the call may be done. A repeated call makes the remaining changes when
+                // the disk has space again.
                 let again = match &call {
                     Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
                     other => other.clone(),
@@ -752,7 +757,8 @@ fn full_disk(case: Case) {
             assert_eq!(contents(&live), model, "operation {at}, {call:?}");
         }
         drop(live);
-        // The failed operation may have been the removal of an unneeded file, which is no error.
+        // If the failed operation was the removal of an unneeded file, no call has returned an
+        // error.
         volume.heal();
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
         assert_eq!(contents(&live), model, "operation {at}");
@@ -833,7 +839,7 @@ fn wrong_calls_are_refused_and_change_nothing() {
         "is f32; the index has element type u8. Give vectors of type u8",
     );
     assert_eq!(contents(&live), before);
-    // A second writer gets an error.
+    // A second open for changes fails.
     let second = open(case, &volume, folder.path(), Durability::Always).unwrap_err();
     assert!(second.to_string().contains("in use"), "{second}");
     // Automatic ids continue, even after a delete and a merge.
@@ -872,7 +878,7 @@ fn threads_and_merges(case: Case, dim: usize) {
     let folder = tempfile::tempdir().unwrap();
     let volume = SimVolume::new();
     build_wide(case, dim, BASE, Arc::new(volume.clone()), folder.path());
-    // The links of nodes depend on the order of threads, so the search list is large enough for all
+    // The links of nodes depend on the order of threads, so the candidate list has space for all
     // nodes.
     let list = 400;
     let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
@@ -924,8 +930,7 @@ fn threads_and_merges(case: Case, dim: usize) {
         }
     }
     assert_eq!(contents(&live), model);
-    // If there were a tombstone for an id that the checkpoint does not have, the count would be too
-    // small.
+    // With a tombstone for an id that the checkpoint does not have, the count would be too small.
     assert_eq!(live.len(), model.len());
     live.compact(&Silent).unwrap();
     assert_eq!(contents(&live), model);

@@ -1,13 +1,13 @@
-//! Random calls of one or three threads in this process, compared with a model: the possible states
-//! of each id.
+//! Random calls of one or three threads of this process, compared with a model: the set of possible
+//! states of each id.
 //!
 //! ```text
-//!   round    open ─> threads: insert, upsert, delete, search, compact, flush, read beside
+//!   round    open ─> threads: insert, upsert, delete, search, compact, flush, open for reading
 //!                    (an operation may fail)
-//!                 └> at some time: a copy of the disk, as after a kill of the process or a crash
-//!            end: closed, or replaced by that copy
-//!   after    opened again: a prefix of each thread's calls is there, at least all that were
-//!            promised to be durable, and each id of the next call has its old or its new state
+//!                 └> at some time: a copy of the disk, as a killed process or a crash leaves it
+//!            end: the index is closed, or the copy replaces it
+//!   after    opened again: the index has the first calls of each thread, at least the calls
+//!            that were durable; each id of the next call has its old or its new state
 //! ```
 //!
 //! The calls are the same as in `tests/trials`, where processes are killed. `STRATANN_SEED=n` runs
@@ -41,7 +41,8 @@ mod script;
 
 use self::script::{Call, Caller, DIM, Random, Versions, each_seed, first, vector};
 
-/// The rounds of a trial. Each round opens the index, changes it, and ends in some way.
+/// The number of rounds of a trial. Each round opens the index, changes it, and closes it or
+/// replaces it by a copy.
 const ROUNDS: u64 = 4;
 /// The number of calls of a thread in a round.
 const CALLS: u64 = 14;
@@ -90,15 +91,15 @@ struct Event {
 /// A thread that makes calls, and all of its events.
 struct Thread {
     caller: Caller,
-    /// The states of the thread's ids before the events.
+    /// The states of the ids of the thread before the events.
     before: Versions,
     events: Vec<Event>,
-    /// The number of durable events, from the first on.
+    /// The number of durable events. They are the first events of the thread.
     durable: usize,
 }
 
 impl Thread {
-    /// The possible states of an id after the first events.
+    /// The possible states of an id after the first `events` events.
     fn may(&self, id: u64, events: usize) -> BTreeSet<Option<u64>> {
         let mut may = BTreeSet::new();
         for event in self.events[..events].iter().rev() {
@@ -113,7 +114,7 @@ impl Thread {
         may
     }
 
-    /// All ids that the thread ever had, and all versions of each.
+    /// All ids that the thread has ever inserted, and all versions of each id.
     fn all(&self) -> Vec<(u64, BTreeSet<u64>)> {
         let mut all: Vec<(u64, BTreeSet<u64>)> = Vec::new();
         let changed = self.events.iter().flat_map(|event| &event.changes);
@@ -130,8 +131,8 @@ impl Thread {
         all
     }
 
-    /// Whether a prefix of the events, with a part of the next one, explains the states that were
-    /// found.
+    /// Whether the found states can result from the first n events and a part of the next event,
+    /// for any n from `least` to `most`.
     fn explains(&self, found: &Versions, least: usize, most: usize) -> bool {
         let all = self.all();
         (least..=most).any(|part| {
@@ -144,7 +145,7 @@ impl Thread {
         })
     }
 
-    /// Starts again from the states that were found, which are all valid.
+    /// Takes the found states as the states before the next events.
     fn begin_again(&mut self, found: &Versions) {
         let all: Vec<u64> = self.all().into_iter().map(|(id, _)| id).collect();
         let own = |id: &u64| Some((*id, *found.get(id)?));
@@ -155,8 +156,8 @@ impl Thread {
     }
 }
 
-/// The guarantees for a copy of the disk: for each thread, the events that must be in the copy, and
-/// the events that may be in it.
+/// A copy of the disk. For each thread, it has the number of events that must be in the copy, and
+/// the number of events that may be in it.
 struct Copied {
     volume: SimVolume,
     parts: Vec<(usize, usize)>,
@@ -168,7 +169,7 @@ struct Trial<'a> {
     folder: &'a Path,
     place: On,
     threads: Vec<Mutex<Thread>>,
-    /// Whether an operation was made to fail in this round.
+    /// Whether the test lets an operation fail in this round.
     hurt: AtomicBool,
     name: String,
 }
@@ -219,7 +220,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Which of its possible versions each of these ids has.
+    /// Finds out which of its possible versions each of these ids has.
     fn versions(&self, live: &LiveIndex, of: &[(u64, BTreeSet<u64>)]) -> Result<Versions, Error> {
         let options = SearchOptions {
             k: 2,
@@ -262,7 +263,7 @@ impl Trial<'_> {
             });
             call
         };
-        // A flush covers the calls that returned before it.
+        // A flush makes the calls durable that returned before it.
         let so_far: Vec<usize> = self
             .threads
             .iter()
@@ -287,7 +288,7 @@ impl Trial<'_> {
             }
             Err(error) => {
                 let hurt = self.hurt.load(Ordering::Relaxed);
-                // Another call is merging the rows that this call would have left.
+                // A call can fail only if the test lets an operation fail.
                 assert!(hurt, "{}: {call:?}: {error}", self.name);
             }
             Ok(()) => {}
@@ -300,8 +301,8 @@ impl Trial<'_> {
                 thread.durable = thread.durable.max(done);
             }
         }
-        // All threads see the changes of the call. If the call failed, this finds out which of its
-        // changes were made.
+        // The index must show the changes of the call to all threads. If the call failed, the
+        // search shows which of its changes were made.
         let of: Vec<_> = all
             .into_iter()
             .filter(|(id, _)| changed.contains(id))
@@ -329,8 +330,8 @@ impl Trial<'_> {
             On::Real => Index::open(self.folder, &OpenOptions::default()).map(drop),
             On::Simulated(volume) => {
                 let volume = Arc::new(volume.clone());
-                // A commit at the same time may make this fail. In a directory it would be
-                // repeated, but not here.
+                // A commit at the same time may let this open fail. In a directory, the open would
+                // be repeated, but not in this volume.
                 let opened = Index::open_in(volume, self.folder, &OpenOptions::default());
                 drop(opened.and_then(Index::with_log));
                 Ok(())
@@ -338,7 +339,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A copy of the disk while all threads run.
+    /// Copies the disk while all threads run.
     fn copied(&self, volume: &SimVolume, random: &mut Random) -> Copied {
         let least = self.threads.iter().map(|thread| {
             let thread = thread.lock();
@@ -355,7 +356,7 @@ impl Trial<'_> {
         };
         let ends = self.threads.iter().map(|thread| thread.lock().events.len());
         let parts = least.into_iter().zip(ends).map(|((durable, done), end)| {
-            // A kill loses no call that had returned.
+            // After a kill, no call that had returned is lost.
             (if killed { done } else { durable }, end)
         });
         Copied {
@@ -365,8 +366,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Makes all remaining calls. Returns a copy of the disk at some time, if this round needs a
-    /// copy.
+    /// Makes all calls of the round. If the round ends with a copy of the disk, returns the copy.
     fn work(
         &self,
         live: &LiveIndex,
@@ -401,7 +401,7 @@ impl Trial<'_> {
         copied.into_inner()
     }
 
-    /// Makes one of the later operations fail.
+    /// Lets one of the later operations of the volume fail.
     fn hurt(&self, volume: &SimVolume, random: &mut Random) {
         const KINDS: [Operation; 7] = [
             Operation::Sync,
@@ -439,7 +439,7 @@ impl Trial<'_> {
     }
 }
 
-/// The number of a thread's first events that have ended.
+/// The number of events of a thread whose calls have ended.
 fn done(thread: &Thread) -> usize {
     // The last event may be a running call.
     match thread.events.last() {
@@ -487,7 +487,7 @@ fn trial(seed: u64) {
         let copied = trial.work(&live, durability, &mut random);
         let parts = match copied {
             Some(copied) => {
-                // The process ends together with its machine.
+                // The process ends together with the machine.
                 drop(live);
                 trial.name = format!("{}, {}", trial.name, copied.what);
                 trial.place = On::Simulated(copied.volume);
@@ -504,7 +504,7 @@ fn trial(seed: u64) {
             }
         };
         if let On::Simulated(volume) = &trial.place {
-            // A failure that has not happened by now never happens.
+            // If the failure has not happened by now, it will not happen.
             let _ = volume.failed();
         }
         trial.hurt.store(false, Ordering::Relaxed);

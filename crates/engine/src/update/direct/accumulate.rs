@@ -1,24 +1,23 @@
-//! Changes of lists wait in memory until enough of them wait for a page. So records stay beside
-//! their neighbours.
+//! The strategy in which changes of lists wait in memory until enough of them wait for a page. So
+//! records stay on the same page as their neighbours.
 //!
 //! ```text
-//!   insert of p:   for each neighbour n:   pending[page of n] += (n: + p - what p displaces)
+//!   insert of p:   for each neighbour n:   pending[page of n] += (n: + p - the node that leaves)
 //!                  pending[page of the nearest neighbour] += record of p
-//!                  that page, and others with enough changes ──> composed from the bytes that
-//!                                                                the search holds
-//!                  too full: divided together with the page that most of its links lead to
+//!                  this page, and pages with enough changes ──> composed from the bytes that
+//!                                                               the search has in memory
+//!                  a page that is too full: its records are divided over it and another page
 //! ```
 //!
-//! OdinANN §3.2 writes changed records together on any page with free slots, about R / (n - m)
-//! pages for each insert. If a page has several times more records, this scatters records that
-//! locality order had put side by side, and one read no longer serves several hops.
+//! OdinANN §3.2 writes changed records together on any page with free slots: about R / (n - m)
+//! pages for each insert. With many records on a page, this scatters records that locality order
+//! had put side by side. Then one read no longer serves several hops of a walk.
 //!
-//! Here an insert writes one page, the page of its own record, with all pending changes of that
-//! page. It does so from the first insert on, so that searches beside inserts are as fast at first
-//! as later. Any other page is written when `threshold` changes wait for it, by the insert that
-//! adds the last of them: its search already has the page in memory. The threshold follows the
-//! memory for changes. It falls when that memory is full, so that memory stays capped, and rises
-//! when it is not.
+//! In this strategy, an insert writes one page: the page of the new record, with all pending
+//! changes of this page. Writes begin with the first insert, so searches that run beside inserts
+//! are equally fast from the start. Any other page is written when `threshold` changes wait for it.
+//! The insert that adds the last of these changes writes the page, since its search has the page in
+//! memory. The threshold falls when the memory for changes is full, and rises when it is not.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,19 +36,20 @@ use crate::stores::topology::placement::{NOWHERE, PageBytes, Placement};
 use crate::stores::{Composable, Composer, PageView};
 use crate::update::health::Concern;
 
-/// The highest threshold, whatever memory is free: applying changes takes time as well.
+/// The maximum threshold. It is limited even if memory is free, since searches take time to apply
+/// pending changes.
 const MOST: usize = 64;
 
-/// The number of changes at which a page is written.
+/// The number of pending changes at which a page is written.
 pub(super) struct Threshold {
     changes: AtomicUsize,
-    /// The most bytes of changes that may wait.
+    /// The maximum number of bytes of changes that wait.
     budget: u64,
 }
 
 impl Threshold {
-    /// Creates the threshold for a budget. With a budget of 0 it is 1, so that each change is
-    /// written at once.
+    /// Creates the threshold for a budget. With a budget of 0, the threshold is 1, so that each
+    /// change is written at once.
     pub(super) fn new(budget: u64) -> Self {
         Self {
             changes: AtomicUsize::new(if budget == 0 { 1 } else { MOST }),
@@ -57,7 +57,7 @@ impl Threshold {
         }
     }
 
-    /// Adapts the threshold to the bytes that wait now, and returns the threshold.
+    /// Adapts the threshold to the bytes of changes that wait at present, and returns it.
     fn at(&self, bytes: u64) -> usize {
         let now = self.changes.load(Ordering::Relaxed);
         let next = if bytes > self.budget {
@@ -74,7 +74,8 @@ impl Threshold {
     }
 }
 
-/// Links a new node and its neighbours. Returns its number; `None` if there is no memory for it.
+/// Links a new node and its neighbours. Returns the number of the new node. `None` if no neighbour
+/// was found, or if the memory does not suffice for the node.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
@@ -92,7 +93,7 @@ pub(super) fn link<N: Composable>(
     };
     let vector: Box<[u8]> = match N::VECTORS {
         true => inserter.walker.traversal.ranking.query[..].into(),
-        // The vector waits for a page of vectors, not for a page of lists.
+        // If vectors are stored apart from lists, the record has only the list.
         false => Box::default(),
     };
     let Some((node, home)) = direct.number(new_node, |node| {
@@ -102,7 +103,8 @@ pub(super) fn link<N: Composable>(
             vector,
             list,
         });
-        // If the page is being rewritten now, the record must be added to its successor.
+        // If another insert rewrites the page at the same time, the nearest neighbour moves, and
+        // the record must wait for the neighbour's next page.
         loop {
             let page = placement.page_of(nearest);
             if page == NOWHERE {
@@ -157,8 +159,8 @@ pub(super) fn link<N: Composable>(
     for &page in &touched {
         let at_once = direct.choices.write_home && page == home;
         if at_once || placement.pending.weight(page) >= threshold {
-            // If a page cannot be read or written now, its changes continue to wait. A search that
-            // reads a damaged page reports it.
+            // If a page cannot be read or written, its changes continue to wait. If the page is
+            // damaged, searches that read it report the damage.
             if let Err(error) = write_page(inserter, work, page) {
                 direct.health.trouble(Concern::Pages, &error);
             }
@@ -169,7 +171,8 @@ pub(super) fn link<N: Composable>(
     Ok(Some(node))
 }
 
-/// Decides about the list of a neighbour, including the pending changes of the list.
+/// Decides whether the new node joins the list of a neighbour, with the pending changes of this
+/// list.
 fn decide<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     neighbour: &Neighbour,
@@ -184,7 +187,7 @@ fn decide<N: Composable>(
     }
 }
 
-/// A page to rewrite, with its pending changes.
+/// The number of a page to rewrite, and its pending changes.
 type Taken = (u32, Waiting);
 
 /// Rewrites a page with all its pending changes.
@@ -207,8 +210,8 @@ fn write_page<N: Composable>(
     written
 }
 
-/// Rewrites the taken pages. If the records of the first page no longer fit it, another page of the
-/// path with free space takes some of them.
+/// Rewrites the taken pages. If the records of the first page no longer fit onto it, they are
+/// divided over this page and another page in memory.
 fn rewrite<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -239,7 +242,7 @@ fn rewrite<N: Composable>(
             .publish(placement, composed.number, bytes, composed.used);
     }
     for (page, waiting) in &*taken {
-        // The nodes that move to each of the new pages.
+        // For each new page, the nodes of the old page that move to it.
         let mut moving: Vec<(u32, Vec<u32>)> = Vec::with_capacity(composed.len());
         let mut rest = placement.pending.settle(*page, waiting, |rest| {
             let here = |&node: &u32| placement.page_of(node) == *page;
@@ -247,7 +250,8 @@ fn rewrite<N: Composable>(
                 moving.push((*number, nodes.iter().copied().filter(here).collect()));
             }
             let moved = moving.iter().flat_map(|(_, nodes)| nodes).copied();
-            // Records that were added during the rewrite belong to a page that no longer exists.
+            // Records that were added during the rewrite have no page at first. `settle` adds them
+            // to another page.
             let strays = rest.records.iter().map(|record| record.node);
             let leave: Vec<u32> = moved.chain(strays).collect();
             direct
@@ -255,8 +259,8 @@ fn rewrite<N: Composable>(
                 .relocate(placement, &leave, NOWHERE, Use::Empty);
         });
         for (number, nodes) in &moving {
-            // Changes that were added during the rewrite go to the new page before its nodes do. So
-            // no search sees the lists without these changes.
+            // Changes that were added during the rewrite are moved to the new page before the
+            // nodes. So no search sees the lists without these changes.
             rest.changes.retain(|&change| {
                 let moves = nodes.contains(&change.node);
                 if moves {
@@ -276,10 +280,11 @@ fn rewrite<N: Composable>(
     Ok(())
 }
 
-/// Chooses a page to share the records of `page`, whose records take `bytes` bytes and do not fit
-/// it. Returns the chosen page with its pending changes. Candidates are the pages to which most
-/// links lead. The first one in memory that has space is chosen. If none has, the first candidate
-/// is chosen, so that two full pages become three and not four.
+/// Chooses another page that will share the records of `page`, since these records take `bytes`
+/// bytes and do not fit onto one page. Returns the chosen page with its pending changes. The
+/// candidates are the pages in memory to which the most links of `page` lead. The first candidate
+/// with enough space is chosen. If no candidate has enough space, the first candidate is chosen, so
+/// that two full pages become three pages and not four.
 fn beside<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -316,14 +321,14 @@ fn beside<N: Composable>(
     Ok(first.and_then(|&near| Some((near, placement.pending.take_any(near)?))))
 }
 
-/// The number of pages that are near enough to a page to share records with it.
+/// The number of candidates of [`beside`].
 const NEAR: usize = 8;
 
-/// Bytes that stay free when records are divided over two pages. The halves are not quite equal,
-/// and the other page has pending changes too.
+/// The number of bytes that must stay free when records are divided over two pages. The parts
+/// differ in size, and the other page has pending changes too.
 const RESERVE: usize = 700;
 
-/// Collects the records of a page, with all its pending changes.
+/// Collects the records of a page, and applies all pending changes of the page.
 fn collect<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -382,8 +387,8 @@ fn collect<N: Composable>(
 /// Applies the pending changes to a list, and sorts it.
 fn amended(list: &mut Vec<u32>, waiting: &Waiting, node: u32, direct: &Direct) {
     apply(&waiting.changes, node, list);
-    // Two concurrent inserts may make a list too long. Then the older nodes are removed first,
-    // except nodes to which no other list leads.
+    // Two concurrent inserts may make a list too long. In that case, older nodes are removed first.
+    // A node to which no other list links is not removed.
     let lists = &direct.placement().lists;
     for _ in direct.degree..list.len() {
         let leaves = list.iter().position(|&link| lists.leave(link));
@@ -397,7 +402,7 @@ struct Composed {
     number: u32,
     bytes: PageBytes,
     nodes: Vec<u32>,
-    /// The bytes of its records.
+    /// The number of bytes of the records on the page.
     used: usize,
 }
 
@@ -413,7 +418,7 @@ fn compose<N: Composable>(
     let index = &direct.index;
     let (mut element, dim) = (index.element(), index.dim());
     if !N::VECTORS {
-        // The vectors for the division are decoded from codes.
+        // The records have no vectors, so the division uses vectors that are decoded from codes.
         let nodes: Vec<u32> = places.iter().map(|&at| work.records.node(at)).collect();
         let quantizer = index.graph_codebook().quantizer();
         quantizer.decode_rows(index.codes(), &nodes, &mut work.vectors);
@@ -452,16 +457,16 @@ fn compose<N: Composable>(
     Ok(composed)
 }
 
-/// Passes changes that were added to a page during its rewrite to the pages that have their nodes
-/// now.
+/// Moves the records and changes that were added to a page during its rewrite to the present pages
+/// of their nodes.
 fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
     let direct = inserter.direct;
     let placement = direct.placement();
-    // Records come first, since some of the changes belong to them. A lost change may be the only
-    // edge to a node.
+    // Records come first, since some of the changes belong to their lists. No change may be lost,
+    // since it may be the only edge to a node.
     for record in rest.records {
-        // The record goes to the page that has its nearest neighbour now. The neighbour is an older
-        // node, so no two records wait for each other.
+        // The record is added to the present page of its nearest neighbour. The neighbour is an
+        // older node, so no two records wait for each other.
         let Some(&nearest) = record.list.first() else {
             continue;
         };
@@ -485,8 +490,8 @@ fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
     }
 }
 
-/// Adds a change to the pending changes of the page that has its node now. Returns the page; `None`
-/// if the node was given up.
+/// Adds a change to the pending changes of the present page of its node. Returns this page. `None`
+/// if the insert of the node was given up.
 fn change_soon(placement: &Placement, change: Change) -> Option<u32> {
     loop {
         let page = match placement.page_of(change.node) {

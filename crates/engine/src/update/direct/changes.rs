@@ -1,8 +1,8 @@
-//! The strategies of direct insert that a layout supports: strategies that move records, or the
-//! strategy that leaves pages in place.
+//! The strategies of direct inserts that a layout supports: strategies that move records, or the
+//! strategy that rewrites pages in place.
 //!
-//! A layout names its kind ([`NodePages::Changes`]). So the code of inserts is compiled once for
-//! each layout.
+//! The type [`NodePages::Changes`] of a layout selects its strategies. So the code of inserts is
+//! compiled once for each layout.
 
 use stratann_layout::{FileEntry, FileKind};
 
@@ -14,30 +14,31 @@ use crate::durable::Checkpoint;
 use crate::stores::{Composable, NodePages, NothingChanges, PagesStay, RecordsMove, Rewritable};
 use crate::{Error, Update};
 
-/// A strategy for changing the pages of a layout.
+/// The strategies by which direct inserts change the pages of a layout.
 pub(super) trait Way<N: NodePages> {
     /// Buffers for composing pages.
     type Work: Default;
 
-    /// Whether the layout supports direct inserts by this strategy.
+    /// Whether the layout supports direct inserts by the strategy `update`.
     fn takes(update: Update) -> bool;
 
-    /// The function that links a new node and its neighbours.
+    /// The function by which `update` links a new node and its neighbours.
     fn link(update: Update) -> Link<N, Self::Work>;
 
     /// Writes the changes that wait for their pages as a file of a checkpoint. Returns the pages to
-    /// be written in place after its commit. No insert may run.
+    /// be written in place after the commit. No insert may run.
     fn write_waiting(
         direct: &Direct,
         pages: &N,
         checkpoint: &Checkpoint<'_>,
     ) -> Result<(FileEntry, Vec<u32>), Error>;
 
-    /// Writes the pages of the last checkpoint in place, unless that is done.
+    /// Writes the pages in the journal of the last checkpoint in place, unless they are already
+    /// written.
     fn write_in_place(direct: &Direct, pages: &N) -> Result<(), Error>;
 }
 
-/// Whether the layout of these pages supports direct inserts by this strategy.
+/// Whether the layout of these pages supports direct inserts by the strategy `update`.
 pub(super) fn takes<N: NodePages<Changes: Way<N>>>(_: &N, update: Update) -> bool {
     N::Changes::takes(update)
 }
@@ -69,7 +70,8 @@ impl<N: Composable> Way<N> for RecordsMove {
     fn link(update: Update) -> Link<N, Work<N>> {
         match update {
             Update::Relocate => relocate::link,
-            // `InPlace` means here that no change waits. An index that merges links no node.
+            // Here `InPlace` means that no change waits: its threshold is 1. `Merge` and
+            // `Rebalance` never call this function.
             Update::Accumulate | Update::InPlace | Update::Merge | Update::Rebalance => {
                 accumulate::link
             }
@@ -86,7 +88,7 @@ impl<N: Composable> Way<N> for RecordsMove {
         Ok((entry, Vec::new()))
     }
 
-    /// Does nothing, since changed records are written to other pages.
+    /// Does nothing, since this layout has no journal: changed records are written to other pages.
     fn write_in_place(_: &Direct, _: &N) -> Result<(), Error> {
         Ok(())
     }
@@ -116,8 +118,8 @@ impl<N: Rewritable> Way<N> for PagesStay {
     }
 }
 
-/// A layout without direct inserts. The other functions are never called, and would return an
-/// error.
+/// The strategies of a layout without direct inserts. All functions except `takes` are never
+/// called, and would return an error.
 impl<N: NodePages<Changes = NothingChanges>> Way<N> for NothingChanges {
     type Work = ();
 

@@ -1,18 +1,18 @@
-//! The checkpoint of an index that takes direct inserts. It has the pages of the nodes, and the
-//! changes that wait for these pages.
+//! The checkpoint of an index with direct inserts. It has the pages of the nodes, and the changes
+//! that wait for these pages.
 //!
 //! ```text
-//!   pages        written and synced in place: on pages that the last checkpoint does not name
-//!   placement-…  the table from node to page, codes and ids inserted since the build, deleted ids
+//!   pages        written to pages that the last checkpoint does not name, and synced
+//!   placement-…  the table from nodes to pages, new codes and ids since the build, deleted ids
 //!   pending-…    changes, and nodes that are on no page yet
-//!   rows-…       attributes inserted or set since, and columns-… the nodes that have them
-//!   MANIFEST     names these files and those of the build, and the log that continues from here
+//!   rows-…       attributes that were only in memory; columns-… has the nodes of their values
+//!   MANIFEST     names these files, the files of the build, and the log from which a replay starts
 //! ```
 //!
 //! Checkpoints are frequent, so that a restart replays a short log. A checkpoint writes the whole
-//! table, 4 bytes a node. So it is due after a share of the nodes was inserted, which makes its
-//! cost a fixed number of bytes for each insert. It is also due when many pages are named by the
-//! last checkpoint alone, compared with the pages in use. In a graph of some ten thousand nodes, a
+//! table, with 4 bytes for each node. So a checkpoint is due after inserts of a fixed share of the
+//! nodes. Then its cost is a fixed number of bytes for each insert. A checkpoint is also due when
+//! only the last checkpoint names many of the pages. In a graph of some ten thousand nodes, a
 //! thousand inserts rewrite nearly all pages, and no old page is free before the next checkpoint.
 
 use std::sync::Arc;
@@ -33,23 +33,24 @@ use crate::stores::topology::pending::NewRecord;
 use crate::stores::topology::placement::Placement;
 use crate::stores::vectors::added::Added;
 
-/// The number of inserts between two checkpoints is the number of nodes divided by this, but at
+/// The number of inserts between two checkpoints is the number of nodes divided by `SHARE`, but at
 /// least [`LEAST`].
 const SHARE: u64 = 512;
-/// The fewest inserts between two checkpoints.
+/// The minimum number of inserts between two checkpoints.
 const LEAST: u64 = 1024;
-/// A checkpoint is due if the pages named by the last checkpoint alone are at least `LEAST_HELD`,
-/// and at least the pages in use divided by `HELD`.
+/// A checkpoint is due if the number of pages that only the last checkpoint names is at least
+/// `LEAST_HELD`, and at least the number of pages in use divided by `HELD`.
 const HELD: usize = 4;
 const LEAST_HELD: usize = 512;
 
-/// Whether many pages are named by the last checkpoint alone, compared with the pages in use.
+/// Whether the number of pages that only the last checkpoint names is large, compared with the
+/// number of pages in use.
 fn holds_many((held, live): (usize, usize)) -> bool {
     held >= (live / HELD).max(LEAST_HELD)
 }
 
 impl Direct {
-    /// Whether a checkpoint is due after so many changes of the index.
+    /// Whether a checkpoint is due after `changes` changes since the last checkpoint.
     pub(crate) fn is_due(&self, changes: u64) -> bool {
         let due = match self.choices.checkpoint {
             Some(wanted) => changes >= wanted,
@@ -61,23 +62,25 @@ impl Direct {
         due || self.is_journal_full()
     }
 
-    /// Whether another checkpoint would save work for processes that open the index. It would
-    /// record only that all pages are in place.
+    /// Whether the last checkpoint has a journal with pages. Another checkpoint would have an empty
+    /// journal, so that processes that open the index have less work.
     pub(crate) fn leaves_pages(&self) -> bool {
         self.in_place && self.journal.is_named()
     }
 
-    /// Whether so many pages wait to be written in place that a checkpoint must come first.
+    /// Whether the changed pages that are rewritten in place take so much memory that a checkpoint
+    /// is due.
     pub(crate) fn is_journal_full(&self) -> bool {
         let page_bytes = || self.index.graph().pages.file(0).page_bytes;
         self.in_place && self.journal.is_full(page_bytes())
     }
 
-    /// Commits a checkpoint of the present graph. The log continues at `log_from`. No insert or
-    /// delete may run.
+    /// Commits a checkpoint of the present graph. `log_from` is the position in the log behind the
+    /// last change of the checkpoint. No insert or delete may run.
     ///
     /// # Errors
-    /// A file cannot be written. The last checkpoint remains valid.
+    /// A file cannot be written. Usually, the last checkpoint remains valid. If the error is
+    /// [`Error::Undurable`], the checkpoint is committed but may not be durable.
     pub(crate) fn checkpoint(&self, log_from: LogFrom, next_id: u64) -> Result<(), Error> {
         if self.failed.load(Ordering::Acquire) {
             return Ok(());
@@ -86,11 +89,11 @@ impl Direct {
         self.store.settle();
         self.check()?;
         let volume = &**self.index.volume();
-        // Read before anything is synced, since the checkpoint builds on the manifest in the
-        // directory.
+        // The manifest in the directory is read before the first sync, since the checkpoint builds
+        // on this manifest.
         let mut manifest = self.health.standing(volume)?;
-        // If the sync of pages failed, they may be lost, and a later sync would not report it. So
-        // such pages are never committed.
+        // If a sync of pages fails, the pages may be lost, and a later sync would not report the
+        // loss. So no checkpoint names such pages.
         let lost = |error: &TierError| self.health.sync_failed(error);
         self.file.lock().sync().inspect_err(lost)?;
         if let (Some(added), Some(segment)) = (self.added(), &self.segment) {
@@ -106,13 +109,13 @@ impl Direct {
             .deleted
             .all()
             .into_iter()
-            // No node has a higher number yet.
+            // A bound above all present nodes would also cover later nodes.
             .map(|(id, bound)| (id, bound.min(nodes)))
             .collect();
         deleted.sort_unstable();
         let mut checkpoint = Checkpoint::begin(volume, true)?;
-        // The parts are encoded one after the other, and none is in memory twice, so that a
-        // checkpoint takes little memory.
+        // The files are encoded and written one after the other, so that a checkpoint takes little
+        // memory.
         let payload = PlacementFile {
             built,
             pages: placement.pages(),
@@ -164,19 +167,20 @@ impl Direct {
         manifest.note_drift(self.index.drift().facts());
         begin_state(&mut manifest)?;
         let committed = checkpoint.commit(&manifest).inspect_err(|_| {
-            // The failed commit may have reached the rename.
+            // The failed commit may have renamed the manifest.
             self.store.undecided();
         })?;
         drop(checkpoint);
-        // The next checkpoint builds on this one, even if a crash may revert it.
+        // The next checkpoint builds on this checkpoint, even if a crash may revert to the previous
+        // one.
         if let Some(written) = written {
             columns.committed(written);
         }
         self.health.committed(manifest);
         if let Err(error) = committed.durable(volume) {
-            // A crash may bring back either checkpoint. So until a later one is durable, no page of
-            // either is overwritten. Pages that stay in place are written once a durable journal
-            // has them.
+            // After a crash, either checkpoint may be valid. So no page of these two checkpoints is
+            // overwritten until a later checkpoint is durable. Pages in the journal are not written
+            // in place either, since the journal may not be durable.
             self.store.undecided();
             return Err(error);
         }
@@ -190,7 +194,7 @@ impl Direct {
     }
 }
 
-/// The changes and records that wait for their pages.
+/// The changes and records that wait for their pages, as a file has them.
 pub(super) fn pending(placement: &Placement) -> PendingFile {
     let (changes, records) = placement.pending.all();
     let record = |(_, record): (u32, Arc<NewRecord>)| PendingRecord {

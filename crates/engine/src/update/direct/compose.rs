@@ -1,4 +1,4 @@
-//! Composes pages from existing records, changed lists, and new nodes.
+//! Composes pages from existing records, changed lists and new nodes.
 
 use std::ops::Range;
 
@@ -6,14 +6,14 @@ use crate::Error;
 use crate::frontier;
 use crate::stores::Composer;
 
-/// Records of any nodes, encoded as on a page.
+/// A buffer of encoded records, which will be put onto pages.
 #[derive(Default)]
 pub(super) struct Records {
     bytes: Vec<u8>,
     places: Vec<RecordSpan>,
 }
 
-/// Bytes of a record on a page besides its list and its vector: node, lengths, id.
+/// The bytes of a record on a page in addition to its list and its vector: node, lengths and id.
 const BESIDE: usize = 9;
 
 /// The position of one record in the buffers.
@@ -35,12 +35,12 @@ impl Records {
         self.places.len()
     }
 
-    /// About how many bytes all records take on pages.
+    /// About the number of bytes that all records take on pages.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len() + BESIDE * self.places.len()
     }
 
-    /// About how many bytes the records at `places` take on pages.
+    /// About the number of bytes that the records at `places` take on pages.
     pub(super) fn bytes_of(&self, places: &[usize]) -> usize {
         let bytes = places.iter().map(|&at| {
             let place = &self.places[at];
@@ -54,7 +54,8 @@ impl Records {
         self.places[at].node
     }
 
-    /// Adds a record. `list` and `vector` append its two parts, encoded as on a page.
+    /// Adds a record. `list` and `vector` append the encoded list and the encoded vector of the
+    /// record.
     pub(super) fn push(
         &mut self,
         node: u32,
@@ -75,7 +76,8 @@ impl Records {
         Ok(())
     }
 
-    /// Puts the record at a position onto a page; `false` if it does not fit.
+    /// Puts the record at a position onto the page of a composer. Returns `false` if the record
+    /// does not fit.
     pub(super) fn put(&self, at: usize, composer: &mut impl Composer) -> bool {
         let RecordSpan {
             node,
@@ -88,7 +90,7 @@ impl Records {
     }
 }
 
-/// The error for a record that does not fit an empty page.
+/// The error for a record that does not fit onto an empty page.
 #[cold]
 pub(super) fn too_large(file: &str, node: u32) -> Error {
     Error::Damaged {
@@ -99,9 +101,10 @@ pub(super) fn too_large(file: &str, node: u32) -> Error {
     }
 }
 
-/// Divides records over pages of `capacity` bytes. If the records do not fit one page, they are
-/// divided into two groups of near records with equal numbers of pages, and each group is divided
-/// likewise. Calls `page` with the positions of each page's records.
+/// Divides records over pages of `capacity` bytes, so that records with near vectors share a page.
+/// If the records do not fit onto one page, they are split into two groups that take about equally
+/// many pages, and each group is divided in the same way. Calls `page` for each page, with the
+/// positions of its records.
 pub(super) fn divide<C: Composer>(
     records: &Records,
     vectors: &Vectors<'_>,
@@ -120,7 +123,7 @@ pub(super) fn divide<C: Composer>(
         return Err(too_large(file, records.node(*alone)));
     }
     vectors.lean(places);
-    // Three pages are divided into one for the left group and two for the right one.
+    // If the records take three pages, the left group gets one page and the right group two pages.
     let bytes = records.bytes_of(places);
     let pages = bytes.div_ceil(capacity).max(2);
     let share = bytes * (pages / 2) / pages;
@@ -148,8 +151,8 @@ impl Vectors<'_> {
         &self.floats[at * self.dim..][..self.dim]
     }
 
-    /// Sorts `places` so that the records of each half are near each other. It uses balanced
-    /// 2-means, which begins with two rows that are far apart.
+    /// Sorts `places` so that the vectors of each half are near each other, by balanced 2-means.
+    /// The first two centres are two rows that are far apart.
     fn lean(&self, places: &mut [usize]) {
         let farthest = |from: usize| {
             let from = self.row(from);
@@ -196,7 +199,7 @@ impl Vectors<'_> {
 mod tests {
     use super::*;
 
-    /// A composer for pages that take a fixed number of records: its first field.
+    /// A composer for pages with a fixed maximum number of records, which is the first field.
     struct Few(usize, Vec<u32>);
 
     impl Composer for Few {
@@ -250,13 +253,13 @@ mod tests {
         assert_eq!(divided(&[1.0, 9.0, 2.0], 3).unwrap(), [[0, 1, 2]]);
         let far = [1.0, 90.0, 2.0, 91.0, 3.0, 92.0];
         assert_eq!(divided(&far, 5).unwrap(), [[0, 2, 4], [1, 3, 5]]);
-        // The records of three pages are put on three pages and not four.
+        // Records that fill three pages are put onto three pages and not four.
         let three = [1.0, 50.0, 90.0, 2.0, 51.0, 91.0, 3.0, 52.0, 92.0];
         assert_eq!(
             divided(&three, 4).unwrap(),
             [vec![0, 3, 6], vec![1, 4, 7], vec![2, 5, 8]]
         );
-        // So are equal records.
+        // Equal records are divided, too.
         assert_eq!(divided(&[5.0; 7], 2).unwrap().concat().len(), 7);
         assert!(divided(&[1.0], 0).is_err(), "a record fits into no page");
     }

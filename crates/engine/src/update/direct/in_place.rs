@@ -1,28 +1,30 @@
-//! Pages are rewritten in place, all or none of them. So an index without codes or tables in memory
-//! can take inserts.
+//! The strategy that rewrites pages in place, through a journal. So an index without codes or
+//! tables in memory can take inserts.
 //!
 //! ```text
-//!   insert of p:   p gets the last number, which gives its page; the page is composed in memory
-//!                  for each neighbour n: "p joins the list of n" waits, and once, the code of p
-//!   searches       apply pending changes to each list they read, with the codes beside it
-//!   checkpoint     each page with pending changes is composed ──> journal, which MANIFEST names
-//!                  then again, some at a time, each page in its place; then nothing waits
+//!   insert of p:   p gets the next number, which gives its page; the page is composed in memory
+//!                  for each neighbour n, the change "p joins the list of n" waits;
+//!                  the code of p waits once
+//!   search:        applies pending changes to each list that it reads, and to its codes
+//!   checkpoint:    each changed page is composed ──> journal, which MANIFEST names
+//!                  after the commit, each of these pages is composed again and written in place
 //! ```
 //!
-//! If pages move ([`relocate`](super::relocate), [`accumulate`](super::accumulate)), a table maps
-//! each node to its page: 4 bytes a node, besides the codes in memory. AiSAQ (§3.1) has no codes in
-//! memory, nor anything else that grows with the index. So the page of a node must follow from its
-//! number.
+//! If records move ([`relocate`](super::relocate), [`accumulate`](super::accumulate)), a table in
+//! memory maps each node to its page, with 4 bytes for each node. AiSAQ (§3.1) has no codes in
+//! memory, and no other data that grows with the index. So in this strategy the page of a node
+//! follows from the number of the node.
 //!
-//! If a crash interrupts a write in place, the page is lost, and the checkpoint that names it is
+//! If a crash interrupted a write in place, the page would be lost, and the checkpoint would be
 //! damaged. So each page is written twice, first into a journal ([`stratann_layout::journal`]). A
-//! composed page takes a page of memory, and a pending change some tens of bytes. So changes wait,
-//! and pages are composed one at a time. When the pages to write reach [`JOURNAL`] bytes, a
-//! checkpoint is due. After a crash, the process that opens the index needs that much memory.
+//! composed page takes the memory of a page, while a pending change takes some tens of bytes. So
+//! changes wait, and a few pages at a time are composed when they are written. When the changed
+//! pages reach [`JOURNAL`] bytes, a checkpoint is due. After a crash, the process that opens the
+//! index needs this much memory for the pages of the journal.
 //!
 //! A search that began before a write may read the page during the write. So the new bytes stay in
-//! memory until all such searches have ended. When a read completes, the search looks for the page
-//! in memory first.
+//! memory until all such searches have ended. After each read, a search uses the bytes in memory if
+//! there are any.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -44,34 +46,37 @@ use crate::stores::{CodedComposer, PageView, Rewritable, on_pages, too_long};
 use crate::threads::shared;
 use crate::update::health::Concern;
 
-/// When pages of so many bytes are to be written, a checkpoint is due.
+/// When the changed pages have at least this number of bytes, a checkpoint is due.
 const JOURNAL: usize = 2 << 20;
-/// Threads that read or write pages in place, if memory is not scarce, and the number of pages that
-/// each thread has in memory at once.
+/// The number of threads that compose and write pages, if inserts have several threads, and the
+/// number of pages that each of them has in memory at a time.
 pub(super) const JOURNAL_THREADS: usize = 4;
 const PAGES_AT_ONCE: usize = 8;
-/// How long writing waits for searches that began before it. When they end, the written pages can
-/// be dropped from memory.
+/// The maximum time that a write of pages in place waits for searches that began before it. When
+/// these searches have ended, the written pages can be dropped from memory.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// A composed page.
+/// The number and the bytes of a composed page.
 type Composed = (u32, PageBytes);
 
 /// The state of the pages that are rewritten in place.
 #[derive(Default)]
 pub(super) struct Journal {
-    /// Pages for the next checkpoint: they have been composed, or changes wait for them.
+    /// The pages that changed since the last checkpoint: new bytes or pending changes are in
+    /// memory.
     changed: Mutex<BTreeSet<u32>>,
-    /// Pages of the last checkpoint that are still to be written in place.
+    /// Pages in the journal of the last checkpoint that are still to be written in place.
     due: Mutex<Vec<u32>>,
-    /// Pages that were written in place, with the timestamp after the write.
+    /// Pages that were written in place but are still in memory, with the timestamp after their
+    /// write.
     resting: Mutex<Vec<(u64, Vec<Composed>)>>,
     /// The number of pages in the journal of the last checkpoint.
     named: AtomicUsize,
 }
 
 impl Journal {
-    /// Creates the state after opening. The pages in the journal of the last checkpoint are dirty.
+    /// Creates the state when the index is opened. The pages in the journal of the last checkpoint
+    /// are in memory, and are still to be written in place.
     pub(super) fn open(placement: &Placement) -> Self {
         let due: Vec<u32> = placement
             .unwritten
@@ -86,21 +91,21 @@ impl Journal {
         }
     }
 
-    /// Whether the journal of the last checkpoint has pages, which a process that opens the index
-    /// must keep in memory.
+    /// Whether the journal of the last checkpoint has pages. A process that opens the index must
+    /// keep these pages in memory.
     pub(super) fn is_named(&self) -> bool {
         self.named.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether the pages to be written are enough for a checkpoint.
+    /// Whether enough pages have changed for a checkpoint.
     pub(super) fn is_full(&self, page_bytes: usize) -> bool {
         self.changed.lock().len() * page_bytes >= JOURNAL
     }
 }
 
 impl Direct {
-    /// Writes the pages that changed since the last checkpoint into the journal of the next one,
-    /// and returns these pages. No insert may run.
+    /// Writes the pages that changed since the last checkpoint into the journal of the next
+    /// checkpoint. Returns the numbers of these pages. No insert may run.
     pub(super) fn write_journal<N: Rewritable>(
         &self,
         checkpoint: &Checkpoint<'_>,
@@ -123,13 +128,13 @@ impl Direct {
         Ok((entry, numbers))
     }
 
-    /// Writes each of these pages in place. The caller has committed a checkpoint whose journal has
-    /// the pages.
+    /// Writes these pages in place. The caller has committed a checkpoint whose journal has the
+    /// pages.
     pub(super) fn journaled(&self, numbers: Vec<u32>) {
         self.journal.named.store(numbers.len(), Ordering::Relaxed);
         self.journal.changed.lock().clear();
         self.journal.due.lock().extend(numbers);
-        // If a page cannot be written now, the write is tried again before the next insert.
+        // If a page cannot be written, the write is tried again before the next insert.
         if let Err(error) = self.write_in_place() {
             self.health.trouble(Concern::Pages, &error);
         }
@@ -166,7 +171,8 @@ impl Direct {
         }
     }
 
-    /// Writes the pages of the last checkpoint in place, unless that is done.
+    /// Writes the pages in the journal of the last checkpoint in place, unless they are already
+    /// written.
     pub(super) fn write_in_place(&self) -> Result<(), Error> {
         let pages = &self.index.graph().pages;
         on_pages!(pages, pages => changes::write_in_place(self, pages))
@@ -177,8 +183,8 @@ impl Direct {
         let placement = self.placement();
         let mut due = self.journal.due.lock();
         if !due.is_empty() {
-            // New pages have the highest numbers. They are written first, since other pages link to
-            // their nodes.
+            // New pages have the highest numbers. They are written first, since lists on other
+            // pages link to their nodes.
             due.sort_unstable_by_key(|&page| Reverse(page));
             while !due.is_empty() {
                 let some = due.len().min(self.journal_threads * PAGES_AT_ONCE);
@@ -187,7 +193,7 @@ impl Direct {
                     placement.replace(*page, bytes.clone());
                     placement.pending.settled(*page);
                 }
-                // The threads wait for the device: each writes one page after the other.
+                // Each thread writes one page after the other, and mostly waits for the device.
                 let written = shared(composed.chunks(PAGES_AT_ONCE), |pages| {
                     self.write_some(pages)
                 });
@@ -214,8 +220,9 @@ impl Direct {
         Ok(())
     }
 
-    /// Waits, at most until `until`, for the searches that began before pages were written. Drops
-    /// the pages from memory whose searches have ended.
+    /// Waits until the searches that began before the writes have ended, at most until `until`.
+    /// Drops the written pages from memory whose searches have ended. Without `until`, the call
+    /// does not wait.
     fn wake(&self, placement: &Placement, until: Option<Instant>) {
         loop {
             let oldest = placement.pins.oldest();
@@ -223,7 +230,8 @@ impl Direct {
             resting.retain(|(moment, pages)| {
                 let over = *moment < oldest;
                 for (page, bytes) in pages.iter().filter(|_| over) {
-                    // If the memory budget keeps the page, its copy there is current.
+                    // If the memory budget keeps the page, the kept bytes are old. So the new bytes
+                    // stay in `unwritten`, which reads look up first.
                     if self.index.graph().resident.get((*page).into()).is_none() {
                         placement.unwritten.remove(*page, bytes);
                     }
@@ -243,10 +251,11 @@ impl Direct {
 /// Buffers for composing pages.
 pub(super) struct InPlace<N: Rewritable> {
     composer: Option<N::Composer>,
-    /// The list of a new node, and the codes stored beside the list.
+    /// The list of the new node, and the codes of the nodes in this list.
     list: Vec<u32>,
     codes: Vec<u8>,
-    /// The list of an existing node, and the codes stored beside the list if it was changed.
+    /// The list of an old node, and the codes of the nodes in this list if the list has pending
+    /// changes.
     other: Vec<u32>,
     amended: Vec<u8>,
 }
@@ -264,9 +273,9 @@ impl<N: Rewritable> Default for InPlace<N> {
 }
 
 impl<N: Rewritable> InPlace<N> {
-    /// Composes a page of its records; if `waiting` is given, with the pending changes of their
-    /// lists. `new_node` is an external id and a vector. Its record comes last, with the list in
-    /// `self`.
+    /// Composes a page from the records in `bytes`. If `waiting` is given, the pending changes of
+    /// lists are applied. `new_node` has the external id and the vector of a new node. Its record
+    /// comes last, with the list in `self`.
     fn compose(
         &mut self,
         direct: &Direct,
@@ -277,7 +286,7 @@ impl<N: Rewritable> InPlace<N> {
         new_node: Option<(u64, &[u8])>,
     ) -> Result<PageBytes, Error> {
         let file = &direct.index.graph().file;
-        // The number of nodes of the index leaves a slot for the next node.
+        // Before the insert, the number of nodes leaves a free slot on the page of the next node.
         let too_many = || Error::Damaged {
             file: file.clone(),
             what: format!("page {page} has more records than nodes of the index"),
@@ -311,7 +320,8 @@ impl<N: Rewritable> InPlace<N> {
     }
 }
 
-/// Links a new node and its neighbours. Returns its number; `None` if its page cannot be read.
+/// Links a new node and its neighbours. Returns the number of the new node. `None` if no neighbour
+/// was found, or if the index has too many nodes.
 pub(super) fn link<N: Rewritable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut InPlace<N>,
@@ -355,13 +365,14 @@ pub(super) fn link<N: Rewritable>(
     placement.pending.learn(node, new_node.code);
     let mut linked = false;
     for at in inserter.asked() {
-        // If a page cannot be read, the searches that need it report the error.
+        // If a page cannot be read, the searches that need this page report the error.
         linked |= link_back(inserter, work, at, node, linked).unwrap_or(false);
     }
     Ok(Some(node))
 }
 
-/// Links a neighbour back to a new node, if the prune decides so. Returns whether it was linked.
+/// Adds a new node to the list of a neighbour, if the pruning allows it. Returns whether the list
+/// links to the new node.
 fn link_back<N: Rewritable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut InPlace<N>,

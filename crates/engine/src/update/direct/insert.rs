@@ -1,19 +1,19 @@
-//! One insert: search, prune, link (OdinANN §3.3; its Figure 5).
+//! One direct insert: search, prune, link (OdinANN §3.3 and Figure 5).
 //!
 //! ```text
-//!   1  search for the vector itself; the pages of the path stay readable      no lock
+//!   1  search for the vector itself; the pages that it reads stay in memory   no lock
 //!   2  choose the neighbours among the candidates, by exact distance          no lock
 //!   3  the vector gets its code and its number                                a short lock
-//!   4  each neighbour's present list takes the new node                       by strategy
+//!   4  the new node joins the present lists of neighbours                     by strategy
 //! ```
 //!
-//! The neighbours are an approximate snapshot: edges that other inserts add between steps 1 and 4
-//! are not considered. If a node is still on a page that the search has in memory, its list is
-//! taken from these bytes. The bytes of a page never change, so almost no page is read twice.
+//! The neighbours are an approximate snapshot: the insert does not consider edges that other
+//! inserts add between steps 1 and 4. If a neighbour is still on a page that the search has in
+//! memory, its list is taken from these bytes. So almost no page is read twice.
 //!
 //! If vectors are stored apart from lists, the vectors of a hundred candidates would take a hundred
-//! reads. Then candidates are compared by their codes. If a list must give up a node, its nodes are
-//! compared by codes too.
+//! reads. So in these layouts, step 2 compares candidates by their codes. In all layouts, codes
+//! decide which node leaves a full list.
 
 use stratann_vector::{Element, to_f32};
 
@@ -27,15 +27,15 @@ use crate::search::{Page, Walker, Within};
 use crate::stores::topology::placement::PageBytes;
 use crate::stores::{Composable, NodePages, PageView};
 
-/// A node that the new node links to.
+/// A node to which the new node links.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Neighbour {
     pub(super) node: u32,
-    /// Its distance from the new node, as codes measure it.
+    /// The distance from the new node, on the scale of distances between codes.
     pub(super) distance: f32,
     /// Whether no nearer neighbour makes this neighbour redundant.
     pub(super) diverse: bool,
-    /// The row of its vector among the candidates.
+    /// The row of the vector of the node among the candidates.
     row: u32,
 }
 
@@ -43,21 +43,22 @@ pub(super) struct Neighbour {
 pub(super) struct NewNode<'a> {
     pub(super) id: u64,
     pub(super) code: &'a [u8],
-    /// Its vector as stored in a segment. Empty if vectors are stored beside lists.
+    /// The vector as stored in a segment. It is empty if vectors are stored beside lists.
     pub(super) apart: &'a [u8],
-    /// Its attributes and payload, if the insert gave any.
+    /// The attributes and payload, if the insert has any.
     pub(super) row: Option<&'a [u8]>,
 }
 
-/// The number of a new node's nearest neighbours that are asked to link back, besides the diverse
-/// ones.
+/// The number of nearest neighbours of a new node that may link to it, in addition to the diverse
+/// neighbours.
 const BACK: usize = 16;
 
-/// The most searches for neighbours that an insert makes.
+/// The maximum number of searches for neighbours that an insert makes.
 const WALKS: usize = 3;
 
-/// The function by which a strategy links a new node and its neighbours. It gives the node its
-/// number, or returns `None` if there is no memory for the node. `W` has its buffers.
+/// The function by which a strategy links a new node and its neighbours. It gives the node a number
+/// and returns this number. It returns `None` if the vector must wait in memory. `W` has the
+/// buffers of the function.
 pub(super) type Link<N, W> =
     fn(&mut Inserter<'_, N>, &mut W, &NewNode<'_>) -> Result<Option<u32>, Error>;
 
@@ -69,9 +70,9 @@ pub(super) struct Work<N: Composable> {
     pub(super) list: Vec<u32>,
     /// The vectors of the records as floats.
     pub(super) floats: Vec<f32>,
-    /// The pages to which changes were added.
+    /// The pages to which the current insert has added changes.
     pub(super) touched: Vec<u32>,
-    /// The pages that the current insert composed.
+    /// The pages that the current insert has composed.
     pub(super) composed: Vec<u32>,
     pub(super) composer: Option<N::Composer>,
 }
@@ -96,25 +97,25 @@ pub(super) struct Inserter<'a, N: NodePages> {
     pub(super) direct: &'a Direct,
     pub(super) pages: &'a N,
     pub(super) walker: Walker<'a, N>,
-    /// The neighbours of the current vector, nearest first.
+    /// The neighbours of the current vector, the nearest first.
     pub(super) chosen: Vec<Neighbour>,
     lists: ListPruner<'a>,
     pruner: Pruner,
     space: Space,
-    /// The candidates' nodes. The rows have the current vector first and then the candidates'
-    /// vectors. If vectors are stored apart, all rows are floats, and the candidates' vectors are
-    /// decoded from codes.
+    /// The nodes of the candidates. Row 0 of `rows` is the current vector, and the next rows are
+    /// the vectors of the candidates. If vectors are stored apart from lists, all rows are floats,
+    /// and the vectors of candidates are decoded from codes.
     nodes: Vec<u32>,
     rows: Vec<u8>,
     row_element: Element,
     points: Vec<u8>,
     distances: Vec<f32>,
-    /// The list of the current neighbour.
+    /// The list of the neighbour that may link to the new node.
     pub(super) list: Vec<u32>,
     owner: Vec<f32>,
     vector: Vec<u8>,
     code: Vec<u8>,
-    /// The current vector as stored in a segment, if vectors are stored apart from lists.
+    /// The current vector as stored in a segment. It is empty if vectors are stored beside lists.
     apart: Vec<u8>,
 }
 
@@ -159,7 +160,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         })
     }
 
-    /// Inserts a vector by `link`. Returns its node; `None` if there is no memory for its code.
+    /// Inserts a vector by the strategy `link`. Returns its node. `None` if the vector must wait in
+    /// memory.
     pub(super) async fn insert<W>(
         &mut self,
         (id, vector, row): (u64, &[u8], Option<&[u8]>),
@@ -176,11 +178,12 @@ impl<'a, N: NodePages> Inserter<'a, N> {
                 self.walker.reset();
                 return Err(error);
             }
-            // If no live node is near, the last search also accepts deleted nodes as neighbours.
-            // Otherwise the vector would wait in memory until a merge.
+            // If the earlier searches found no live node, the last search also accepts deleted
+            // nodes as neighbours. Otherwise the vector would wait in memory until a merge.
             self.gather(vector, walk == WALKS)?;
             self.choose();
-            // If no neighbour was found, all near nodes were moving between pages, or were deleted.
+            // If no neighbour was found, all near nodes are deleted, or other inserts are moving
+            // them to other pages. In that case, the search is repeated.
             if !self.chosen.is_empty() {
                 break;
             }
@@ -205,7 +208,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         node
     }
 
-    /// Decodes the candidates' vectors from their codes.
+    /// Fills `nodes` and `rows` with the candidates. Their vectors are decoded from codes.
     fn gather_codes(&mut self) {
         self.nodes.clear();
         let frontier = &self.walker.traversal.frontier;
@@ -219,8 +222,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         quantizer.decode_rows(index.codes(), &self.nodes, &mut self.rows);
     }
 
-    /// Takes the candidates' vectors from the pages in memory. Deleted candidates are included only
-    /// if `with_dead` is set.
+    /// Fills `nodes` and `rows` with the candidates. Their vectors are taken from the pages in
+    /// memory. Deleted candidates are included only if `with_dead` is set.
     fn gather(&mut self, vector: &[u8], with_dead: bool) -> Result<(), Error> {
         if !N::VECTORS {
             self.gather_codes();
@@ -235,8 +238,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             let node = node_of(key);
             let page = placement.page_of(node);
             let deleted = |id: u64| !with_dead && self.direct.deleted.contains(id, node);
-            // If the node moved after the page was read, another page in memory has it. A vector
-            // never changes.
+            // If the node has moved since its page was read, another page in memory has an old
+            // record of the node. The vector in this record is right, since a vector never changes.
             let here = traversal.held(page.into());
             let on = |held: &&Page<'_>| {
                 let view = self.walker.reader.view(held);
@@ -266,7 +269,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         Ok(())
     }
 
-    /// Prunes the candidates to the neighbours of the new node.
+    /// Chooses the neighbours of the new node, by pruning the candidates.
     fn choose(&mut self) {
         if self.space.needs_longest() {
             self.space.measure(&self.rows);
@@ -305,8 +308,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .sort_unstable_by(|a, b| a.distance.total_cmp(&b.distance));
     }
 
-    /// Reads the list of a neighbour into `list`, from the page that the search has in memory, and
-    /// applies its pending changes. `false` if the page is not in memory.
+    /// Reads the list of a neighbour into `list`, from a page in memory, and applies the pending
+    /// changes of the list. Returns `false` if the page is not in memory.
     pub(super) fn read_list(&mut self, neighbour: &Neighbour) -> Result<bool, Error> {
         let (node, placement) = (neighbour.node, self.direct.placement());
         let page = placement.page_of(node);
@@ -338,13 +341,15 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         Ok(true)
     }
 
-    /// The neighbours that are asked to link back, the farthest first: the diverse ones and the
-    /// nearest. The other neighbours only fill the new node's list. Nearer nodes lead to them, so a
-    /// back edge would cost them a better edge. If all were asked, twice as many lists would
-    /// change, with equal recall and more reads (photo-sift with 80,000 rows and 20,000 more).
+    /// The positions of the neighbours that may link to the new node, the farthest first. They are
+    /// the diverse neighbours and the nearest [`BACK`] neighbours. The other neighbours only fill
+    /// the list of the new node. Since nearer nodes lead to these neighbours, an edge back to the
+    /// new node would displace a better edge. If all neighbours could link back, twice as many
+    /// lists would change, with equal recall and more reads (photo-sift, 80,000 rows and 20,000
+    /// inserted rows).
     ///
-    /// The nearest neighbour is the last. It must link back if no other did, or no list would link
-    /// to the new node.
+    /// The nearest neighbour comes last. If no other neighbour has linked back, the nearest
+    /// neighbour must link back: otherwise no list would link to the new node.
     pub(super) fn asked(&self) -> impl Iterator<Item = usize> + use<N> {
         let asked = |(at, neighbour): &(usize, &Neighbour)| neighbour.diverse || *at < BACK;
         let asked = self.chosen.iter().enumerate().filter(asked);
@@ -364,8 +369,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         }
     }
 
-    /// The node that leaves the current list for a node that must join. `None` if the list has a
-    /// free slot, or no node may leave.
+    /// The node that leaves the current list so that the new node can join. `None` if the list has
+    /// a free slot, or if no node may leave.
     pub(super) fn make_room(&self) -> Option<u32> {
         let lists = &self.direct.placement().lists;
         let full = self.list.len() >= self.direct.degree;
@@ -373,13 +378,13 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         leave.find(|&&node| lists.leave(node)).copied()
     }
 
-    /// Counts the link from a neighbour's list to the new node.
+    /// Counts a link from the list of a neighbour to the new node.
     pub(super) fn joined(&self, node: u32) {
         self.direct.count(|counts| &counts.changes);
         self.direct.placement().lists.join(node);
     }
 
-    /// Counts the links from the new node's list to its neighbours.
+    /// Counts the links from the list of the new node to its neighbours.
     pub(super) fn born(&self) {
         let built = self.direct.index.manifest().vectors;
         for neighbour in &self.chosen {
@@ -389,8 +394,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         }
     }
 
-    /// Appends the code of a neighbour. It equals the code from the build, since equal vectors get
-    /// equal codes.
+    /// Appends the code of a neighbour to `out`. The code is computed from the vector, and equals
+    /// the stored code, since equal vectors get equal codes.
     pub(super) fn code_of(&mut self, neighbour: &Neighbour, out: &mut Vec<u8>) {
         self.own(neighbour);
         let codebook = self.direct.index.graph_codebook();
@@ -401,8 +406,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .encode(&self.owner, &mut out[from..], 1);
     }
 
-    /// Decides about the list in `list`, whose owner is asked to link to `node`. `beside` has the
-    /// codes of that list, if they are stored beside it.
+    /// Decides whether the new node `node` joins the list in `list`, which is the list of
+    /// `neighbour`. `beside` has the codes of this list, if they are stored beside it.
     pub(super) fn decide(
         &mut self,
         neighbour: &Neighbour,
@@ -426,16 +431,16 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .lists
             .decide(&self.owner, &self.list, &new, codes, &keeps)
         {
-            // Meanwhile another insert has removed the last other edge to the node that would
-            // leave.
+            // Another insert has just removed the other edges to the node that would leave.
             Decision::Replace(leaves) if !lists.leave(leaves) => Decision::Keep,
             decision => decision,
         }
     }
 
-    /// The present bytes of a page, without its pending changes. They are taken from the search if
-    /// its copy is current, otherwise from memory, otherwise from storage. If pages stay in place,
-    /// the caller must hold the page's lock.
+    /// The present bytes of a page without its pending changes. They are the bytes that the search
+    /// has read, if they are current. Otherwise they come from memory, or from storage if memory
+    /// does not have the page. If pages are rewritten in place, the caller must hold the lock of
+    /// the page.
     pub(super) fn page_bytes(&self, page: u32) -> Result<PageBytes, Error> {
         let Walker {
             traversal, reader, ..

@@ -1,19 +1,19 @@
-//! Direct insert: new vectors go straight into the graph on storage, while it is searched
-//! (OdinANN).
+//! Direct inserts: new vectors go straight into the graph on storage while searches run (OdinANN).
 //!
 //! ```text
 //!   insert.rs       one insert: search, prune, link
-//!   prune.rs        which neighbour a full list gives up for a new one
-//!   relocate.rs     changed records are written together on other pages: the paper's  ┐ a strategy
-//!   accumulate.rs   changes wait until their page has enough of them: ours            │ each
-//!   in_place.rs     pages stay in place, after a journal: needs little memory         ┘
+//!   prune.rs        which node leaves a full list for a new node
+//!   relocate.rs     writes changed records together on other pages, as in the paper   ┐
+//!   accumulate.rs   changes wait until enough of them wait for a page (our own)       │ strategies
+//!   in_place.rs     rewrites pages in place after a journal: needs little memory      ┘
 //!   changes.rs      the strategies that a layout supports
-//!   compose.rs      pages composed of records
-//!   store.rs        which pages are in use, which are free, and which thread writes them
-//!   checkpoint.rs   makes a restart short: tables and waiting changes, beside the pages
+//!   compose.rs      composes pages from records
+//!   store.rs        the pages: which are in use, which are free, and the threads that write them
+//!   checkpoint.rs   writes tables and waiting changes, so that a restart is fast
 //! ```
 //!
-//! Searches see inserts by way of [`placement`](crate::stores::topology::placement).
+//! Searches find inserted nodes through the [`placement`](crate::stores::topology::placement)
+//! table.
 
 mod accumulate;
 mod changes;
@@ -57,31 +57,31 @@ use crate::{Error, Press, Update};
 /// The options of direct inserts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DirectOptions {
-    /// How full lists are pruned.
+    /// The method by which full lists are pruned.
     pub pruning: Pruning,
-    /// L of an insert's search. `None` means the degree plus 32, as in OdinANN §4.6. If a search
-    /// uses all nodes of the pages that it reads, `None` means the degree, since these nodes are
-    /// candidates as well.
+    /// The list size (L) of the search that an insert makes. `None` means the degree plus 32, as in
+    /// OdinANN §4.6. If searches use all nodes on the pages that they read, `None` means the
+    /// degree, since these nodes are candidates as well.
     pub list: Option<usize>,
-    /// Bytes of changes that may wait in memory ([`Update::Accumulate`]).
+    /// The maximum number of bytes of changes that wait in memory ([`Update::Accumulate`]).
     pub pending: u64,
-    /// Whether an insert writes the page of the new vector ([`Update::Accumulate`]). If so, writes
-    /// begin with the first insert, and searches beside inserts are as fast at first as later.
-    /// Otherwise vectors wait, as changes do.
+    /// Whether an insert writes the page of the new vector ([`Update::Accumulate`]). If true,
+    /// writes begin with the first insert, so searches that run beside inserts are equally fast
+    /// from the start. If false, new vectors wait in memory as changes do.
     pub write_home: bool,
     /// Whether background threads write the pages that inserts changed (OdinANN §3.3, optimisation
-    /// 1: the write-back cache). Otherwise each insert waits until its pages are on storage. Under
-    /// [`Update::Relocate`] it keeps the locks of its records meanwhile. The paper compares with
-    /// that mode (Figure 9); it has no other use.
+    /// 1: the write-back cache). If false, each insert waits until its pages are on storage. Under
+    /// [`Update::Relocate`], the insert keeps the locks of its records while it waits. `false` is
+    /// useful only for the comparison in Figure 9 of the paper.
     pub write_behind: bool,
     /// The number of concurrent inserts on each thread.
     pub in_flight: usize,
-    /// Whether the rows of one call wait for a merge, if a merge is cheaper than inserting each
-    /// row. That is so from 1,000 rows on, if they are at least an eighth of the index. The call
-    /// makes the merge itself.
+    /// Whether the rows of one call wait for a merge if a merge is cheaper than inserting each row.
+    /// A merge is cheaper for 1,000 rows and more, if they are at least an eighth of the index. The
+    /// call makes the merge itself.
     pub merge_many: bool,
-    /// The number of changes between two checkpoints. In a cluster index, it is the number of
-    /// vectors that wait for a rebalance. `None`: the number grows with the index.
+    /// The number of changes between two checkpoints. In a cluster index: the number of waiting
+    /// vectors at which a rebalance is due. With `None`, the number grows with the index.
     pub checkpoint: Option<u64>,
 }
 
@@ -105,19 +105,20 @@ impl Default for DirectOptions {
 pub struct DirectCounts {
     /// Vectors that were inserted.
     pub inserts: u64,
-    /// Lists that a new node joined.
+    /// Lists of old nodes that a new node joined.
     pub changes: u64,
-    /// Joined lists whose old nodes had to be compared with each other.
+    /// Full lists whose old nodes had to be compared with each other ([`Pruning::Delta`]).
     pub fallbacks: u64,
-    /// Pages that were composed. If pages changed again before their write, fewer were written.
+    /// Pages that were composed. If a page is composed again before its write, it is written only
+    /// once.
     pub pages_composed: u64,
     /// Pages that were written.
     pub pages_written: u64,
     /// Pages of vectors that were written, if vectors are stored apart from lists.
     pub vector_pages_written: u64,
-    /// Pages that searches for neighbours read.
+    /// Pages that the searches of inserts read.
     pub pages_read: u64,
-    /// Pages of the file.
+    /// Pages in the file.
     pub pages: u64,
     /// Pages without a node.
     pub pages_free: u64,
@@ -135,26 +136,26 @@ struct Counts {
     checkpoints: AtomicU64,
 }
 
-/// The number of rows that are logged and inserted at once.
+/// The number of rows that are logged and inserted together.
 const BATCH: usize = 64;
 /// The number of candidates of an insert beyond the degree (OdinANN §4.6).
 const BEYOND: usize = 32;
 /// The number of pages that an insert needs in memory for its search and its writes, if the whole
-/// index is on storage. It is an upper bound for usual degrees.
+/// index is on storage. For usual degrees, an insert needs fewer.
 const TIGHT_PAGES: u64 = 160;
-/// The number of locks that records share.
+/// The number of locks for records. Each lock serves many records.
 const STRIPES: usize = 1 << 12;
-/// The number of threads that write pages. They only wait for the device.
+/// The number of threads that write pages. These threads only wait for the device.
 const WRITERS: usize = 4;
 
-/// The memory of an insert beyond that of a search, in an index entirely on storage with pages of
-/// this size.
+/// The bytes of memory that an insert takes beyond the memory of searches, in an index entirely on
+/// storage with pages of this size.
 fn tight_bytes(page_bytes: usize) -> u64 {
     TIGHT_PAGES * page_bytes as u64
 }
 
-/// The memory that inserts into a graph can use besides that of searches, in bytes, for lists of
-/// `degree` nodes.
+/// The bytes of memory that inserts into a graph can use in addition to the memory of searches, for
+/// lists of `degree` nodes.
 pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
     let threads = crate::threads::processors();
     let page_bytes = graph.pages.file(graph.nodes).page_bytes;
@@ -167,21 +168,21 @@ pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
     }
 }
 
-/// Divides the memory that a budget leaves to inserts, if pages can move. Half of it is for the
-/// pages that inserts keep during their searches. The other half is for dirty pages, and for
-/// changes that wait for their pages.
+/// Divides the memory that a budget leaves for inserts, if records can move to other pages. Half of
+/// this memory is for the pages that inserts keep during their searches. The other half is for
+/// dirty pages, and for changes that wait for their pages.
 struct Room {
     threads: usize,
     /// The number of concurrent inserts on each thread.
     in_flight: usize,
-    /// The most dirty pages that may wait.
+    /// The maximum number of dirty pages that wait for their write.
     unwritten: usize,
-    /// The most bytes of changes that may wait.
+    /// The maximum number of bytes of changes that wait.
     pending: u64,
 }
 
 impl Room {
-    /// The most memory that inserts can make use of.
+    /// The maximum number of bytes of memory that inserts can use.
     fn wanted(threads: usize, list: usize, page_bytes: usize) -> u64 {
         let DirectOptions {
             in_flight, pending, ..
@@ -191,7 +192,7 @@ impl Room {
         (2 * searches).max(4 * waits)
     }
 
-    /// Divides `bytes` for the given options, if there is a budget.
+    /// Divides `bytes` for the given options. `None` means that there is no budget.
     fn of(
         bytes: Option<u64>,
         threads: usize,
@@ -222,15 +223,15 @@ impl Room {
     }
 }
 
-/// Log records whose vectors are inserted by tasks, one after another.
+/// The log records of one call. Several tasks take the next record each, and insert its vector.
 struct Batch<'a> {
     records: &'a [LogRecord<'a>],
     next: AtomicUsize,
-    /// The positions of records that could not be inserted.
+    /// The positions of the records that could not be inserted.
     left: Mutex<Vec<usize>>,
 }
 
-/// An index that takes direct inserts.
+/// The writer of direct inserts into one index.
 pub(crate) struct Direct {
     index: Arc<Index>,
     update: Update,
@@ -241,19 +242,19 @@ pub(crate) struct Direct {
     deleted: Arc<Tombstones>,
     /// The live ids that were inserted since the build.
     inserted: Arc<RwLock<IdRanges>>,
-    /// The threads for inserts. Searches use others.
+    /// The threads for inserts. Searches have their own threads.
     worker_pool: WorkerPool,
     threads: usize,
     store: Arc<PageStore>,
     writers: Vec<JoinHandle<()>>,
-    /// The file of pages, for all writes outside the writer threads.
+    /// The file of pages, for all writes and syncs outside the writer threads.
     file: Mutex<Box<dyn VolumeFile>>,
-    /// The file of the segment for new vectors, if vectors are stored apart.
+    /// The file of the segment for new vectors, if vectors are stored apart from lists.
     segment: Option<Mutex<Box<dyn VolumeFile>>>,
-    /// Whether pages are rewritten in place, and by how many threads.
+    /// Whether pages are rewritten in place, and the number of threads that rewrite them.
     in_place: bool,
     journal_threads: usize,
-    /// The pages to rewrite in place.
+    /// The state of the pages that are rewritten in place.
     journal: Journal,
     threshold: Threshold,
     /// The lock that an insert takes while its node gets a number.
@@ -262,26 +263,27 @@ pub(crate) struct Direct {
     locks: Box<[Mutex<()>]>,
     /// The lock that an insert takes while it chooses pages for changed records.
     allocating: Mutex<()>,
-    /// Set if an insert failed halfway: the graph in memory no longer agrees with the log.
+    /// Set if an insert failed after its node got a number. In that case, the graph in memory no
+    /// longer agrees with the log.
     failed: AtomicBool,
-    /// The failures, and whether changes are still accepted.
+    /// The failures, and whether the index still accepts changes.
     health: Arc<Health>,
     counts: Counts,
     home: Home,
 }
 
-/// Whether an index takes direct inserts by this strategy.
+/// Whether the layout of an index supports direct inserts by this strategy.
 pub(crate) fn is_taken(index: &Index, update: Update) -> bool {
     if index.has_clusters() {
         return false;
     }
     let takes = on_pages!(&index.graph().pages, pages => takes(pages, update));
-    // `CodeParts` have codes in fixed pieces, so no code can be added.
+    // `CodeParts` store codes in pieces of fixed size, so no code can be added.
     let merges = matches!(update, Update::Merge | Update::Rebalance);
     takes && !merges && index.code_parts().is_none()
 }
 
-/// The files of an index that direct inserts write to, with the tiers that read them.
+/// The files of an index to which direct inserts write, with the tiers that read these files.
 fn written_files(index: &Index) -> impl Iterator<Item = (&str, &dyn Tier)> {
     let graph = index.graph();
     let last = graph.segments.as_ref().map(|segments| segments.last());
@@ -291,8 +293,8 @@ fn written_files(index: &Index) -> impl Iterator<Item = (&str, &dyn Tier)> {
         .flatten()
 }
 
-/// Whether an index would take direct inserts if its files had no other names (hard links), and
-/// they have such names. While they have them, nothing is written to the files.
+/// Whether only other names of its files (hard links) prevent direct inserts into an index. While a
+/// file has other names, no insert writes to it.
 ///
 /// # Errors
 /// The volume fails.
@@ -308,12 +310,13 @@ fn is_linked(home: &dyn Volume, index: &Index, update: Update) -> Result<bool, E
     Ok(false)
 }
 
-/// If a file to which direct inserts write has other names in its volume (hard links), replaces it
-/// by a copy. Searches read the copies once the index [takes inserts](Direct::open). No thread may
-/// write to the files meanwhile.
+/// Replaces each file to which direct inserts write by a copy, if the file has other names in its
+/// volume (hard links). Searches read the copies after [`Direct::open`]. No thread may write to the
+/// files during the call.
 ///
 /// # Errors
-/// The volume fails, or has no space for a copy, or `progress` interrupts. The index is unchanged.
+/// The volume fails or has no space for a copy, or `progress` interrupts. The content of the index
+/// is unchanged.
 pub(crate) fn own_files(
     home: &dyn Volume,
     index: &Index,
@@ -340,8 +343,8 @@ pub(crate) fn own_files(
     Ok(())
 }
 
-/// Adds the placement table to an index. Searches that begin afterwards see vectors that are
-/// inserted while they run.
+/// Adds the placement table to an index. Searches that begin after this call find nodes through the
+/// table.
 fn prepare(index: &Index) -> &Placement {
     let graph = index.graph();
     if let Some(segments) = &graph.segments {
@@ -354,9 +357,9 @@ fn prepare(index: &Index) -> &Placement {
 }
 
 impl Direct {
-    /// Makes an index take direct inserts, on `threads` threads. The result is `None` in two cases.
-    /// Its layout does not support inserts, or not by this strategy. Or its files have other names
-    /// in `home`, their volume, and must first be [copied](own_files).
+    /// Opens the writer of direct inserts for an index, with `threads` threads. The result is
+    /// `None` in two cases. The layout does not support direct inserts by this strategy. Or files
+    /// of the index have other names in their volume `home`, and must first be [copied](own_files).
     ///
     /// # Errors
     /// The file of pages cannot be opened for writing, or a thread cannot be started.
@@ -376,7 +379,7 @@ impl Direct {
         if is_linked(home, index, update)? {
             return Ok(None);
         }
-        // After the index was opened for searches, this process or one that was killed may have
+        // After the index was opened for searches, this process or a killed process may have
         // replaced a file by a copy. Reads and writes must use the same file.
         for (_, tier) in written_files(index) {
             tier.reopen()?;
@@ -435,7 +438,7 @@ impl Direct {
                 candidates: 0,
                 beam: preset.beam,
                 strategy: preset.strategy,
-                // Inserts begin at the same nodes as searches without seeds.
+                // The search of an insert begins at the same nodes as a search without seeds.
                 press: Press {
                     seeds: 0,
                     ..Press::default()
@@ -495,7 +498,8 @@ impl Direct {
         Ok(Some(direct))
     }
 
-    /// Starts the threads that write pages. (Pages that stay in place are written by a checkpoint.)
+    /// Starts the threads that write pages. They are not needed if pages stay in place, since a
+    /// checkpoint writes such pages.
     fn start_writers(&mut self) -> Result<(), Error> {
         for number in 0..WRITERS {
             let (store, index) = (self.store.clone(), self.index.clone());
@@ -518,7 +522,7 @@ impl Direct {
     }
 
     fn placement(&self) -> &Placement {
-        // The placement was set by `open`.
+        // `open` has set the placement.
         self.index
             .graph()
             .placement
@@ -526,11 +530,12 @@ impl Direct {
             .expect("an index that takes direct inserts has a placement")
     }
 
-    /// Gives a node its number. Adds its code and, if vectors are stored apart, its vector. `place`
-    /// chooses its page. `None` if there is no memory for the node.
+    /// Gives a new node its number. Adds its code, its row of attributes and, if vectors are stored
+    /// apart from lists, its vector. `place` chooses its page. `None` if the memory does not
+    /// suffice for the node.
     ///
     /// # Errors
-    /// `place` fails: then the node has no number.
+    /// `place` fails. In that case, the node has no number.
     fn number<T>(
         &self,
         new_node: &NewNode<'_>,
@@ -547,8 +552,8 @@ impl Direct {
         if let Some(added) = self.added() {
             added.append(node, new_node.id, new_node.apart);
         }
-        // The row is stored before any search can find the node. If other nodes have attributes,
-        // the absence of a row is stored as well.
+        // The row is stored before any search can find the node. If the index has columns, an empty
+        // row is stored for a node without a row.
         let columns = self.index.columns();
         if new_node.row.is_some() || !columns.is_empty() {
             columns.put(node, new_node.id, new_node.row.unwrap_or_default().into());
@@ -567,7 +572,7 @@ impl Direct {
         self.index.graph().segments.as_ref()?.added()
     }
 
-    /// Writes the full pages of added vectors.
+    /// Writes the full pages of added vectors to the file of the segment.
     fn write_vectors(&self) -> Result<(), Error> {
         if let (Some(added), Some(file)) = (self.added(), &self.segment) {
             let written = added.write(file)?;
@@ -578,15 +583,15 @@ impl Direct {
         Ok(())
     }
 
-    /// Marks the index as failed after an insert failed whose node already had a number. Memory no
-    /// longer agrees with the log, so the index takes no more direct inserts until it is opened
-    /// again. The node is marked as dead.
+    /// Marks this writer as failed, because an insert failed after its node had got a number.
+    /// Memory no longer agrees with the log, so the writer makes no more direct inserts until the
+    /// index is opened again. The node is marked as dead.
     fn abandon(&self, node: u32) {
         self.failed.store(true, Ordering::Release);
         self.deleted.mark_dead(node);
     }
 
-    /// The number of the lock of a record.
+    /// The number of the lock that serves the record of a node.
     fn stripe(&self, node: u32) -> usize {
         node as usize % STRIPES
     }
@@ -601,8 +606,7 @@ impl Direct {
             .fetch_add(fallbacks, Ordering::Relaxed);
     }
 
-    /// The present bytes of a page, without its pending changes. They are read from storage unless
-    /// memory has them.
+    /// The present bytes of a page without its pending changes, from memory or else from storage.
     fn page_bytes<N: NodePages>(&self, pages: &N, page: u32) -> Result<PageBytes, Error> {
         let graph = self.index.graph();
         if let Some(bytes) = graph.in_memory(page.into()) {
@@ -618,10 +622,10 @@ impl Direct {
         Ok(bytes.into())
     }
 
-    /// Retries earlier failed writes, and waits while too many pages are dirty.
+    /// Retries failed writes, and waits while too many pages are dirty.
     ///
     /// # Errors
-    /// A write still fails, as on a full disk. Or changes are no longer accepted.
+    /// A write still fails, for example on a full disk. Or the index accepts no more changes.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.health.check()?;
         if self.store.has_failed() {
@@ -634,8 +638,8 @@ impl Direct {
     }
 
     /// Inserts the vectors of log records, under new or replaced ids. Returns the positions of the
-    /// records that could not be inserted, since memory for their codes is missing or a page cannot
-    /// be read.
+    /// records that could not be inserted. An insert fails if the memory does not suffice for its
+    /// code, if no neighbour was found, or if a page cannot be read.
     pub(crate) fn insert(&self, records: &[LogRecord<'_>]) -> Vec<usize> {
         let batch = Batch {
             records,
@@ -658,7 +662,8 @@ impl Direct {
         left
     }
 
-    /// The number of concurrent inserts on each thread: one if memory is scarce.
+    /// The number of concurrent inserts on each thread. It is 1 if pages are rewritten in place, to
+    /// save memory.
     fn in_flight(&self) -> usize {
         match self.in_place {
             true => 1,
@@ -666,8 +671,8 @@ impl Direct {
         }
     }
 
-    /// The number of rows that are logged and inserted at once. A checkpoint waits for at most so
-    /// many.
+    /// The number of rows that are logged and inserted together. A checkpoint waits for at most one
+    /// such batch.
     pub(crate) fn batch(&self) -> usize {
         match self.in_place {
             true => BATCH / 16,
@@ -679,7 +684,7 @@ impl Direct {
         on_pages!(&self.index.graph().pages, pages => self.task_on(pages, thread, batch).await);
     }
 
-    /// Inserts records one after another until none is left.
+    /// Inserts the vectors of records until all records of the batch are taken.
     async fn task_on<N: NodePages>(&self, pages: &N, thread: &Thread, batch: &Batch<'_>)
     where
         N::Changes: Way<N>,
@@ -708,8 +713,8 @@ impl Direct {
                 }
                 Err(_) => Ok(None),
             };
-            // The vector is in the log and waits in memory, so it is not lost. The failure is
-            // reported.
+            // The vector is in the log and waits in memory, so it is not lost. The error is
+            // recorded as a trouble of the index.
             let failed = inserted.as_ref().err().or(inserter.as_ref().err());
             if let Some(error) = failed {
                 self.health.trouble(Concern::Vectors, error);
@@ -730,19 +735,20 @@ impl Direct {
         }
     }
 
-    /// If the options ask for it, waits until the pages that an insert composed are on storage.
+    /// Without background writes ([`DirectOptions::write_behind`]), waits until the pages that an
+    /// insert composed are on storage.
     fn wait_for(&self, pages: &[u32]) {
         if !self.choices.write_behind {
             self.store.wait_for(self.placement(), pages);
         }
     }
 
-    /// Waits until all composed pages are on storage. No insert may run.
+    /// Waits until all composed pages are written. No insert may run.
     pub(crate) fn settle(&self) {
         self.store.settle();
     }
 
-    /// The costs since the index was opened.
+    /// The costs of direct inserts since the index was opened.
     pub(crate) fn counts(&self) -> DirectCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         DirectCounts {
@@ -759,7 +765,7 @@ impl Direct {
         }
     }
 
-    /// About how many bytes inserts take in memory, besides the memory of searches.
+    /// About the number of bytes of memory that inserts take in addition to the memory of searches.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let placement = self.placement();
         let codes = self.index.codes().len() as u64;
@@ -771,7 +777,7 @@ impl Direct {
 impl Drop for Direct {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // The threads run in another process, and so their resources belong to it.
+            // In a forked process these threads do not exist, so they cannot be joined.
             self.writers.drain(..).for_each(std::mem::forget);
             return;
         }

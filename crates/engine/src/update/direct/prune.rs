@@ -1,45 +1,51 @@
-//! Decides which node leaves a full list for a new one (OdinANN §3.3, optimisation 2).
+//! Decides which node leaves a full list for a new node (OdinANN §3.3, optimisation 2).
 //!
-//! If a new node joins a full list, one of the nodes leaves. **Delta pruning** compares only the
-//! new node with all others: O(R) instead of O(R²). The old nodes were compared with each other
-//! before. Consider two nodes of a list, and let one be farther from the owner. It violates the
-//! triangle inequality, as the paper calls it, if the nearer node is nearer to it than the owner
-//! is, by the margin of the build. The farthest violator leaves, which may be the new node. If
-//! there is none, the old nodes are compared with each other, the farthest first, and the first
-//! violator leaves. If there is none again, the farthest node leaves.
+//! If a new node joins a full list, one of the nodes leaves. **Delta pruning** compares the new
+//! node with all old nodes, but not the old nodes with each other. So it needs O(R) comparisons
+//! instead of O(R²). Consider two nodes of a list. The node that is farther from the owner is
+//! *shielded* if the nearer node is nearer to it than the owner is, by the margin `alpha` of the
+//! build. The paper says that such a node violates the triangle inequality.
+//!
+//! 1. If the comparison with the new node shows shielded nodes, the farthest of them leaves. It may
+//!    be the new node itself, which then does not join.
+//! 2. Otherwise the old nodes are compared with each other, the farthest first. The first shielded
+//!    node leaves.
+//! 3. If no node is shielded, the farthest node leaves.
 //!
 //! Distances are computed from the codes in memory, as in the paper (§4.2.1), with one exception.
-//! The owner's vector is known, so its distances are measured from the vector to the codes of the
-//! neighbours. Inner products become distances as in the build (see [`Space`]). For the longest
-//! length in that reduction, the maximum over the compared vectors is taken, since any upper bound
-//! will do.
+//! The owner's vector is known, so its distances are measured from the vector itself to the codes
+//! of the other nodes. Inner products become distances as in the build (see [`Space`]). That
+//! reduction needs an upper bound of the lengths of vectors. The bound here is the maximum length
+//! of the compared vectors.
 
 use stratann_vector::{DistanceTable, Element, Metric, Reduction};
 
 use crate::codebook::Codebook;
 use crate::graph::{Candidate, Points, Pruner, Rule, Space};
 
-/// The decision about a list that a new node asks to join.
+/// The decision whether a new node joins a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// The list stays unchanged, since a search reaches the new node through a node of the list.
+    /// The new node does not join. Usually, a search reaches the new node through a node of the
+    /// list.
     Keep,
-    /// The list has a free slot.
+    /// The new node joins, since the list has a free slot.
     Add,
-    /// This node leaves the list.
+    /// The new node joins, and this node leaves the list.
     Replace(u32),
 }
 
-/// How lists are pruned.
+/// The method by which full lists are pruned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pruning {
     /// Compares only the new node with the other nodes.
     Delta,
-    /// Compares all nodes with each other, as in DiskANN. It is the baseline of OdinANN's Figure 9.
+    /// Compares all nodes with each other, as in DiskANN. This method is the baseline in Figure 9
+    /// of OdinANN.
     Full,
 }
 
-/// The buffers of one task.
+/// The pruning of lists by one task, with its buffers.
 pub(super) struct ListPruner<'a> {
     codebook: &'a Codebook,
     metric: Metric,
@@ -54,7 +60,7 @@ pub(super) struct ListPruner<'a> {
     rows: Vec<u8>,
     lifted: Vec<u8>,
     full: Pruner,
-    /// How often the old nodes had to be compared with each other.
+    /// The number of decisions for which old nodes had to be compared with each other.
     pub(super) fallbacks: u64,
 }
 
@@ -67,10 +73,10 @@ pub(super) enum Codes<'a> {
     Beside(&'a [u8]),
 }
 
-/// A node that asks to join a list.
+/// A new node that may join a list.
 pub(super) struct New<'a> {
     pub(super) node: u32,
-    /// The distances from the new node to codes.
+    /// The table of distances from the new node to codes.
     pub(super) table: &'a DistanceTable,
     /// The vector of the new node as floats, in the space of the codes.
     pub(super) floats: &'a [f32],
@@ -103,8 +109,9 @@ impl<'a> ListPruner<'a> {
         }
     }
 
-    /// Decides about the list of a node. `owner` is the node's vector, as floats in the space of
-    /// the codes. Nodes for which `keeps` is true stay, except under full pruning.
+    /// Decides whether a new node joins a list. `owner` is the vector of the node whose list it is,
+    /// as floats in the space of the codes. Nodes for which `keeps` is true stay, except under full
+    /// pruning.
     pub(super) fn decide(
         &mut self,
         owner: &[f32],
@@ -179,7 +186,8 @@ impl<'a> ListPruner<'a> {
         if let Some(leaves) = leaves {
             return leaves;
         }
-        // The old nodes are compared with each other, the farthest first.
+        // The new node shields no old node, and is not shielded. So the old nodes are compared with
+        // each other, the farthest first.
         self.fallbacks += 1;
         let from_owner = &self.from_owner;
         let distance = |row: u32| from_owner[row as usize - 1];
@@ -236,7 +244,7 @@ impl<'a> ListPruner<'a> {
         })
     }
 
-    /// Transforms all rows so that the order of their distances is the order of their products.
+    /// Transforms all rows so that their distances have the same order as their inner products.
     /// Returns the new dimension.
     fn lift(&mut self) -> usize {
         let mut space = Space::new(self.metric, Element::F32, self.codebook.dim());
@@ -247,7 +255,7 @@ impl<'a> ListPruner<'a> {
         space.point_bytes() / Element::F32.size()
     }
 
-    /// Decodes the codes of the list, after the row of the owner's vector.
+    /// Fills `rows` with the vector of the owner, followed by the decoded codes of the list.
     fn decode(&mut self, owner: &[f32], codes: &[u8]) {
         self.rows.clear();
         append(&mut self.rows, owner);
@@ -261,10 +269,10 @@ fn append(rows: &mut Vec<u8>, floats: &[f32]) {
     rows.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
 }
 
-/// The factor from squared distances to the scale of the codes' distances.
+/// The factor that converts squared distances to the scale of distances between codes.
 pub(super) fn scale(metric: Metric) -> f32 {
     match metric.reduction() {
-        // The vectors have length 1.
+        // The vectors have length 1, so half of the squared distance is 1 minus the inner product.
         Reduction::Normalised => 0.5,
         Reduction::None | Reduction::Lifted => 1.0,
     }
@@ -276,8 +284,8 @@ mod tests {
     use crate::TrainOptions;
     use crate::data::Matrix;
 
-    /// The decision about a list whose vectors are at `list` on a line, with the owner at 0 and the
-    /// new vector at `new`. Codes are exact here.
+    /// The decision about a list whose vectors are at the points `list` of a line. The owner is at
+    /// 0, and the new vector is at `new`. The codes are exact.
     fn decide(list: &[f32], new: f32, degree: usize, pruning: Pruning) -> Decision {
         // A few values, each of which is a centroid.
         let values: Vec<f32> = (-64..64).map(|value| value as f32).collect();
@@ -331,8 +339,8 @@ mod tests {
 
     #[test]
     fn where_the_new_one_shields_nobody_the_old_ones_are_compared() {
-        // The node at -10 shields the one at -20. The new node at 8 is not shielded, and shields
-        // none.
+        // The node at -10 shields the node at -20. The new node at 8 is not shielded, and shields
+        // no node.
         let old = decide(&[-10.0, -20.0], 8.0, 2, Pruning::Delta);
         assert_eq!(old, Decision::Replace(1));
         // No node shields another, so the farthest leaves.

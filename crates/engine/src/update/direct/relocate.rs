@@ -1,21 +1,23 @@
-//! Changed records are written together on other pages (OdinANN §3.2: GC-free update combining).
+//! The strategy that writes changed records together on other pages (OdinANN §3.2: GC-free update
+//! combining).
 //!
 //! ```text
-//!   changed:  p, n1, n2 .. n60        each leaves its old slot, which is free for another insert
+//!   changed:  p, n1, n2 .. n60        each old record leaves its slot free for another insert
 //!   rule 1    a page that is empty                            takes n records
-//!   rule 2    a page of the path with fewer than m records    keeps those, takes n - theirs
+//!   rule 2    a page of the path with k < m records           keeps these, takes n - k records
 //!   rule 3    a new page                                      takes n records
 //!   (while pages have fewer than m records on average, rule 2 comes before rule 1)
 //! ```
 //!
-//! A page has n slots, and m = n/2 of them are filled on average (§3.2.3). So the space and the
-//! bytes written are both twice the minimum. Under rule 2, the records that the page keeps are
-//! written to a spare page, since the last checkpoint may name the page (shadow pages, `store.rs`).
-//! The page is then the next spare one.
+//! The path is the set of pages that the search of the insert has read. A page has n slots, and m =
+//! n/2 of them are filled on average (§3.2.3). So the space and the bytes written are both twice
+//! the minimum. Under rule 2, the records that the page keeps are written to a spare page, since
+//! the last checkpoint may name the old page (shadow pages, `store.rs`). The old page becomes the
+//! next spare page.
 //!
-//! **Concurrency** (§3.3): an insert takes the locks of all records that change. It reads their
-//! lists again, usually from memory, and changes them. The composed pages go to the write-back
-//! cache, which a background thread writes.
+//! **Concurrency** (§3.3): an insert locks all records that it changes. It reads the lists of these
+//! records again, usually from memory, and changes them. The composed pages go to the write-back
+//! cache, and background threads write them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +29,8 @@ use crate::Error;
 use crate::stores::topology::placement::{NOWHERE, PageBytes};
 use crate::stores::{Composable, Composer, PageView};
 
-/// Links a new node and its neighbours. Returns its number; `None` if there is no memory for it.
+/// Links a new node and its neighbours. Returns the number of the new node. `None` if no neighbour
+/// was found, or if the memory does not suffice for the node.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
@@ -61,14 +64,14 @@ pub(super) fn link<N: Composable>(
     let linked = change(inserter, work, node, new_node.id).and_then(|()| allocate(inserter, work));
     direct.wait_for(&work.composed);
     if linked.is_err() {
-        // The node has a number and no page.
+        // The node has a number, but no page.
         direct.abandon(node);
     }
     linked.map(|()| Some(node))
 }
 
-/// Collects the records that change: the record of the new node, and the records of neighbours that
-/// link back to it.
+/// Collects the records that change: the record of the new node, and the records of the neighbours
+/// that will link to it.
 fn change<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
@@ -88,12 +91,13 @@ fn change<N: Composable>(
         |out| pages.encode_vector(node, vector, out),
     )?;
     inserter.born();
-    // The nearest neighbour is the last. If no other linked back, it must, or no search would find
-    // the new node.
+    // The nearest neighbour comes last. If no other neighbour links to the new node, the nearest
+    // neighbour must link to it: otherwise no search would find the new node.
     for at in (0..inserter.chosen.len()).rev() {
         let neighbour = inserter.chosen[at];
         let page = match placement.page_of(neighbour.node) {
-            // Another insert is composing the node's page, and is about to record its number.
+            // Another insert is composing the page of the neighbour, and will soon record the
+            // number of this page.
             NOWHERE => placement.page_soon(neighbour.node),
             page => page,
         };
@@ -135,21 +139,21 @@ fn change<N: Composable>(
     Ok(())
 }
 
-/// Finds pages for all changed records by the three rules.
+/// Composes pages for all changed records, by the three rules of this module.
 fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Result<(), Error> {
     let direct = inserter.direct;
     let (placement, pages) = (direct.placement(), inserter.pages);
     let composer = work.composer.get_or_insert_with(|| pages.composer());
     let records = &work.records;
     let changed: HashSet<u32> = (0..records.len()).map(|at| records.node(at)).collect();
-    // Only one insert at a time moves records that it did not change. Otherwise two inserts might
-    // move the same record.
+    // Under rule 2, an insert moves records that it has not locked. This lock prevents two inserts
+    // from moving the same record.
     let _allocating = direct.allocating.lock();
     let mut leave: HashMap<u32, usize> = HashMap::new();
     for &node in &changed {
         *leave.entry(placement.page_of(node)).or_default() += 1;
     }
-    // The pages of the path that have fewer than m records after the changed ones leave. The
+    // The pages of the path that keep fewer than m records when the changed records leave. The
     // emptiest page is the last.
     let m = pages.records_a_page() / 2;
     let mut partial: Vec<(usize, u32)> = inserter
@@ -165,8 +169,8 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
         .collect();
     partial.sort_unstable_by(|a, b| b.cmp(a));
     partial.dedup();
-    // Rule 1 comes first only if pages have m records or more on average. Free pages come in waves,
-    // when a checkpoint releases them. If they always came first, partly empty pages would never be
+    // Rule 1 comes first only if pages have m records or more on average. Each checkpoint releases
+    // many free pages at once. If free pages always came first, partly empty pages would never be
     // refilled.
     let ample = placement.pages() as usize * m > placement.nodes() as usize;
     let mut next = 0;
@@ -191,7 +195,7 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
                 let file = &direct.index.graph().file;
                 return Err(too_large(file, records.node(next)));
             }
-            // With the records that the page keeps, the next record does not fit.
+            // The next record does not fit beside the kept records, so the next page is tried.
             continue;
         }
         let nodes: Vec<u32> = (from..next).map(|at| records.node(at)).collect();
@@ -206,8 +210,8 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
     Ok(())
 }
 
-/// If a page of the path is partly empty, puts the records that it keeps onto the page being
-/// composed. `false` if there is no such page.
+/// Takes a partly empty page of the path, and puts the records that this page keeps onto the page
+/// that is being composed. Returns `false` if there is no such page.
 fn keep<N: Composable>(
     inserter: &Inserter<'_, N>,
     partial: &mut Vec<(usize, u32)>,
@@ -218,7 +222,7 @@ fn keep<N: Composable>(
     let direct = inserter.direct;
     let (placement, pages) = (direct.placement(), inserter.pages);
     while let Some((_, page)) = partial.pop() {
-        // Other inserts may have filled or emptied the page meanwhile.
+        // Other inserts may have emptied the page since `partial` was computed.
         let live = direct.store.live(page);
         if live == 0 {
             continue;

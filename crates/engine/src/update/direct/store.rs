@@ -1,18 +1,19 @@
-//! The pages of a graph that changes: which are in use, which may be written, and which thread
-//! writes them.
+//! The pages of a graph with direct inserts: which pages are in use, which may be written, and the
+//! threads that write them.
 //!
 //! ```text
-//!   take ──> composed, dirty ──writer──> on storage ──its last record leaves──> drained
-//!    ^                                                                               │
-//!    │                              the last checkpoint names it: waits for the next │
-//!    │                              a search that began before still reads it: rests │
-//!    └── empty, or spare ────────────────────────────────────────────────────────────┘
+//!   take ──> composed, dirty ──writer──> on storage ──the last record leaves──> without records
+//!    ^                                                                                 │
+//!    │             if the last checkpoint names the page: waits for the next checkpoint│
+//!    │             if an earlier search may still read the page: rests until its end   │
+//!    └── empty, or spare ──────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! **Shadow pages.** A page that the last checkpoint names is not overwritten before the next
-//! commit. So after a crash at any time, that checkpoint is complete. If a page is composed and
-//! drained between two checkpoints, neither names it, and it is free at once. No record is moved to
-//! free a page: there is no garbage collection.
+//! commit. So after a crash at any time, the last checkpoint is complete. A page may be composed
+//! and lose its last record between two checkpoints. Neither checkpoint names such a page, so it is
+//! free as soon as no search reads it. There is no garbage collection: no record is moved only to
+//! free a page.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,43 +28,43 @@ use crate::stores::topology::placement::{NOWHERE, PageBytes, Placement};
 /// The preferred use of a free page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Its records moved away one by one. It is the first choice for new records (OdinANN §3.2.2,
-    /// rule 1).
+    /// For changed and new records (OdinANN §3.2.2, rule 1). The records of the page have moved
+    /// away one by one.
     Empty,
-    /// Its records were moved together, to share a page with other records. The next such move
-    /// writes to it, so that moving a page does not count as freeing one.
+    /// For the records of another page that move together (rule 2). The records of the page itself
+    /// have moved in this way, so such moves use no empty pages.
     Spare,
 }
 
 /// The state of a page.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
-    /// The number of nodes on it.
+    /// The number of nodes on the page.
     live: u16,
-    /// The bytes of its records, if known; [`FULL`] for a page of the build.
+    /// The number of bytes of the records on the page. It is [`FULL`] if it is unknown.
     used: u16,
     /// The interval between checkpoints in which the page was composed.
     born: u32,
 }
 
-/// The value of `used` for a page that was not composed since the build.
+/// The value of `used` for a page that was not composed since the index was opened.
 const FULL: u16 = u16::MAX;
 
-/// All pages.
+/// The state of all pages.
 struct State {
     pages: Vec<Page>,
     empty: Vec<u32>,
     spare: Vec<u32>,
-    /// Pages that are free once the searches that began before have ended, in the order of their
-    /// timestamps.
+    /// Pages that are free when the searches that began before their timestamps have ended, in the
+    /// order of the timestamps.
     resting: VecDeque<(u64, u32, Use)>,
-    /// Pages that are free once the next checkpoint is committed.
+    /// Pages that only the last checkpoint names. They are not reused before the next commit.
     waiting: Vec<(u32, Use)>,
-    /// The number of checkpoints.
+    /// The number of the present interval between two checkpoints.
     interval: u32,
 }
 
-/// Pages to write, and pages whose write failed.
+/// The pages to write, and the pages whose write failed.
 #[derive(Default)]
 struct Queue {
     pages: VecDeque<u32>,
@@ -86,30 +87,31 @@ pub(super) struct Counts {
 pub(super) struct PageStore {
     state: Mutex<State>,
     queue: Mutex<Queue>,
-    /// Signals that there is a page to write, or that the writers are to end.
+    /// This variable is notified when there is a page to write, or when the writers are to end.
     work: Condvar,
-    /// Signals that a page was written, or that its write failed.
+    /// This variable is notified when a page was written, or when a write failed.
     done: Condvar,
     page_bytes: usize,
-    /// The most dirty pages that may wait.
+    /// The maximum number of dirty pages that wait for their write.
     most: usize,
-    /// Selects pages that are never reused. Searches read them in memory, where the budget keeps
-    /// pages of the build.
+    /// Whether a page is never reused, since the memory budget keeps the page of the build in
+    /// memory for searches.
     kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
     pub(super) counts: Counts,
 }
 
-/// About how many bytes of a page belong to no record.
+/// About the number of bytes of a page that belong to no record.
 const PAGE_HEADER: usize = 32;
-/// The most dirty pages that may wait before inserts wait too. The lower limit applies however
-/// scarce memory is.
+/// The maximum number of dirty pages. If there are more, inserts wait. A small memory budget lowers
+/// the maximum, but not below `LEAST_UNWRITTEN`.
 pub(super) const MOST_UNWRITTEN: usize = 1024;
 pub(super) const LEAST_UNWRITTEN: usize = 16;
 
 impl PageStore {
-    /// Creates the state for the pages of a placement, which have `page_bytes` bytes and are all
-    /// named by a checkpoint. At most `most` dirty pages may wait. `kept` selects pages that must
-    /// stay unchanged. If pages stay in place, no state is kept for them.
+    /// Creates the state for the pages of a placement. A checkpoint names all of these pages, and
+    /// each has `page_bytes` bytes. Inserts wait if more than `most` pages are dirty. `kept`
+    /// selects pages that must stay unchanged. If pages are rewritten in place, there is no state
+    /// for each page.
     pub(super) fn new(
         placement: &Placement,
         page_bytes: usize,
@@ -159,7 +161,7 @@ impl PageStore {
             .map_or(0, |page| page.live.into())
     }
 
-    /// About how many bytes the records of a page take.
+    /// About the number of bytes that the records of a page take.
     pub(super) fn used(&self, page: u32) -> usize {
         let state = self.state.lock();
         match state.pages.get(page as usize) {
@@ -168,7 +170,7 @@ impl PageStore {
         }
     }
 
-    /// About how many bytes of records fit a page.
+    /// About the number of bytes of records that fit onto a page.
     pub(super) fn capacity(&self) -> usize {
         self.page_bytes - PAGE_HEADER
     }
@@ -180,8 +182,8 @@ impl PageStore {
         state.empty.pop()
     }
 
-    /// A page to which another page's records are moved: a spare one, otherwise an empty one,
-    /// otherwise a new one.
+    /// A page for the records of another page: a spare page, or else an empty page, or else a new
+    /// page.
     pub(super) fn take_spare(&self, placement: &Placement) -> u32 {
         let mut state = self.state.lock();
         state.wake(placement);
@@ -190,7 +192,7 @@ impl PageStore {
         spare.unwrap_or_else(|| self.take_new(placement))
     }
 
-    /// Any free page, or a new one if none is free.
+    /// Any free page, or else a new page.
     pub(super) fn take_any(&self, placement: &Placement) -> u32 {
         let mut state = self.state.lock();
         state.wake(placement);
@@ -199,7 +201,7 @@ impl PageStore {
         free.unwrap_or_else(|| self.take_new(placement))
     }
 
-    /// A new page at the end.
+    /// A new page at the end of the file.
     pub(super) fn take_new(&self, placement: &Placement) -> u32 {
         let page = placement.add_page();
         let mut state = self.state.lock();
@@ -209,14 +211,15 @@ impl PageStore {
         page
     }
 
-    /// Returns a page that was taken and not used.
+    /// Makes a page free again that was taken but not used.
     pub(super) fn give_back(&self, page: u32) {
         self.state.lock().empty.push(page);
     }
 
-    /// Makes a composed page visible to searches. It has no node yet, but counts as in use until
+    /// Makes a composed page visible to searches. No node is recorded on the page before
+    /// [`relocate`](PageStore::relocate), but the page counts as in use until
     /// [`release`](PageStore::release). Otherwise the page would be freed too early if its first
-    /// nodes moved away before its last ones arrived.
+    /// nodes moved away before its last nodes were recorded.
     pub(super) fn publish(&self, placement: &Placement, page: u32, bytes: PageBytes, used: usize) {
         {
             let mut state = self.state.lock();
@@ -230,22 +233,22 @@ impl PageStore {
         self.counts.composed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Marks that all nodes of a published page have arrived. From now on, the page is freed when
-    /// its last node leaves.
+    /// Marks that all nodes of a published page are recorded. After this call, the page is freed
+    /// when its last node leaves.
     pub(super) fn release(&self, placement: &Placement, page: u32) {
         self.state
             .lock()
             .leave(placement, page, Use::Empty, &self.kept);
     }
 
-    /// Queues a published page for writing. Its nodes must have arrived.
+    /// Queues a published page for its write. The nodes of the page must be recorded.
     pub(super) fn enqueue(&self, page: u32) {
         self.queue.lock().pages.push_back(page);
         self.work.notify_one();
     }
 
-    /// Records that nodes have moved to a page. If a page loses its last node, it becomes free for
-    /// `then`.
+    /// Records that nodes have moved to a page. If an old page of a node loses its last node, the
+    /// old page becomes free for the use `then`.
     pub(super) fn relocate(&self, placement: &Placement, nodes: &[u32], page: u32, then: Use) {
         let mut state = self.state.lock();
         for &node in nodes {
@@ -258,7 +261,7 @@ impl PageStore {
         }
     }
 
-    /// Records that a new node is on a page in use.
+    /// Records a new node on a page in use.
     pub(super) fn join(&self, page: u32) {
         self.state.lock().pages[page as usize].live += 1;
     }
@@ -271,7 +274,7 @@ impl PageStore {
         }
     }
 
-    /// Waits until the published pages are written, or a write fails.
+    /// Waits until some published pages are written, or a write fails.
     pub(super) fn wait_for(&self, placement: &Placement, pages: &[u32]) {
         let mut queue = self.queue.lock();
         while queue.error.is_none()
@@ -283,7 +286,8 @@ impl PageStore {
         }
     }
 
-    /// Writes pages on this thread, until [`stop`](PageStore::stop) is called.
+    /// Writes queued pages on this thread until [`stop`](PageStore::stop) is called and the queue
+    /// is empty.
     pub(super) fn write(&self, placement: &Placement, file: &mut dyn VolumeFile) {
         let mut queue = self.queue.lock();
         loop {
@@ -313,8 +317,8 @@ impl PageStore {
         page: u32,
         file: &mut dyn VolumeFile,
     ) -> Result<(), TierError> {
-        // Pages that were drained meanwhile are written as well: a search may be about to read one,
-        // from memory or from storage.
+        // A page that has lost its last record since it was queued is written as well, since a
+        // search may be about to read it from memory or from storage.
         if let Some(bytes) = placement.unwritten.get(page) {
             let offset = BLOCK as u64 + u64::from(page) * self.page_bytes as u64;
             file.write_at(offset, &bytes)?;
@@ -348,7 +352,7 @@ impl PageStore {
         self.queue.lock().error.is_some()
     }
 
-    /// Waits until all composed pages are written. No page may be composed meanwhile.
+    /// Waits until all queued pages are written. No page may be composed during the call.
     pub(super) fn settle(&self) {
         let mut queue = self.queue.lock();
         while queue.pages.len() + queue.writing > 0 {
@@ -356,14 +360,14 @@ impl PageStore {
         }
     }
 
-    /// Ends the writer threads after they have written all pages.
+    /// Ends the writer threads after they have written all queued pages.
     pub(super) fn stop(&self) {
         self.queue.lock().stop = true;
         self.work.notify_all();
     }
 
-    /// Records the commit of a checkpoint that names the present pages. Pages that only the
-    /// checkpoint before it named become free.
+    /// Records the durable commit of a checkpoint that names the present pages. The pages that only
+    /// the previous checkpoint named become free.
     pub(super) fn committed(&self, placement: &Placement) {
         let mut state = self.state.lock();
         state.interval += 1;
@@ -373,13 +377,13 @@ impl PageStore {
         }
     }
 
-    /// Records a checkpoint of the present pages whose commit is uncertain. Pages that it or the
-    /// checkpoint before it names wait for a certain commit.
+    /// Records a checkpoint of the present pages whose commit is uncertain. The pages that this
+    /// checkpoint or the previous one names are not reused before a durable commit.
     pub(super) fn undecided(&self) {
         self.state.lock().interval += 1;
     }
 
-    /// About how many bytes the state of the pages takes in memory.
+    /// About the number of bytes of memory that the state of the pages takes.
     pub(super) fn memory_bytes(&self) -> u64 {
         (self.state.lock().pages.len() * size_of::<Page>()) as u64
     }
@@ -392,7 +396,8 @@ impl PageStore {
         (state.waiting.len(), state.pages.len().saturating_sub(free))
     }
 
-    /// The number of pages without a node, including pages that are not reusable yet.
+    /// The number of pages without a node, including pages that cannot be reused before a later
+    /// commit or the end of a search.
     pub(super) fn free(&self) -> usize {
         let state = self.state.lock();
         let queues = state.resting.len() + state.waiting.len();
@@ -418,14 +423,14 @@ impl State {
         }
     }
 
-    /// Frees the pages whose last readers have ended.
+    /// Frees the resting pages that no search can read any more.
     fn wake(&mut self, placement: &Placement) {
         if self.resting.is_empty() {
             return;
         }
         let oldest = placement.pins.oldest();
         while let Some(&(moment, page, then)) = self.resting.front() {
-            // The writer may still need the page's old content.
+            // If the page is dirty, a writer may still write the old content of the page.
             if moment >= oldest || placement.unwritten.get(page).is_some() {
                 break;
             }
@@ -446,7 +451,7 @@ mod tests {
         PageBytes::from([0; 8])
     }
 
-    /// The state of two pages of the build, with two nodes on each.
+    /// The state of two pages of the build, each with two nodes.
     fn store() -> (Placement, PageStore) {
         let placement = Placement::new([0, 0, 1, 1].into_iter(), 2);
         let store = PageStore::new(&placement, 8, 16, Box::new(|_| false));
@@ -512,7 +517,7 @@ mod tests {
         let written = placement.unwritten.get(page).unwrap();
         placement.unwritten.remove(page, &written);
         store.relocate(&placement, &[0], page, Use::Empty);
-        // Another insert is faster: the first page is drained before the second node arrives.
+        // Another insert moves node 0 away before node 2 is recorded on the first page.
         let other = store.take_any(&placement);
         store.publish(&placement, other, bytes(), 8);
         store.relocate(&placement, &[0], other, Use::Empty);

@@ -6,29 +6,30 @@ use super::FreshParameters;
 use super::segments::{Point, View};
 use crate::frontier::{distance_of, key, node_of};
 
-/// Neighbours that are not diverse fill a list up to R divided by this number. On disk a node's
-/// slots are read anyway, so full lists save reads. In memory each neighbour costs a distance.
+/// Neighbours that are not diverse fill a list up to R divided by this number. On storage, all
+/// slots of a list are read in any case, so full lists save reads. In memory, each neighbour costs
+/// the computation of a distance.
 pub(super) const FILL: usize = 2;
 
-/// The distances between vectors by which the graph is built. They are squared Euclidean ones, or
-/// proportional to them, so that the prune's margin means the same under every metric.
+/// The distances between vectors by which the graph is built. They are squared Euclidean distances
+/// or proportional to them, so that the margin `alpha` means the same under every metric.
 ///
-/// | metric | space of the build | distance there |
+/// | metric | space of the build | distance in this space |
 /// |---|---|---|
 /// | L2 | the vectors | the kernel's |
-/// | cosine | the vectors, scaled to length 1 | the kernel's, half of the squared one |
-/// | inner product | the same | one minus the cosine |
+/// | cosine | the vectors, scaled to length 1 | the kernel's, half of the squared distance |
+/// | inner product | the vectors, scaled to length 1 | one minus the cosine |
 ///
-/// Under the inner product half of a list is for near directions. The other half is for the vectors
-/// with the largest product with the node. They are the node's best results if it were a query. The
-/// reduction of `graph/space.rs` is not used, for two reasons. It must know the longest vector
-/// beforehand, and it isolates long vectors if lengths differ. In the reduced space, long vectors
-/// are near to few others, so few lists have them although they are results of many queries
-/// (package-text-2k, lengths log-normal with deviation 0.5: recall@10 0.83).
+/// Under the inner product, half of a list is for vectors with a near direction. The other half is
+/// for the vectors with the largest product with the node: the best results if the node were a
+/// query. The reduction of `graph/space.rs` is not used, for two reasons. It must know the longest
+/// vector before the first insert. And if lengths differ, it isolates long vectors: in the reduced
+/// space, they are near to few other vectors, so few lists have them. But they are results of many
+/// queries (package-text-2k, lengths log-normal with deviation 0.5: recall@10 0.83).
 #[derive(Clone, Copy)]
 pub(super) struct Space<'a> {
     pub(super) kernel: &'a Kernel,
-    /// Whether the kernel's distance is the negated product.
+    /// Whether the kernel's distance is the negated inner product.
     pub(super) product: bool,
 }
 
@@ -40,7 +41,8 @@ impl Space<'_> {
         if !self.product {
             return distance;
         }
-        // The roots are taken one by one, since the product of the squares may overflow a float.
+        // The roots are taken before the multiplication, since the product of the squared lengths
+        // may overflow a float.
         let lengths = a.square.sqrt() * b.square.sqrt();
         if lengths > 0.0 {
             (1.0 + distance / lengths).max(0.0)
@@ -50,30 +52,32 @@ impl Space<'_> {
     }
 }
 
-/// Chooses neighbours that are near the node but apart from each other (robust prune, as in
+/// Chooses neighbours that are near the node but far from each other (robust prune, as in
 /// `graph/prune.rs`).
 #[derive(Debug, Default)]
 pub(super) struct Pruner {
-    /// The candidates, keyed by their distance from the node. The caller fills the pool.
+    /// The candidates, as keys of their distance from the node. The caller fills the pool.
     pub(super) pool: Vec<u64>,
     /// The chosen neighbours.
     pub(super) chosen: Vec<u32>,
-    /// For each candidate, the largest d(node, candidate) / d(chosen, candidate) seen, and the
-    /// number of chosen neighbours that it was compared with.
+    /// For each candidate: the largest ratio d(node, candidate) / d(chosen, candidate) so far, and
+    /// the number of chosen neighbours with which the candidate was compared.
     pub(super) factors: Vec<(f32, u32)>,
     /// The number of chosen neighbours that are diverse. They come first in `chosen`.
     pub(super) diverse: usize,
-    /// Under the inner product, the candidates that are not chosen, keyed by product.
+    /// Under the inner product: the candidates that are not diverse, as keys of their product with
+    /// the node.
     pub(super) rest: Vec<u64>,
 }
 
-/// Marks a candidate as chosen, in place of its count of comparisons.
+/// Marks a candidate as chosen, in place of the number of its comparisons.
 pub(super) const CHOSEN: u32 = u32::MAX;
 
 impl Pruner {
-    /// Chooses neighbours from the pool. Diverse ones come first, nearest first. Then the list is
-    /// filled up to a share of the degree with the nearest other candidates, which connect equal
-    /// rows. Under the inner product, it is filled up to the degree instead, by product.
+    /// Chooses neighbours from the pool. The diverse neighbours come first. Then the nearest other
+    /// candidates fill the list up to a share of the degree. They connect equal rows. Under the
+    /// inner product, the candidates with the largest product fill the list up to the degree
+    /// instead.
     pub(super) fn prune(
         &mut self,
         view: &View<'_>,
@@ -123,8 +127,8 @@ impl Pruner {
         }
     }
 
-    /// Chooses a candidate unless some chosen one is nearer to it than the node is, by the margin
-    /// `alpha`.
+    /// Chooses each candidate to which no chosen neighbour is nearer than the node is, by the
+    /// margin `alpha`.
     pub(super) fn round(&mut self, view: &View<'_>, space: Space<'_>, degree: usize, alpha: f32) {
         for (&candidate, (factor, compared)) in self.pool.iter().zip(&mut self.factors) {
             if self.chosen.len() >= degree {
@@ -134,7 +138,7 @@ impl Pruner {
             while *factor <= alpha && (*compared as usize) < self.chosen.len() {
                 let chosen = view.point(self.chosen[*compared as usize]);
                 let between = space.distance(point, chosen);
-                // If two rows are equal, one of them represents both.
+                // If two candidates are equal, only one of them is diverse.
                 let ratio = if between > 0.0 {
                     distance_of(candidate) / between
                 } else {

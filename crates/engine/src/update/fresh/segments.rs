@@ -1,8 +1,9 @@
-//! Slots of the fresh graph, and their adjacency lists. A list can be read while it is written.
+//! The slots of the fresh graph and their adjacency lists. Threads can read a list while another
+//! thread writes it.
 //!
 //! ```text
 //!   a list:   version | degree | n n n n . . .       the version is odd during a write;
-//!                                                    a reader checks it before and after
+//!                                                    a reader checks it before and after a copy
 //! ```
 //!
 //! A segment is allocated when its first slot is needed, and never moves. So a thread with a
@@ -15,18 +16,19 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::FreshGraph;
 
-/// The number of slots of a segment. It is large enough that there are few segments. It is small
-/// enough that the first segment, allocated for a single vector, is small beside any memory budget.
+/// The number of slots of a segment. It is so large that there are few segments. But it is so small
+/// that the first segment, which is allocated for a single vector, is small compared with any
+/// memory budget.
 pub(super) const SEGMENT: usize = 1 << SEGMENT_BITS;
 /// The binary logarithm of [`SEGMENT`].
 pub(super) const SEGMENT_BITS: u32 = 7;
 
-/// An epoch that never occurs: the birth of a vector that is not live yet, and the death of a live
-/// one.
+/// An epoch that never occurs. It is `born` of a vector that is not live yet, and `died` of a live
+/// vector.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// The number of attempts to read a list that is being written. Then the reader yields to other
-/// threads, since the writer may have been preempted.
+/// The number of attempts to read a list that another thread is writing. After these attempts, the
+/// reader yields to other threads, since the writer may have been preempted.
 pub(super) const SPINS: usize = 64;
 
 /// A vector in a slot. It never changes.
@@ -40,18 +42,18 @@ pub(super) struct Point {
     pub(super) square: f32,
 }
 
-/// A slot, as large as a cache line. The epochs that decide whether its vector is live are beside
-/// the pointer to the vector.
+/// A slot. It has the size of a cache line, so that the epochs of the vector and the pointer to the
+/// vector are in the same line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Node {
-    /// The vector, set before any list has the slot's number.
+    /// The vector. It is set before any list has the number of the slot.
     pub(super) point: OnceLock<Point>,
     /// The first epoch in which the vector is live.
     pub(super) born: AtomicU64,
     /// The first epoch in which the vector is deleted.
     pub(super) died: AtomicU64,
-    /// The lock of the thread that writes the node's list.
+    /// The lock for writes of the list.
     pub(super) lock: Mutex<()>,
 }
 
@@ -66,8 +68,8 @@ impl Node {
         }
     }
 
-    /// Whether the vector is live in an epoch that has begun. (A later change writes a later epoch,
-    /// so its visibility does not matter.)
+    /// Whether the vector is live in an epoch that has begun. Later changes write later epochs, so
+    /// it does not matter whether this thread sees them.
     #[inline]
     pub(super) fn lives(&self, epoch: u64) -> bool {
         self.born.load(Ordering::Relaxed) <= epoch && epoch < self.died.load(Ordering::Relaxed)
@@ -78,7 +80,7 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) nodes: Box<[Node]>,
-    /// `stride` words for each node: version, degree, neighbours.
+    /// The lists, with `stride` words for each node: version, degree and neighbours.
     pub(super) lists: Box<[AtomicU32]>,
     pub(super) stride: usize,
 }
@@ -101,8 +103,8 @@ impl Segment {
     }
 
     /// Copies a consistent version of a list, without a lock. If the version is even before the
-    /// copy and the same after it, no write occurred in between. A reader that sees a neighbour
-    /// here also sees its vector.
+    /// copy, and the same after it, no write ran during the copy. A reader that sees a neighbour in
+    /// the list also sees the vector of the neighbour.
     #[inline]
     pub(super) fn read(&self, at: usize, list: &mut Vec<u32>) {
         let words = self.words(at);
@@ -112,7 +114,7 @@ impl Segment {
             let version = words[0].load(Ordering::Acquire);
             if version.is_multiple_of(2) {
                 let degree = words[1].load(Ordering::Relaxed) as usize;
-                // During a write, the degree may not belong to the words that are read. But it
+                // During a write, the degree may be older or newer than the neighbours. But it
                 // never exceeds the capacity of a list.
                 list.extend(
                     words[2..][..degree]
@@ -133,7 +135,7 @@ impl Segment {
         }
     }
 
-    /// Lets `change` write a list's degree and neighbours. Readers see the list only after the
+    /// Calls `change` to write the degree and the neighbours of a list. Readers wait until the
     /// change is complete.
     pub(super) fn write(
         &self,
@@ -149,7 +151,7 @@ impl Segment {
         words[0].store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// Replaces a list. The caller holds the node's lock.
+    /// Replaces a list. The caller holds the lock of the node.
     pub(super) fn replace(&self, at: usize, list: &[u32], lock: &MutexGuard<'_, ()>) {
         self.write(at, lock, |words| {
             words[0].store(list.len() as u32, Ordering::Relaxed);
@@ -159,8 +161,8 @@ impl Segment {
         });
     }
 
-    /// Appends a neighbour that is not in the list; `false` if the list is full. The caller holds
-    /// the node's lock.
+    /// Appends a neighbour that is not in the list. Returns `false` if the list is full. The caller
+    /// holds the lock of the node.
     pub(super) fn append(&self, at: usize, neighbour: u32, lock: &MutexGuard<'_, ()>) -> bool {
         let degree = self.words(at)[1].load(Ordering::Relaxed);
         if degree as usize + 2 >= self.stride {
@@ -174,7 +176,8 @@ impl Segment {
     }
 }
 
-/// All segments. A search keeps its copy until it ends. A new segment makes a new copy.
+/// The table of all segments. A new segment makes a new table. A search may read an older table
+/// until it ends.
 pub(super) type Segments = Arc<[Arc<Segment>]>;
 
 /// The segments that one search or insert can read.
@@ -192,8 +195,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Makes the slots up to this one readable. (The segment of a slot exists before any list or
-    /// table has the slot's number.)
+    /// Makes the slots up to this slot readable. The segment of a slot exists before any list or
+    /// table has the number of the slot.
     #[inline]
     pub(super) fn cover(&mut self, slot: u32) {
         if (slot >> SEGMENT_BITS) as usize >= self.segments.len() {
@@ -215,7 +218,8 @@ impl<'a> View<'a> {
         &segment.nodes[at]
     }
 
-    /// The vector of a slot that is in a list or among the ids, and therefore has a vector.
+    /// The vector of a slot. The slot must be in a list or in the table of ids, since such a slot
+    /// has a vector.
     #[inline]
     pub(super) fn point(&self, slot: u32) -> &Point {
         self.node(slot)

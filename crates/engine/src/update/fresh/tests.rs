@@ -1,5 +1,5 @@
-//! The fresh graph, compared with brute force and with a model, also while threads change it and
-//! others search.
+//! The fresh graph, compared with brute force and with a model. Some tests change the graph in some
+//! threads while other threads search.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ fn floats(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
 }
 
-/// Random bits that follow from a seed (SplitMix64).
+/// Pseudorandom bits (SplitMix64).
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut bits = *state;
@@ -40,7 +40,7 @@ fn graph(metric: Metric, rows: &Matrix) -> FreshGraph {
     )
 }
 
-/// Inserts rows under their numbers, with `threads` threads at once.
+/// Inserts rows with their row numbers as ids, from `threads` threads at the same time.
 fn fill(graph: &FreshGraph, rows: &Matrix, numbers: std::ops::Range<usize>, threads: usize) {
     let next = AtomicUsize::new(numbers.start);
     std::thread::scope(|scope| {
@@ -72,12 +72,12 @@ fn answers(
     found
 }
 
-/// The usual list size in these tests, and a large one.
+/// The usual list size in these tests, and a large list size.
 const LIST: usize = 64;
 const WIDE: usize = 200;
 
-/// Recall@10 with these list sizes, compared with brute force over the live vectors. Also checks
-/// distances, order and liveness.
+/// The recall@10 with each of these list sizes, compared with brute force over the live vectors.
+/// Also checks that results are live, are in order, and have the right distances.
 fn recalls<const N: usize>(graph: &FreshGraph, queries: &Matrix, lists: [usize; N]) -> [f64; N] {
     let kernel = graph.kernel;
     let (mut ids, mut bytes) = (Vec::new(), Vec::new());
@@ -138,14 +138,14 @@ fn check(what: &str, graph: &FreshGraph, queries: &Matrix, least: f64) {
     check_lists(what, graph, queries, [(LIST, least)]);
 }
 
-/// Checks a graph that several threads have built. Such a graph differs each time, and a large list
-/// size compensates for that.
+/// Checks a graph that several threads have built. Such a graph is different in each run, so its
+/// recall is checked with a large list size, too.
 fn check_of_threads(what: &str, graph: &FreshGraph, queries: &Matrix) {
     check_lists(what, graph, queries, [(LIST, 0.95), (WIDE, 0.98)]);
 }
 
-/// Checks that recall with each list size is at least the given value, and that nearly all slots
-/// can be reached.
+/// Checks that the recall with each list size is at least the given value, and that searches can
+/// reach nearly all slots.
 fn check_lists<const N: usize>(
     what: &str,
     graph: &FreshGraph,
@@ -169,11 +169,12 @@ fn finds_the_nearest_of_photo_sift_by_one_thread_and_after_replacing_some() {
     let rows = fixture("photo-sift-20k.base.u8bin");
     let queries = fixture("photo-sift-20k.query.u8bin");
     let graph = graph(Metric::L2, &rows);
-    // By default a quarter of the fixture.
+    // By default, the test uses a quarter of the fixture.
     let all = 20_000 / step(4);
     let first = all / 10 * 7;
     fill(&graph, &rows, 0..first, 1);
-    // Three sevenths of these vectors are deleted, and as many others are inserted.
+    // Three sevenths of these vectors are deleted, and the same number of other vectors is
+    // inserted.
     let mut state = 1;
     let mut deleted = HashSet::new();
     while deleted.len() < all - first {
@@ -184,7 +185,7 @@ fn finds_the_nearest_of_photo_sift_by_one_thread_and_after_replacing_some() {
     fill(&graph, &rows, first..all, 1);
     assert_eq!((graph.len(), graph.slots()), (first, all));
     check("and replaced by others", &graph, &queries, 0.98);
-    // If deleted vectors were results, `recall` would not find them in the rows.
+    // If a deleted vector were a result, `recalls` would fail.
     assert!(deleted.iter().all(|&id| !graph.contains(id)));
     for &id in &deleted {
         graph.insert(id, rows.row(id as usize), None);
@@ -197,12 +198,12 @@ fn finds_the_nearest_of_photo_sift_by_four_threads_that_also_replace() {
     let rows = fixture("photo-sift-20k.base.u8bin");
     let queries = fixture("photo-sift-20k.query.u8bin");
     let graph = graph(Metric::L2, &rows);
-    // By default a quarter of the fixture.
+    // By default, the test uses a quarter of the fixture.
     let all = 20_000 / step(4);
     fill(&graph, &rows, 0..all, 4);
     assert_eq!((graph.len(), graph.slots()), (all, all));
     check_of_threads("four threads", &graph, &queries);
-    // 30 % of the ids get another vector: the vector of another id, which is larger by `other`.
+    // 30 % of the ids get another vector: the vector of the row whose number is larger by `other`.
     let (replaced, other) = (all / 10 * 3, all / 20 * 7);
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -246,8 +247,8 @@ fn finds_the_nearest_by_cosine_and_by_product() {
             let normal = (0..12).map(|_| unit()).sum::<f32>() - 6.0;
             (0.5 * normal).exp()
         }),
-        // A few rows are results of nearly every query. Lists that are selected by directions and
-        // products reach their limit here.
+        // A few rows are results of nearly every query. Here lists of near directions and large
+        // products reach their limit.
         ("with outliers", 0.94, |row| {
             if row % 400 == 399 { 10.0 } else { 1.0 }
         }),
@@ -280,7 +281,7 @@ fn finds_the_nearest_by_cosine_and_by_product() {
 
 #[test]
 fn rows_that_are_equal_hide_nothing() {
-    // 2,000 rows of 10 different values. Each value has far more rows than fit into a list.
+    // 2,000 rows have 10 different values. Each value has far more rows than fit into a list.
     let graph = FreshGraph::new(Metric::L2, Element::U8, 2, FreshParameters::default());
     for id in 0..2_000u64 {
         graph.insert(id, &[(id % 10) as u8 * 20, 7], None);
@@ -291,11 +292,12 @@ fn rows_that_are_equal_hide_nothing() {
         assert!(found.iter().all(|&(_, distance)| distance == 0.0));
         assert_eq!(found.len(), 10);
     }
-    // First more results than equal rows, and then as many results as rows.
+    // The first search requests more results than there are equal rows. The second search requests
+    // more results than there are rows.
     assert_eq!(answers(&graph, &[0, 7], 250, 10, &mut scratch).len(), 250);
     let all = answers(&graph, &[0, 7], 3_000, 10, &mut scratch);
     assert_eq!(all.len(), 2_000);
-    // The last live rows of a value come after all its deleted rows.
+    // The live rows of this value come after all of its deleted rows.
     for id in (0..2_000u64).filter(|id| id % 10 == 3 && *id < 1_900) {
         assert!(graph.delete(id));
     }
@@ -322,7 +324,7 @@ fn few_live_among_many_deleted_are_all_found() {
 
 #[test]
 fn one_id_replaced_over_and_over_is_one_answer() {
-    // The deleted vectors surround the live one, and fill any list.
+    // The deleted vectors of the id surround the live vector, and fill the candidate list.
     let rows = fixture("photo-sift-20k.base.u8bin");
     let graph = graph(Metric::L2, &rows);
     fill(&graph, &rows, 0..1_000, 1);
@@ -358,11 +360,11 @@ fn each_is_visited_once_in_the_order_of_insertion() {
     assert_eq!((graph.len(), graph.slots()), (3, 5));
     assert!(graph.contains(10) && !graph.contains(11));
     assert_eq!((graph.get(30), graph.get(11)), (Some(vec![31]), None));
-    // A segment of slots with 42 neighbours each.
+    // A segment has slots with lists of 42 neighbours.
     assert!(graph.memory_bytes() - empty > SEGMENT * (64 + 44 * 4));
 }
 
-/// Tells other threads to stop when its owner has finished or has panicked.
+/// The drop of this value lets other threads stop, even after a panic.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -373,8 +375,8 @@ impl Drop for Stops<'_> {
 
 #[test]
 fn a_list_is_read_whole() {
-    // The writer writes lists of one repeated number, whose length follows from the number. It
-    // continues until the reader has seen enough of them.
+    // The writer writes lists that repeat one number. The length of a list follows from this
+    // number. The writer continues until the reader has seen enough different lists.
     let segment = Segment::new(42);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -388,7 +390,8 @@ fn a_list_is_read_whole() {
                 segment.replace(3, &[number; 41][..1 + number as usize % 41], &lock);
                 assert!(segment.append(3, number, &lock));
                 drop(lock);
-                // On one processor the threads would meet once in a time slice.
+                // Without this call, on one processor, the reader would run only once in a time
+                // slice.
                 if number % 64 == 0 {
                     std::thread::yield_now();
                 }
@@ -416,12 +419,12 @@ fn a_list_is_read_whole() {
 
 #[test]
 fn searches_see_one_state_while_others_change_it() {
-    // Ids below 1,000 stay. Ids from 1,000 on are replaced all the time, each by a vector near its
-    // own. Ids from 2,000 on are inserted and deleted.
+    // Ids below 1,000 do not change. Ids from 1,000 on are replaced all the time, each by a vector
+    // near the vector of its row. Ids from 2,000 on are inserted and deleted.
     let rows = fixture("photo-sift-20k.base.u8bin");
     let graph = graph(Metric::L2, &rows);
     fill(&graph, &rows, 0..1_100, 1);
-    // Both writers continue until this many searches have run at the same time.
+    // Both writers continue until this number of searches have run beside them.
     const SEARCHES: usize = 200;
     let (stop, searched) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -473,8 +476,8 @@ fn searches_see_one_state_while_others_change_it() {
     assert!((2_000..3_000).all(|id| !graph.contains(id)));
 }
 
-/// A step of the property test. There are few ids and values, so that steps often have the same
-/// ones.
+/// A step of the property test. There are few ids and values, so that steps often have equal ids or
+/// equal vectors.
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u64, [u8; 3]),
@@ -553,9 +556,9 @@ proptest! {
     }
 }
 
-/// Prints inserts and searches a second, by the clock and by CPU time. `STRATANN_FRESH_BASE` names
-/// a larger file of vectors. If the fixture has too few rows, its rows are repeated with one bit
-/// changed in each element.
+/// Prints the number of inserts and searches per second, by wall-clock time and by CPU time.
+/// `STRATANN_FRESH_BASE` names another, larger file of vectors. If the file has too few rows, its
+/// rows are repeated with one bit changed in each element.
 #[test]
 #[ignore = "measures; run it alone, with --release --nocapture"]
 fn speed() {
@@ -638,12 +641,13 @@ fn a_row_that_took_the_place_of_another_is_counted_alone() {
     );
     graph.set_row(7, RowBytes::from(vec![2; 10]));
     assert_eq!(graph.charged_bytes(), charged - 9_990);
-    // Searches may still need the row of a replaced vector.
+    // The row of a replaced vector stays in memory, since searches may still need it.
     graph.insert(7, rows.row(1), Some(RowBytes::from(vec![1; 10_000])));
     assert!(graph.charged_bytes() > charged);
 }
 
-/// The bytes charged for waiting vectors cover their memory, however few or many vectors wait.
+/// The bytes charged for waiting vectors are at least the memory of the graph, for small and large
+/// numbers of vectors.
 #[test]
 fn what_waits_is_charged_as_much_as_it_takes() {
     for count in [1, 2, 127, 128, 129, 400, 3_000] {

@@ -1,5 +1,5 @@
-//! Attributes of vectors in an index that is open for changes. Calls set them with vectors or
-//! without, and read them by id.
+//! Attributes of vectors in an index that is open for changes. Calls set attributes, together with
+//! vectors or alone, and read attributes by id.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,32 +19,32 @@ use crate::stores::columns::{Declared, RowBytes, Windows, decoded, encoded, row_
 use crate::update::overlay::Overlay;
 use crate::update::reading::Reading;
 
-/// The number of vectors that are deleted at once.
+/// The maximum number of vectors that [`LiveIndex::delete_matching`] deletes in one batch.
 const SOME: usize = 1024;
 
-/// If changes run meanwhile, ids that are not found are looked up again so many times. Then the
-/// look-up blocks changes.
+/// The number of look-ups that are tried while changes run. If an id is still not found, one more
+/// look-up runs while changes wait.
 const TRIES: usize = 8;
 
-/// The handling of attributes and payload that a row does not name.
+/// The treatment of the old attributes and payload of a vector that its new row does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Others {
-    /// They are removed: the row replaces the whole old row.
+    /// They are removed: the new row replaces the old row as a whole.
     Go,
     /// They are kept.
     Stay,
 }
 
-/// The nodes of a call's ids, if their vectors are on storage and had no rows when the call began.
+/// The nodes of those ids of a call whose vectors are on storage without rows.
 #[derive(Default)]
 struct Places {
-    /// The index to which these nodes belong. A merge assigns other nodes.
+    /// The checkpoint to which these nodes belong. A merge gives ids other nodes.
     of: Option<Arc<Index>>,
     nodes: HashMap<u64, u32>,
 }
 
 impl Places {
-    /// Finds the nodes of ids in an index, and moves these ids from `unknown` to `nodes`.
+    /// Moves the ids with known nodes in `index` from `unknown` to `nodes`.
     fn add(&self, index: &Arc<Index>, unknown: &mut Vec<u64>, nodes: &mut HashMap<u64, u32>) {
         if self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, index)) {
             unknown.retain(|id| match self.nodes.get(id) {
@@ -55,12 +55,12 @@ impl Places {
     }
 }
 
-/// Rows of about so many bytes are read, logged and stored at once. Meanwhile they take several
-/// times as much memory.
+/// About the number of bytes of rows that are read, logged and stored together. During this work,
+/// the rows take several times as much memory.
 const READ_AT_ONCE: usize = 1 << 20;
 
-/// Reads the rows of a call from `first` on: `count` of them, or fewer if rows are long. Empty if
-/// the call has no rows.
+/// Reads the rows of a call, beginning with row `first`: `count` rows, or fewer if rows are long.
+/// Returns an empty list if the call has no rows.
 pub(super) fn read_rows(
     attributes: Option<&dyn RowSource>,
     first: usize,
@@ -81,8 +81,8 @@ pub(super) fn read_rows(
     Ok(rows)
 }
 
-/// Encodes rows that are about to be logged, and declares their columns. The index has the columns
-/// once the declaration is stored.
+/// Encodes rows for the log, and declares their columns. The index has these columns only after
+/// [`Declared::keep`].
 pub(super) fn declared<'a>(
     state: &'a State,
     rows: &mut [Row],
@@ -93,7 +93,8 @@ pub(super) fn declared<'a>(
 }
 
 impl State {
-    /// Sets the row of an id. `node` is its node, if its vector is on storage.
+    /// Sets the row of an id. If the vector of the id is on storage, `node` is the node of the
+    /// vector.
     fn set_row(&self, id: u64, node: Option<u32>, row: RowBytes) {
         let (newest, frozen) = match &self.overlay.fresh[..] {
             [frozen, newest] => (newest, Some(frozen)),
@@ -115,8 +116,8 @@ impl State {
     }
 }
 
-/// A warning for each new column whose name is similar to the name of an existing column. The
-/// caller may have meant the existing column.
+/// Warnings about new columns. Each warning names a new column with a name similar to an existing
+/// column, which the caller may have meant.
 #[derive(Default)]
 pub(super) struct Misspelt(Vec<String>);
 
@@ -127,7 +128,7 @@ impl Misspelt {
         }
     }
 
-    /// Warns if the call has written rows.
+    /// Sends the warnings to `progress` if the call has written rows.
     pub(super) fn warn_after<T>(&self, written: &Result<T, Error>, progress: &dyn Progress) {
         if matches!(written, Ok(_) | Err(Error::Partly { .. })) {
             self.warn(progress);
@@ -141,8 +142,8 @@ impl LiveIndex {
         self.state().index.columns().schema()
     }
 
-    /// Reads the index at a moment at which no change runs. So a vector that is moved from memory
-    /// to storage is found once, in one of the two.
+    /// Reads a snapshot of the index that is taken while no change runs. So a vector that is about
+    /// to be moved from memory to storage is found in exactly one of them.
     pub(in crate::update) fn reading<T>(
         &self,
         work: impl FnOnce(&Reading<'_>) -> Result<T, Error>,
@@ -151,7 +152,8 @@ impl LiveIndex {
         let state = self.state();
         let inserted = state.overlay.inserted.read().clone();
         let overlay = Overlay {
-            // This set is the only part that cannot be read as of an earlier moment.
+            // All other parts can be read at an earlier timestamp. This set cannot, so it is
+            // copied.
             inserted: Arc::new(RwLock::new(inserted)),
             ..state.overlay.clone()
         };
@@ -160,8 +162,9 @@ impl LiveIndex {
         work(&reading)
     }
 
-    /// Calls `read` for each id, in order; with `None` if an id is not in the index. Reads at the
-    /// current moment, as a search does, and usually waits for no change.
+    /// Calls `read` for each id, in order. The result of an id is `None` if `read` returns `None`:
+    /// the id is not in the index. The ids are read at the current timestamp, as in a search.
+    /// Usually, this call does not wait for changes.
     pub(super) fn by_id<T>(
         &self,
         ids: &[u64],
@@ -184,8 +187,8 @@ impl LiveIndex {
             if look(&Reading::new(&state.index, &state.overlay, moment, ids))? {
                 return Ok(found);
             }
-            // A vector may have been moved during the look-up, from a part that was read later to
-            // one that was read before.
+            // If a change ran during the look-up, it may have moved a vector out of a part of the
+            // index before that part was read.
             let (now, last) = self.at_one_moment();
             if Arc::ptr_eq(&now, &state) && last == moment {
                 return Ok(found);
@@ -195,8 +198,8 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// Reads the attributes of vectors, by id; `None` if an id is not in the index. The call sees
-    /// every change whose call returned before it.
+    /// Reads the attributes of vectors by id. The result of an id that is not in the index is
+    /// `None`. The call sees every change whose call returned before this call began.
     ///
     /// # Errors
     /// The columns or the table of ids cannot be read.
@@ -215,18 +218,18 @@ impl LiveIndex {
         filter.check(&self.schema()).map(drop)
     }
 
-    /// Counts the vectors that match a filter, at one read timestamp. The call waits for changes in
-    /// progress.
+    /// Counts the vectors that match a filter, at one read timestamp. The call first waits for
+    /// running changes.
     ///
     /// # Errors
-    /// The filter does not fit the columns, or columns cannot be read.
+    /// The filter does not fit the columns, or the columns cannot be read.
     pub fn count(&self, filter: &Filter) -> Result<u64, Error> {
         self.reading(|reading| reading.count(filter))
     }
 
-    /// Returns vectors that match a filter, with their attributes, by ascending id: the first
-    /// `limit` of those with ids above `after`, or fewer if there are no more. All are read at one
-    /// timestamp. The call waits for changes in progress.
+    /// Returns vectors that match a filter, with their attributes, in ascending order of ids. The
+    /// result has the first `limit` matching vectors with ids above `after`, or fewer if fewer
+    /// match. All vectors are read at one timestamp. The call first waits for running changes.
     ///
     /// # Errors
     /// Fails as [`count`](LiveIndex::count) does.
@@ -239,9 +242,9 @@ impl LiveIndex {
         self.reading(|reading| reading.scroll(filter, after, limit))
     }
 
-    /// Returns the ids of vectors that match a filter, ascending: the first `limit` above `after`,
-    /// or fewer if there are no more. All are read at one timestamp. The attributes of the vectors
-    /// are not returned.
+    /// Returns the ids of vectors that match a filter, in ascending order, without attributes. The
+    /// result has the first `limit` matching ids above `after`, or fewer if fewer match. All ids
+    /// are read at one timestamp.
     ///
     /// # Errors
     /// Fails as [`count`](LiveIndex::count) does.
@@ -255,22 +258,22 @@ impl LiveIndex {
     }
 
     /// Deletes the vectors that match a filter, in batches, and returns their number. Each vector
-    /// matches when it is deleted, whatever changed before. The call waits for changes of these
-    /// vectors that are in progress. Vectors that begin to match after the call began may be left.
+    /// is checked again when it is deleted: if it no longer matches, it stays. The call waits for
+    /// running changes of these vectors. Vectors that begin to match during the call may stay.
     ///
     /// # Errors
-    /// Fails as [`count`](LiveIndex::count) does. Other errors: the log cannot be written. If some
-    /// vectors were deleted before the error, the error says how many.
+    /// Fails as [`count`](LiveIndex::count) does. It also fails if the log cannot be written. If
+    /// some vectors were deleted before the error, the error has their number.
     pub fn delete_matching(&self, filter: &Filter) -> Result<u64, Error> {
         self.delete_matching_observed(filter, &Silent)
     }
 
     /// Deletes vectors like [`delete_matching`](LiveIndex::delete_matching). `progress` is called
-    /// as vectors are deleted, and may interrupt the call between two batches.
+    /// after each batch of deletions, and may interrupt the call between two batches.
     ///
     /// # Errors
-    /// Fails as `delete_matching` does. An interruption is [`Error::Interrupted`] before the first
-    /// deletion, and [`Error::PartlyDeleted`] later.
+    /// Fails as `delete_matching` does. If `progress` interrupts before the first deletion, the
+    /// error is [`Error::Interrupted`]. After a deletion, it is [`Error::PartlyDeleted`].
     pub fn delete_matching_observed(
         &self,
         filter: &Filter,
@@ -283,7 +286,7 @@ impl LiveIndex {
         })?;
         let (matched, mut deleted) = (left.len() as u64, 0);
         let _stage = Stage::begin(progress, "deleting", matched);
-        // Ids that other calls are changing are tried again at the end.
+        // The ids that other calls were changing. They are tried again after the other ids.
         let mut changing = Vec::new();
         while !left.is_empty() || !changing.is_empty() {
             if left.is_empty() {
@@ -307,14 +310,15 @@ impl LiveIndex {
             })?;
             deleted += gone;
             progress.advance(reservation.ids().len() as u64);
-            // `reservation` has its ids in the order of `some`.
+            // The ids of `reservation` are in the order of `some`.
             let mut taken = reservation.ids().iter().peekable();
             changing.extend(some.iter().filter(|id| taken.next_if_eq(id).is_none()));
         }
         Ok(deleted)
     }
 
-    /// Deletes the reserved ids whose vectors match a filter now. Returns their number.
+    /// Deletes those reserved ids whose vectors still match a filter. Returns the number of deleted
+    /// vectors.
     fn delete_if(&self, ids: &[u64], filter: &Checked) -> Result<u64, Error> {
         let _gate = self.gate.read();
         self.health.check()?;
@@ -335,8 +339,8 @@ impl LiveIndex {
         Ok(gone.len() as u64)
     }
 
-    /// Checks all rows before the first of them is inserted. Returns the columns that the rows add
-    /// and that may be misspelt.
+    /// Checks all rows before the first row is inserted. Returns warnings about new columns with
+    /// names that may be misspelt.
     pub(super) fn check_attributes(
         &self,
         attributes: Option<&dyn RowSource>,
@@ -352,8 +356,8 @@ impl LiveIndex {
             return Err(Error::call(
                 format!("number of rows of {name}"),
                 attributes.rows(),
-                format!("there are {rows} ids or vectors"),
-                "Give one row for each",
+                format!("the call has {rows} ids or vectors"),
+                "Give one row for each id or vector",
             ));
         }
         for at in 0..rows {
@@ -370,18 +374,18 @@ impl LiveIndex {
         ))
     }
 
-    /// Replaces the rows of vectors that are in the index; the vectors are unchanged. The rows are
-    /// as durable as inserts. If the index was built without rows, a vector on storage may have
-    /// none. Its node is then found through the file of ids, or by one read of all records for the
-    /// whole call.
+    /// Replaces the rows of attributes of vectors in the index. The vectors are unchanged. The rows
+    /// are as durable as inserts. If the index was built without rows, a vector on storage may have
+    /// no row. The call finds the node of such a vector in the file of ids, or reads all records of
+    /// the index once.
     ///
     /// # Errors
-    /// An id is not in the index, or is twice in `ids`: no row is changed. The rows are invalid as
-    /// for [`insert_rows`](LiveIndex::insert_rows). The log cannot be written: if some rows were
-    /// set before, the error says how many.
+    /// If an id is not in the index, or is twice in `ids`, no row is changed. The call also fails
+    /// for rows that [`insert_rows`](LiveIndex::insert_rows) refuses, and if the log cannot be
+    /// written. If some rows were set before the error, the error has their number.
     ///
-    /// If the name of a new column differs from that of an older one by one edit, `progress` gets a
-    /// warning.
+    /// If the name of a new column differs from the name of an older column by one edit, `progress`
+    /// gets a warning.
     pub fn set_attributes(
         &self,
         ids: &[u64],
@@ -391,14 +395,14 @@ impl LiveIndex {
         self.set_rows(ids, rows, Others::Go, progress)
     }
 
-    /// Sets rows like [`set_attributes`](LiveIndex::set_attributes), but keeps all other attributes
-    /// of a vector, and its payload if the row has none. An attribute that is named without a value
-    /// is removed ([`RowSource::cleared`]). Calls that change the same vector run one after the
-    /// other, so none loses the changes of another.
+    /// Sets rows like [`set_attributes`](LiveIndex::set_attributes), but keeps the attributes that
+    /// the new row of a vector does not name. It keeps the payload if the new row has none. If a
+    /// row names an attribute without a value, this attribute is removed ([`RowSource::cleared`]).
+    /// Calls that change the same vector run one after the other, so no change is lost.
     ///
     /// # Errors
-    /// Fails as `set_attributes` does. Other errors: a row is too long together with the kept
-    /// parts: the rows before it are set.
+    /// Fails as `set_attributes` does. It also fails if a row is too long together with the kept
+    /// attributes and payload. In this case, the rows before that row are set.
     pub fn update_attributes(
         &self,
         ids: &[u64],
@@ -436,8 +440,8 @@ impl LiveIndex {
                     .checkpoint_if_full(progress)
                     .and_then(|()| self.set_some(ids, first, (rows, others), &mut places)),
             };
-            // These rows are unchanged. If waiting rows are moved to storage, there may be memory
-            // for them.
+            // The rows of this batch were not set. If waiting rows are moved to storage, the memory
+            // may suffice for the batch.
             if matches!(set, Err(Error::Memory { .. })) && self.make_room(progress) {
                 set = self.set_some(ids, first, (rows, others), &mut places);
             }
@@ -460,8 +464,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Logs and sets rows of a call from `first` on: a batch, or fewer if rows are long. It sets
-    /// all of these or none, and returns their number.
+    /// Logs and sets rows of a call, beginning with row `first`: [`BATCH`] rows, or fewer if rows
+    /// are long. Sets all of these rows or none, and returns their number.
     fn set_some(
         &self,
         all: &[u64],
@@ -488,8 +492,8 @@ impl LiveIndex {
                     return self.log_and_set(&state, ids, (&mut rows, cleared), &nodes);
                 }
             }
-            // Other calls may change other ids meanwhile. A running merge or move of vectors to
-            // storage may have to finish first.
+            // The gate is released here, so calls may change other ids. If a merge or a move of
+            // vectors to storage finishes in this time, the loop tries again.
             let snapshot = self.at_present();
             places.nodes = snapshot.nodes(&all[first..], &Silent)?;
             places.of = Some(snapshot.index);
@@ -508,15 +512,15 @@ impl LiveIndex {
             return Err(Error::Damaged {
                 file: self.volume.name(),
                 what: format!(
-                    "no vector has id {id}, although the index has this id (`stratann verify` says more)"
+                    "no vector has id {id}, although the index has this id (`stratann verify` reports more)"
                 ),
             });
         }
         self.log_and_set(&state, ids, (&mut rows, cleared), &nodes)
     }
 
-    /// Logs and sets rows, under the gate, in the present state. With `cleared`, a row keeps the
-    /// parts that it does not name.
+    /// Logs rows, and sets them in the present state. The caller holds the gate. With `cleared`, a
+    /// vector keeps the old attributes and payload that its new row does not name.
     fn log_and_set(
         &self,
         state: &State,
@@ -549,9 +553,9 @@ impl LiveIndex {
     }
 }
 
-/// Completes rows with the parts that their vectors have and the rows do not name. It stops when
-/// the rows take about [`READ_AT_ONCE`] bytes, or before a row that would be too long. Returns the
-/// number of complete rows, at least 1.
+/// Adds to each new row the old attributes and payload of its vector that the new row does not
+/// name. Stops when the rows take about [`READ_AT_ONCE`] bytes, or before a row that would be too
+/// long. Returns the number of completed rows, at least 1.
 ///
 /// # Errors
 /// The first row becomes too long, or a row cannot be read.
@@ -582,7 +586,7 @@ fn complete(
         }
         match encoded(row) {
             Ok(whole) => bytes += whole.len(),
-            // The rows before it are set first. The next call returns the error.
+            // The earlier rows are set first. The next call returns the error.
             Err(_) if at > 0 => return Ok(at),
             Err(error) => {
                 let whole = format!("the row of id {id}, with its earlier attributes");
@@ -593,8 +597,8 @@ fn complete(
     Ok(rows.len())
 }
 
-/// The error of an interrupted call that has set some rows. Its text must not say that no row was
-/// changed.
+/// The error of a call that was interrupted after it changed some vectors. The text of
+/// [`Error::Interrupted`] says that nothing was changed, so it would be wrong.
 fn stopped(error: Error) -> Error {
     match error {
         Error::Interrupted => Error::Stopped,
@@ -602,8 +606,8 @@ fn stopped(error: Error) -> Error {
     }
 }
 
-/// The nodes of the ids whose vectors are on storage and have rows; and the other ids of vectors on
-/// storage.
+/// For the ids whose vectors are on storage: the nodes of vectors with rows, and the ids of vectors
+/// without rows.
 fn stored_nodes(state: &State, ids: &[u64]) -> Result<(HashMap<u64, u32>, Vec<u64>), Error> {
     let mut windows = Windows::default();
     let (mut nodes, mut unknown) = (HashMap::new(), Vec::new());

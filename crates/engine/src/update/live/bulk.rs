@@ -1,16 +1,16 @@
-//! Bulk inserts into an index with direct inserts. Every direct insert searches the graph for its
-//! vector, while a build shares that work between vectors.
+//! Bulk inserts into an index with direct inserts. Every direct insert makes a search of its own in
+//! the graph. A build shares this work between vectors.
 //!
 //! ```text
-//!   new rows, 1,000 or more and an eighth of the index     they wait in the log and in memory
-//!   all of them wait, or 256 MiB of them                   a merge: a build of all rows, or a
-//!                                                          search in memory for each new one
+//!   new rows: 1,000 or more, and an eighth of the index    the rows wait in the log and in memory
+//!   all new rows wait, or 256 MiB of rows wait             a merge: a build of all rows, or a
+//!                                                          search in memory for each new row
 //! ```
 //!
-//! Waiting vectors are durable, and searches find them. If the merge fails, they continue to wait,
-//! and the remaining rows of the call are inserted one by one. After an interrupted call or a
-//! crash, vectors wait until the next merge. No checkpoint has them, and a process that opens the
-//! index reads them from the log.
+//! Waiting vectors are durable, and searches find them. If the merge fails, these vectors continue
+//! to wait, and the remaining rows of the call are inserted one by one. After an interrupted call
+//! or a crash, the vectors wait until the next merge. Until then, each process that opens the index
+//! reads them from the log.
 
 use std::sync::atomic::Ordering;
 
@@ -20,14 +20,16 @@ use crate::progress::Progress;
 use crate::update::health::Concern;
 use crate::update::logged::vector_charge;
 
-/// The fewest rows for a bulk insert: `MANY`, and one `PART`-th of the vectors of the index.
+/// The minimum number of rows of a bulk insert is `MANY`, and also one `PART`-th of the number of
+/// vectors in the index.
 const MANY: usize = 1_000;
 const PART: usize = 8;
-/// The most bytes of vectors that wait for the merge.
+/// The maximum number of bytes of vectors that wait for the merge.
 const MOST_BYTES: u64 = 256 << 20;
 
 impl LiveIndex {
-    /// How many of the next `rows` should wait for a merge; 0 if direct inserts are better.
+    /// The number of the next `rows` that should wait for a merge. It is 0 if direct inserts are
+    /// better, or if the index has none.
     pub(super) fn many_of(&self, rows: usize) -> usize {
         let state = self.state();
         if !self.goes_directly(&state) || !self.options.direct.merge_many {
@@ -47,8 +49,8 @@ impl LiveIndex {
         }
     }
 
-    /// Merges the waiting rows; `false` if the merge failed. No row is lost then: the rows continue
-    /// to wait.
+    /// Merges the waiting rows. Returns `false` if the merge failed: in that case, the rows
+    /// continue to wait.
     pub(super) fn merge_many(&self, progress: &dyn Progress) -> bool {
         match self.compact(progress) {
             Ok(_) => true,
@@ -61,19 +63,20 @@ impl LiveIndex {
         }
     }
 
-    /// Declares that a call lets rows wait and will merge them, until the returned value is
-    /// dropped.
+    /// Declares that a running call lets rows wait and merges them later. The drop of the returned
+    /// value ends the declaration.
     pub(super) fn fills(&self) -> Filling<'_> {
         self.filling.fetch_add(1, Ordering::Relaxed);
         Filling(self)
     }
 
-    /// Whether a running call lets rows wait that it will merge.
+    /// Whether a running call lets rows wait and merges them later.
     pub(in crate::update) fn is_filling(&self) -> bool {
         self.filling.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a merge is cheaper than inserting the waiting vectors one by one, and they may wait.
+    /// Whether enough vectors wait that a merge is cheaper than inserting them one by one, and the
+    /// options allow such a merge.
     pub(super) fn many_wait(&self, state: &State) -> bool {
         let waits = state.fresh().len();
         self.options.direct.merge_many

@@ -1,7 +1,7 @@
 //! Inserts, upserts and deletes. A change is checked as a whole, then logged, then made visible.
 //!
-//! Every step that can fail comes before the log. A logged change becomes visible in any case. If
-//! the change cannot be written to its pages on storage at once, the write is tried again later.
+//! All steps that can fail run before the log record is written. Once a change is logged, it always
+//! becomes visible. If its pages on storage cannot be written at once, the index writes them later.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -22,34 +22,34 @@ use crate::progress::{Progress, Silent, Stage};
 use crate::stores::columns::{RowBytes, row_charge};
 use crate::threads;
 
-/// The number of rows that are logged and inserted at once.
+/// The maximum number of rows that are logged and inserted together.
 pub(super) const BATCH: usize = 256;
 
-/// The largest id that a vector can have. In results, the next number means "no result".
+/// The largest id that a vector can have. In results, the next larger number means "no result".
 const LAST_ID: u64 = u64::MAX - 1;
 
 /// How rows are inserted if the index inserts directly into its graph on storage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Each row is inserted by itself, at once.
+    /// The row is inserted at once, by its own direct insert.
     Directly,
     /// A merge inserts the row together with many others.
     Later,
 }
 
 impl LiveIndex {
-    /// Inserts vectors under new ids: the given ones, or the next free ones. Returns the ids. Calls
-    /// that change the same id run in the order in which they began.
+    /// Inserts vectors under new ids, and returns the ids. If `ids` is `None`, the vectors get the
+    /// next free ids. Calls that change the same id run in the order in which they began.
     ///
     /// # Errors
     /// - The vectors have another dimension or element type than the index, or a vector has NaN or
     ///   infinity, or is zero under cosine.
-    /// - An id is in the index (replace it with [`upsert`](LiveIndex::upsert)), is twice in `ids`,
-    ///   or is 2^64 - 1.
-    /// - No free id is left, or the log cannot be written.
+    /// - An id is already in the index (to replace its vector, call [`upsert`](LiveIndex::upsert)),
+    ///   is twice in `ids`, or is 2^64 - 1.
+    /// - No free id remains, or the log cannot be written.
     ///
-    /// All rows are checked before the first is inserted. If the disk becomes full after some rows
-    /// were inserted, the error has the number of inserted rows.
+    /// All rows are checked before the first row is inserted. If an error occurs after some rows
+    /// were inserted, such as a full disk, the error has the number of inserted rows.
     pub fn insert(
         &self,
         vectors: &dyn VectorSource,
@@ -59,13 +59,13 @@ impl LiveIndex {
         self.insert_all(vectors, None, ids, progress)
     }
 
-    /// Inserts vectors as [`insert`](LiveIndex::insert) does, with attributes: one row for each
-    /// vector, as durable as the vector. If the name of a new column differs from the name of an
-    /// older column by one edit, `progress` gets a warning.
+    /// Inserts vectors as [`insert`](LiveIndex::insert) does, with one row of attributes for each
+    /// vector. A row is as durable as its vector. If the name of a new column differs from the name
+    /// of an older column by one edit, `progress` gets a warning.
     ///
     /// # Errors
-    /// Fails as [`insert`](LiveIndex::insert) does. Other errors: the number of rows is not that of
-    /// the vectors. A row cannot be read, or one of its values has another type than its column.
+    /// Fails as [`insert`](LiveIndex::insert) does. It also fails if the numbers of rows and
+    /// vectors differ, if a row cannot be read, or if a value has another type than its column.
     pub fn insert_rows(
         &self,
         vectors: &dyn VectorSource,
@@ -92,8 +92,8 @@ impl LiveIndex {
         Ok(ids)
     }
 
-    /// Refuses rows that the index does not take. Returns the columns that the rows add and that
-    /// may be misspelt.
+    /// Returns an error if the index cannot insert the rows. Otherwise returns warnings about new
+    /// columns with names that may be misspelt.
     pub(super) fn check_all(
         &self,
         vectors: &dyn VectorSource,
@@ -130,7 +130,8 @@ impl LiveIndex {
         }
         self.put(vectors, attributes, &ids, progress)
             .map_err(|error| match error {
-                // Only this error has the ids that the inserted rows were given.
+                // The caller does not know the automatic ids, so the error gets the ids of the
+                // inserted rows.
                 Error::Partly {
                     done,
                     total,
@@ -167,8 +168,9 @@ impl LiveIndex {
         self.upsert_all(vectors, None, ids, progress)
     }
 
-    /// Inserts or replaces vectors as [`upsert`](LiveIndex::upsert) does, with attributes: one row
-    /// for each vector, in place of the old row. It warns as `insert_rows` does.
+    /// Inserts or replaces vectors as [`upsert`](LiveIndex::upsert) does, with one row of
+    /// attributes for each vector. A row replaces the old row of its vector. The call warns as
+    /// `insert_rows` does.
     ///
     /// # Errors
     /// Fails as [`upsert`](LiveIndex::upsert) does for the vectors, and as
@@ -203,12 +205,12 @@ impl LiveIndex {
         rest_of.map_or(Ok(()), |insert| self.end(&insert))
     }
 
-    /// Deletes ids: no search that begins after this call returns them. The call waits while
-    /// another call changes one of these ids.
+    /// Deletes the vectors with these ids: no search that begins after this call returns them. The
+    /// call waits while another call changes one of these ids.
     ///
     /// # Errors
-    /// An id is not in the index, or is twice in `ids`; then no id is deleted. Or the log cannot be
-    /// written.
+    /// If an id is not in the index, or is twice in `ids`, no vector is deleted. The call also
+    /// fails if the log cannot be written.
     pub fn delete(&self, ids: &[u64]) -> Result<(), Error> {
         self.delete_observed(ids, &Silent)
     }
@@ -217,8 +219,8 @@ impl LiveIndex {
     /// calls.
     ///
     /// # Errors
-    /// Fails as `delete` does. [`Error::Interrupted`]: the wait was interrupted, and no id was
-    /// deleted.
+    /// Fails as `delete` does. If `progress` interrupted the wait, the error is
+    /// [`Error::Interrupted`], and no vector was deleted.
     pub fn delete_observed(&self, ids: &[u64], progress: &dyn Progress) -> Result<(), Error> {
         check_ids(ids, ids.len())?;
         let _reservation = self.reserved.all(ids, progress)?;
@@ -238,8 +240,8 @@ impl LiveIndex {
         self.delete_known(&state, &built)
     }
 
-    /// Logs the deletion of ids and hides their vectors from searches. The flag of an id is true if
-    /// the build of the checkpoint has the id. The caller holds the gate.
+    /// Logs the deletion of ids, and hides their vectors from searches. Each id comes with a flag
+    /// that is true if the build of the checkpoint has the id. The caller holds the gate.
     pub(super) fn delete_known(&self, state: &State, ids: &[(u64, bool)]) -> Result<(), Error> {
         let records: Vec<_> = ids
             .iter()
@@ -253,9 +255,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Logs records: all of them, or none. If a sync of the log fails, or an earlier sync failed,
-    /// the next log is started. The next log gets the acknowledged records and revokes all other
-    /// records.
+    /// Logs all records or none. If a sync of the log fails now or has failed before, the next log
+    /// is started. The next log gets the acknowledged records, and revokes all other records.
     pub(super) fn append(&self, records: &[LogRecord<'_>]) -> Result<(), Error> {
         let rotate = |log: &Log| log.rotate().map(drop);
         self.append_by(records, rotate, Log::append_all)
@@ -274,19 +275,19 @@ impl LiveIndex {
         if self.log.is_broken()
             && let Err(error) = rotate(&self.log)
         {
-            tracing::warn!(index = %self.path.display(), "no other log could be begun after a failed one: {error}");
+            tracing::warn!(index = %self.path.display(), "the log failed, and the next log cannot be started: {error}");
         }
         appended.map(drop)
     }
 
-    /// Reserves the next `count` consecutive ids that were never used.
+    /// Reserves the next `count` consecutive ids that no vector has ever had.
     pub(super) fn reserve_next(&self, count: u64) -> Result<(Vec<u64>, Reservation<'_>), Error> {
         let reserved = self.reserved.next(count, &self.next_id, LAST_ID);
         reserved.map_err(|first| {
             Error::call(
                 "the next id",
                 first,
-                format!("{count} ids from there on would pass the last id, {LAST_ID}"),
+                format!("{count} ids from this id on would exceed the largest id, {LAST_ID}"),
                 "Give the ids",
             )
         })
@@ -312,7 +313,7 @@ impl LiveIndex {
     }
 
     /// Returns an error if [`insert`](LiveIndex::insert) would refuse all vectors of `dim` elements
-    /// of this type. A caller for whom rows are expensive can call it before it makes the rows.
+    /// of this type. If rows are expensive to make, a caller can check their shape first.
     ///
     /// # Errors
     /// The dimension or the element type differs from the index, or the index takes no more
@@ -322,8 +323,8 @@ impl LiveIndex {
         self.check(&NoRows::new(element, dim))
     }
 
-    /// Prepares the insert of `rows` rows. If they go straight into the graph on storage, files
-    /// that have other names (hard links) are copied. If this fails, no row was inserted.
+    /// Prepares the insert of `rows` rows. If these rows go straight into the graph on storage,
+    /// files that have other names (hard links) are copied. If the call fails, no row is inserted.
     pub(super) fn own_files_for(&self, rows: usize, progress: &dyn Progress) -> Result<(), Error> {
         match self.many_of(rows) {
             0 => self.own_files(progress),
@@ -341,7 +342,7 @@ impl LiveIndex {
         progress: &dyn Progress,
     ) -> Result<(), Error> {
         let total = ids.len();
-        // The number of the next rows that wait for a merge, which inserts them together.
+        // The number of the next rows that wait for a merge. A merge inserts them together.
         let mut many = self.many_of(total);
         self.own_files_for(total, progress)?;
         let mut stage = Some(Stage::begin(progress, "inserting", ids.len() as u64));
@@ -354,7 +355,8 @@ impl LiveIndex {
                 0 => Way::Directly,
                 _ => Way::Later,
             };
-            // The merge that would have written new files has failed.
+            // If a merge of waiting rows has failed, no new files were written. Then files with
+            // other names (hard links) must be copied here.
             let owned = match way == Way::Directly && self.has_to_own(&self.state()) {
                 false => Ok(()),
                 true => {
@@ -375,8 +377,8 @@ impl LiveIndex {
                     .and_then(|()| self.checkpoint_if_full(progress))
                     .and_then(|()| self.put_some(vectors, attributes, first, ids, way, &mut rows)),
             };
-            // These rows were not inserted. If waiting vectors are moved to storage, there may be
-            // memory for them.
+            // The rows of this batch were not inserted. If waiting vectors are moved to storage,
+            // the memory may suffice for the batch.
             if matches!(put, Err(Error::Memory { .. })) && self.make_room(progress) {
                 put = self.put_some(vectors, attributes, first, ids, way, &mut rows);
             }
@@ -400,7 +402,8 @@ impl LiveIndex {
                 Way::Later => {
                     many = many.saturating_sub(put);
                     if many == 0 {
-                        // The merge reports its own stages to `progress`.
+                        // The merge reports its own stages to `progress`, so this stage ends before
+                        // the merge.
                         drop(stage.take());
                         let (merged, left) = (self.merge_many(progress), total - first);
                         if merged {
@@ -413,14 +416,13 @@ impl LiveIndex {
             }
         }
         drop(stage);
-        // If these vectors have drifted, searches that begin after the call examine more
-        // candidates.
+        // If the inserted vectors have drifted, later searches examine more candidates.
         self.look_if_many_came();
         Ok(())
     }
 
-    /// Logs and inserts rows from `first` on: as many as there are ids, or fewer if their
-    /// attributes are long. It inserts all of these rows or none, and returns their number.
+    /// Logs and inserts rows, beginning with row `first`: one row for each id, or fewer rows if
+    /// their attributes are long. Inserts all of these rows or none, and returns their number.
     fn put_some(
         &self,
         vectors: &dyn VectorSource,
@@ -441,7 +443,8 @@ impl LiveIndex {
         // The caller may have changed the vectors since all rows were checked. So the bytes to be
         // logged are checked again.
         check_rows(vectors, self.index().metric(), first, rows)?;
-        // Rows are logged and applied to one state: a merge begins before or after both steps.
+        // The gate is held while rows are logged and applied to the state, so that no merge begins
+        // between the two steps.
         let _gate = self.gate.read();
         self.health.check()?;
         let state = self.state();
@@ -493,7 +496,7 @@ fn place(state: &State, record: &LogRecord<'_>, built: &HashSet<u64>) {
     match *record {
         LogRecord::Replace { vector, .. } => state.replace(id, vector, row, built.contains(&id)),
         LogRecord::Insert { vector, .. } => _ = state.fresh().insert(id, vector, row),
-        // Rows without vectors are set in `attributes`.
+        // The module `attributes` sets rows without vectors.
         LogRecord::Row { .. } => {}
         LogRecord::Delete { .. } => state.remove(id, built.contains(&id)),
     }
@@ -505,7 +508,7 @@ pub(super) fn no_such_id(id: u64) -> Error {
     Error::call("id", id, reason, "Give an id in the index")
 }
 
-/// Refuses ids that are too few, too many, not unique, or invalid.
+/// Returns an error if the number of ids is not `rows`, or if an id is invalid or occurs twice.
 pub(super) fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     if ids.len() != rows {
         let reason = format!("there are {rows} rows, and each has one id");

@@ -1,19 +1,18 @@
-//! The merge of an index that is open for changes. Every step that can fail comes before the
-//! commit.
+//! The merge of an index that is open for changes. All steps that can fail run before the commit.
 //!
 //! ```text
-//!   freeze    the next log, an empty fresh graph                    changes wait for a moment
-//!   merge     the files of the next checkpoint                      changes and searches go on
+//!   freeze    the next log, an empty fresh graph                    changes wait briefly
+//!   merge     the files of the next checkpoint                      changes and searches run
 //!   open      the next index: tables, ids, the writer of direct inserts
-//!   commit    MANIFEST names it                                     changes wait for a moment
-//!   swap      searches start from it                                cannot fail
+//!   commit    MANIFEST names the next checkpoint                    changes wait briefly
+//!   swap      searches start from the next checkpoint               cannot fail
 //! ```
 //!
-//! If a merge fails, is interrupted or panics before the commit, it is undone: later changes join
-//! the frozen graph. After the commit a merge cannot be undone. If the commit itself fails, the
-//! manifest in the directory is valid, and the files of both checkpoints stay until a later commit
-//! is durable. If it is unknown which of the two manifests is valid, the index accepts no more
-//! changes.
+//! If a merge fails, is interrupted or panics before the commit, the freeze is undone: changes that
+//! came after the freeze join the frozen graph. After the commit, a merge cannot be undone. If the
+//! sync of the commit fails, the manifest in the directory is valid, but may not be durable. So the
+//! files of both checkpoints stay until a later commit is durable. If it is unknown which of the
+//! two manifests is valid, the index accepts no more changes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -35,17 +34,19 @@ use crate::update::ranges::IdRanges;
 use crate::update::{rebalance, replay};
 use crate::{Error, plan};
 
-/// The freeze of a running merge. While this value exists, inserts go to a graph of their own. The
-/// next checkpoint ends the freeze; otherwise the drop of this value undoes it.
+/// The freeze of a running merge. While this value exists, new vectors go to another fresh graph,
+/// which the merge does not read. The next checkpoint ends the freeze. Without it, the drop of this
+/// value undoes the freeze.
 struct Frozen<'a> {
     live: &'a LiveIndex,
     state: Arc<State>,
-    /// The position in the log from which on changes are not merged.
+    /// The position in the log where the changes begin that are not merged.
     log_from: LogPosition,
-    /// The ids on storage that the merge leaves out, each with a bound. Records of an id on nodes
-    /// below its bound are dead.
+    /// The ids of dead records on storage, each with a bound. The records of an id on nodes below
+    /// the bound are dead, and the merge leaves them out.
     removed: HashMap<u64, u32>,
-    /// The epoch of the fresh graph whose live vectors are merged.
+    /// The epoch of the frozen fresh graph: the read timestamp at which its live vectors are
+    /// merged.
     epoch: u64,
     /// The number of dead records on storage, and the live ids that were inserted since the build.
     dead: u64,
@@ -63,7 +64,8 @@ enum NextCheckpoint {
 }
 
 impl Drop for Frozen<'_> {
-    /// Undoes the freeze unless the merge was committed: later inserts join the frozen graph.
+    /// Undoes the freeze unless the merge was committed: vectors that were inserted after the
+    /// freeze join the frozen graph.
     fn drop(&mut self) {
         if self.merged {
             return;
@@ -89,14 +91,14 @@ impl Drop for Frozen<'_> {
 }
 
 impl LiveIndex {
-    /// Merges the logged changes into a new checkpoint. Inserts, deletes and searches continue
-    /// during the merge. If nothing has changed since the last checkpoint, the call does nothing.
+    /// Merges all changes into a new checkpoint. Inserts, deletes and searches continue during the
+    /// merge. If the last checkpoint of a build or merge has all changes, the call does nothing.
     ///
     /// # Errors
-    /// The merged index would exceed the memory budget; the disk is full; `progress` interrupts.
-    /// The index is then unchanged. If the merged index is committed but may not be durable, the
-    /// call succeeds, and the index uses the merged index. Both checkpoints are kept until a later
-    /// checkpoint is durable. [`trouble`](crate::Stats::trouble) reports this.
+    /// The merged index would exceed the memory budget, the disk is full, or `progress` interrupts.
+    /// After an error, the index is unchanged. If the merge is committed but may not be durable,
+    /// the call succeeds, and searches use the merged index. Both checkpoints are kept until a
+    /// later checkpoint is durable, and [`trouble`](crate::Stats::trouble) reports the failure.
     pub fn compact(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.without_checkpoints(progress)?;
         self.health.check()?;
@@ -114,16 +116,15 @@ impl LiveIndex {
             }
             Err(error) => tracing::info!(index = %self.path.display(), "no merge: {error}"),
         }
-        // After an interruption the caller should not wait any longer. Waiting vectors stay in
+        // After an interruption, the caller should not wait any longer, so waiting vectors stay in
         // memory and in the log.
         if self.health.is_halted() || matches!(compacted, Err(Error::Interrupted)) {
             return compacted;
         }
         match self.drain_few(progress) {
-            // The merge has succeeded. After an interruption, the remaining vectors continue to
-            // wait.
+            // If `progress` interrupts here, the remaining vectors continue to wait.
             Ok(()) | Err(Error::Interrupted) => {}
-            // If this call cannot move vectors, they stay in memory and in the log.
+            // The vectors that this call could not move stay in memory and in the log.
             Err(error) => self.health.trouble(Concern::Vectors, &error),
         }
         compacted
@@ -135,7 +136,7 @@ impl LiveIndex {
         let _gate = self.gate.write();
         let state = self.state();
         let overlay = &state.overlay;
-        // Whether vectors were inserted directly.
+        // Whether vectors were moved to storage since the last build or merge.
         let moved = state.index.nodes() as u64 > state.index.manifest().vectors;
         let rows = state.index.columns().has_new();
         let deleted = state.index.deleted_in(overlay) > 0;
@@ -148,7 +149,8 @@ impl LiveIndex {
         if into == NextCheckpoint::Rebalanced {
             self.check_rebalance(&state)?;
         }
-        // If another manifest is in the directory, nothing is written.
+        // If another program has replaced the manifest in the directory, this check fails before
+        // the first write.
         self.health.standing(&*self.volume)?;
         let log_from = self.log.rotate()?;
         if let Some(direct) = &state.direct {
@@ -173,8 +175,8 @@ impl LiveIndex {
         Ok(Some(Frozen {
             live: self,
             log_from,
-            // The merge takes exactly the ids that are live at this point. A later delete becomes a
-            // tombstone on the new checkpoint.
+            // The merge includes exactly the ids that are live at this point. A later delete
+            // becomes a tombstone in the overlay of the new checkpoint.
             removed: state.overlay.deleted.all(),
             epoch: state.overlay.fresh[0].epoch(),
             dead: state.overlay.deleted.len() as u64,
@@ -184,22 +186,23 @@ impl LiveIndex {
         }))
     }
 
-    /// Moves waiting vectors into the clusters on storage, if clusters take them in place, and
-    /// rebalances the clusters (SPFresh). Too large clusters are split. If vectors are stored in
-    /// all of their clusters, small clusters are dissolved. Vectors around such clusters are
-    /// reassigned. Unchanged clusters are not written. If no vector waits, or the index has no
-    /// clusters, the call does nothing. Inserts, deletes and searches continue meanwhile.
+    /// Moves waiting vectors into the clusters on storage, and rebalances these clusters (SPFresh).
+    /// Clusters that are too large are split. In layouts that store a vector in each of its
+    /// clusters, clusters that are too small are dissolved. Vectors around split and dissolved
+    /// clusters are reassigned. Unchanged clusters are not written. If no change waits, or the
+    /// index has no clusters, the call does nothing. Inserts, deletes and searches continue during
+    /// the call.
     ///
     /// # Errors
-    /// Fails as [`compact`](LiveIndex::compact) does, or if the waiting vectors and the heads of
-    /// the clusters exceed the memory budget.
+    /// Fails as [`compact`](LiveIndex::compact) does. It also fails if the waiting vectors and the
+    /// heads of the clusters exceed the memory budget.
     pub fn rebalance(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.merging.lock();
         self.health.check()?;
         self.rebalance_now(progress)
     }
 
-    /// Rebalances. The caller holds the lock of merges.
+    /// Does the work of [`rebalance`](Self::rebalance). The caller holds the lock `merging`.
     pub(super) fn rebalance_now(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let state = self.state();
         let waits = state.fresh().slots() > 0 || state.index.columns().has_new();
@@ -220,7 +223,7 @@ impl LiveIndex {
             clusters = report.clusters_written,
             split = report.clusters_split,
             merged = report.clusters_merged,
-            "clusters took what waited"
+            "moved waiting vectors into clusters"
         );
         Ok(report)
     }
@@ -241,9 +244,9 @@ impl LiveIndex {
         };
         let state = frozen.state.clone();
         let mut next = None;
-        // The closure `ready` takes the gate, which stops all changes from the commit of the new
-        // checkpoint until the swap of the state. The drop of `frozen` takes the gate too, so the
-        // guard `gate` is declared after `frozen` and is dropped first.
+        // The closure `ready` locks the gate. This lock stops all changes from the commit of the
+        // new checkpoint until the swap of the state. The drop of `frozen` locks the gate, too. So
+        // the guard `gate` is declared after `frozen` and is dropped first.
         let mut gate = None;
         let mut ready = |manifest: &stratann_layout::Manifest| {
             let index = Arc::new(Index::open_next(
@@ -254,12 +257,12 @@ impl LiveIndex {
                 (state.index.lent(), &Silent),
             )?);
             let ids = match into {
-                // A rebalance does not change the ids of the build.
+                // A rebalance leaves the ids of the build unchanged.
                 NextCheckpoint::Rebalanced => state.ids.clone(),
                 NextCheckpoint::NewBuild => {
                     StoredIds::of(&index)?.ok_or_else(|| Error::Damaged {
                         file: self.volume.name(),
-                        what: "the merged index does not say its ids".into(),
+                        what: "the merged index has no table of ids".into(),
                     })?
                 }
             };
@@ -297,28 +300,29 @@ impl LiveIndex {
         let Some(next) = next else {
             // `rebuild` calls `ready` before it commits.
             self.health
-                .halt("a merge was committed that was not made ready");
+                .halt("a merge was committed before its index was opened");
             return Ok(report);
         };
         if let before @ (Before::NotYet | Before::Kept(_)) = &mut *self.before.lock() {
             *before = Before::Kept(state.clone());
         }
-        // No call changes the index at this point, so no other thread asks for more memory.
+        // The gate stops all changes here, so no other thread asks for more memory.
         if let Some(lent) = next.index.lent() {
             lent.keep(next.index.planned_more());
         }
         *self.state.write() = Arc::new(next);
         self.replaced.fetch_add(1, Ordering::Release);
-        // If an earlier rebalance failed, the merge has removed the cause.
+        // After a successful merge, an earlier failed rebalance no longer delays the next
+        // rebalance.
         self.rebalance_after.store(0, Ordering::Relaxed);
         match committed.durable(&*self.volume) {
             Ok(()) => self.health.recovered(Concern::Commit),
-            // The manifest in the directory is valid. The files of both checkpoints stay until a
-            // later commit makes it durable.
+            // The manifest in the directory is valid, but may not be durable. The files of both
+            // checkpoints stay until a later commit is durable.
             Err(error) => self.health.no_checkpoint(&error),
         }
-        // The merged index has the vectors that waited. The code below handles vectors that were
-        // inserted since the freeze.
+        // The merged index has the vectors that waited before the freeze. If later vectors cannot
+        // be moved, a new failure is reported.
         for concern in [Concern::Checkpoint, Concern::Vectors, Concern::Pages] {
             self.health.recovered(concern);
         }
@@ -327,23 +331,24 @@ impl LiveIndex {
         frozen.merged = true;
         self.checkpointed
             .store(frozen.log_from.sequence, Ordering::Relaxed);
-        // Changes after the freeze are in memory, and the fresh graph has the charge for them.
+        // Changes after the freeze are in the fresh graph, which has its own count of their memory.
         self.charged.store(0, Ordering::Relaxed);
         self.keep_room();
         self.reads.clear();
         Ok(report)
     }
 
-    /// Creates the state from which searches start once a merged index is committed. The caller
-    /// ensures that no call changes the index.
+    /// Creates the state from which searches start after the commit of a merged index. The caller
+    /// holds the gate, so that no call changes the index.
     fn next_state(&self, state: &State, index: Arc<Index>, ids: StoredIds) -> Result<State, Error> {
         let since = state.since.as_ref().map(|since| since.all());
-        // The bound covers all present nodes: a later node of the same id may be live.
+        // The bound of a tombstone covers all present nodes, but no later node, since a later node
+        // of the same id may be live.
         let nodes = index.nodes() as u32;
         let gone = since.unwrap_or_default().into_keys();
         let gone: Vec<_> = gone.map(|id| (id, nodes)).collect();
-        // The dead records that are still on storage. After a new build, this is at most a
-        // placeholder.
+        // The dead records that are still on storage after the merge. After a merge that rebuilt
+        // the index, the only such record can be a placeholder.
         let carried = index.carried();
         let deleted = Tombstones::restore(&carried.deleted, carried.dead);
         let mut inserted = IdRanges::of(&carried.ids);
@@ -351,8 +356,8 @@ impl LiveIndex {
             inserted.remove(id);
             deleted.insert_below(id, bound);
         }
-        // The rows that vectors received during the merge. If a vector was deleted, its row is
-        // dropped.
+        // The rows that vectors received during the merge. The rows of vectors that were deleted
+        // since are dropped.
         let gone_ids: HashSet<u64> = gone.iter().map(|&(id, _)| id).collect();
         let mut rows = std::mem::take(&mut *state.rows_since.lock());
         rows.retain(|id, _| !gone_ids.contains(id));
@@ -382,8 +387,8 @@ impl LiveIndex {
         })
     }
 
-    /// Returns an error before the work of a merge, if the memory budget is known to be too small
-    /// for the merged index.
+    /// Checks before a merge whether the memory budget suffices for the merged index, as far as
+    /// this is known.
     fn check_budget(&self, state: &State, vectors: usize) -> Result<(), Error> {
         let Some(budget) = self.open.memory else {
             return Ok(());
@@ -393,7 +398,8 @@ impl LiveIndex {
             CodesAt::Records | CodesAt::Nowhere => 0,
             CodesAt::Memory => vectors as u64 * u64::from(manifest.code_bytes),
         };
-        // For a while, memory has the copies of both indexes: the old index and the merged index.
+        // During the swap, memory has the copies of two indexes: the old index and the merged
+        // index.
         let copies = (self.open.places).memory_bytes(&*self.volume, manifest);
         let needs = plan::least(state.index.dim(), codes).saturating_add(copies.saturating_mul(2));
         let budget = budget.saturating_add(state.index.lent().map_or(0, Lent::more));

@@ -1,10 +1,11 @@
-//! A live index whose vectors go straight into the graph on storage. This module inserts vectors,
+//! Direct inserts of a live index. This module inserts vectors straight into the graph on storage,
 //! moves waiting vectors from memory into the graph, and makes checkpoints without a merge.
 //!
-//! A file to which inserts write may have other names (hard links). While the file has other names,
-//! deletes and rows of attributes are logged, and logged vectors wait in memory. The first insert
-//! that must write to the file copies it. The copy replaces the file under the index's name, and
-//! searches read the copy. A merge copies nothing, since it writes new files.
+//! A file to which direct inserts write may have other names (hard links). While such a file has
+//! other names, deletes and rows of attributes are only logged, and logged vectors wait in memory.
+//! The first insert that must write to the file copies it. The copy replaces the file under the
+//! index's name, and searches read the copy. A merge writes new files, so it need not copy this
+//! file.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,14 +25,14 @@ use crate::{Error, ErrorKind, Update};
 
 impl LiveIndex {
     /// If the index inserts directly, moves the vectors replayed from the log into the graph on
-    /// storage. If `progress` interrupts the move, the remaining vectors continue to wait, and the
-    /// next change continues it.
+    /// storage. If `progress` interrupts the move, the remaining vectors continue to wait until the
+    /// next change.
     pub(super) fn with_fresh_drained(self, progress: &dyn Progress) -> Result<Self, Error> {
         if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
             match self.drain_few(progress).and_then(|()| self.checkpoint()) {
                 Err(Error::Interrupted) => self.hurries.store(true, Ordering::Relaxed),
-                // The vectors are in the log, and searches find them. On a full disk, deletes are
-                // still possible.
+                // On a full disk, the open succeeds, so that deletes are possible. The vectors are
+                // in the log, and searches find them.
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     self.health.no_checkpoint(&error);
                 }
@@ -41,19 +42,19 @@ impl LiveIndex {
         Ok(self)
     }
 
-    /// Whether vectors go straight into the graph on storage, at once or after its files are
-    /// [copied](Self::own_files).
+    /// Whether new vectors go straight into the graph on storage, either at once or after files of
+    /// the graph are [copied](Self::own_files).
     pub(super) fn goes_directly(&self, state: &State) -> bool {
         let way = self.options.update.unwrap_or(state.index.preset().update);
         state.direct.is_some() || is_taken(&state.index, way)
     }
 
-    /// Starts direct inserts if only other names of the files (hard links) prevent them. It copies
-    /// these files, and inserts the vectors that waited. During a merge nothing is copied, since a
-    /// merge writes new files; vectors wait for it as usual.
+    /// Starts direct inserts if only other names of files (hard links) prevent them. The call
+    /// copies these files, and inserts the waiting vectors into the graph. During a merge, the call
+    /// copies no file, since a merge writes new files. Vectors wait until the merge ends.
     ///
     /// # Errors
-    /// The volume fails, or has no space for a copy, or `progress` interrupts. The index is
+    /// The volume fails or has no space for a copy, or `progress` interrupts. The index is
     /// unchanged.
     pub(super) fn own_files(&self, progress: &dyn Progress) -> Result<(), Error> {
         let one = loop {
@@ -67,7 +68,7 @@ impl LiveIndex {
                 return Err(Error::Interrupted);
             }
         };
-        // A caller that held the lock before may have copied the files already.
+        // While this call waited for the lock, another call may have copied the files.
         let state = self.state();
         if !self.has_to_own(&state) {
             return Ok(());
@@ -89,7 +90,7 @@ impl LiveIndex {
             });
         }
         if self.state().fresh().slots() > 0 {
-            // The vectors are in the log, so no vector is lost if this step fails.
+            // If this step fails, no vector is lost, since the vectors are in the log.
             match self.drain_few(progress).and_then(|()| self.checkpoint()) {
                 // After an interruption, the next change tries again.
                 Ok(_) | Err(Error::Interrupted) => {}
@@ -100,14 +101,13 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Whether only other names of the files (hard links) prevent direct inserts, and no merge is
-    /// writing new files.
+    /// Whether only other names of files (hard links) prevent direct inserts, and no merge runs.
     pub(super) fn has_to_own(&self, state: &State) -> bool {
         state.direct.is_none() && state.since.is_none() && self.goes_directly(state)
     }
 
-    /// Like [`own_files`](Self::own_files), for rows that wait for a checkpoint: without direct
-    /// inserts, a checkpoint needs a merge. The progress stage of the caller continues.
+    /// Calls [`own_files`](Self::own_files) because rows wait for a checkpoint. Without direct
+    /// inserts, a checkpoint would need a merge. The caller's stage of `progress` is not ended.
     pub(super) fn own_files_for_rows(&self, progress: &dyn Progress) {
         match self.own_files(&WithinStage(progress)) {
             // After an interruption, the next change tries again.
@@ -116,8 +116,8 @@ impl LiveIndex {
         }
     }
 
-    /// Moves waiting vectors like [`drain_fresh`](Self::drain_fresh), unless so many wait that a
-    /// merge is to move them.
+    /// Moves waiting vectors like [`drain_fresh`](Self::drain_fresh). If so many vectors wait that
+    /// a merge is cheaper, the call does nothing.
     pub(super) fn drain_few(&self, progress: &dyn Progress) -> Result<(), Error> {
         match self.many_wait(&self.state()) {
             true => Ok(()),
@@ -129,7 +129,7 @@ impl LiveIndex {
     ///
     /// # Errors
     /// The volume fails, or `progress` interrupts before a batch. The remaining vectors continue to
-    /// wait, in memory and in the log, and searches find them.
+    /// wait in memory and in the log, and searches find them.
     pub(super) fn drain_fresh(&self, progress: &dyn Progress) -> Result<(), Error> {
         let state = self.state();
         let Some(direct) = &state.direct else {
@@ -143,8 +143,8 @@ impl LiveIndex {
             if progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            // No delete runs while vectors are moved. A search may meet a vector in both places,
-            // and returns it once.
+            // The gate stops all other changes while vectors are moved. If a search finds a vector
+            // in memory and on storage, it returns the vector once.
             let _gate = self.gate.write();
             direct.check()?;
             let vector = |&id: &u64| fresh.vector(id).map(|(vector, row)| (id, vector, row));
@@ -187,8 +187,8 @@ impl LiveIndex {
     /// Makes a checkpoint without a merge, so that a restart has nothing to replay. If vectors wait
     /// in memory, no checkpoint is made, and the result is `false`.
     pub(super) fn checkpoint(&self) -> Result<bool, Error> {
-        // Inserts continue while the sample is examined. The vectors that they add are assumed to
-        // drift as often as the earlier vectors.
+        // Inserts continue while a sample of the new vectors is checked for drift. Later vectors
+        // are assumed to drift as often as the sampled vectors.
         self.look_if_many_came();
         let _gate = self.gate.write();
         let state = self.state();
@@ -210,8 +210,8 @@ impl LiveIndex {
         Ok(true)
     }
 
-    /// If the last checkpoint left pages to be written in place, writes them and makes another
-    /// checkpoint. Then a process that opens the index need not keep these pages in memory.
+    /// If the last checkpoint left pages in the journal, writes these pages in place, and makes
+    /// another checkpoint. Then a process that opens the index need not keep these pages in memory.
     pub(super) fn leave_nothing(&self) -> Result<(), Error> {
         let state = self.state();
         let Some(direct) = state.direct.as_ref().filter(|direct| direct.leaves_pages()) else {
@@ -219,15 +219,16 @@ impl LiveIndex {
         };
         let _gate = self.gate.write();
         let log_from = self.health.standing(&*self.volume)?.log_from;
-        // If the last checkpoint failed, later changes stay in the log, for a replay.
+        // If the log has changes that the last durable checkpoint lacks, no checkpoint is made
+        // here. The next process replays these changes.
         if log_from.sequence != self.log.next_sequence() {
             return Ok(());
         }
         direct.checkpoint(log_from, self.next_id.load(Ordering::Relaxed))
     }
 
-    /// If a due checkpoint failed and the pages that wait for it fill memory, tries this checkpoint
-    /// again.
+    /// If a due checkpoint has failed, and the pages that wait for a checkpoint fill the memory,
+    /// tries the checkpoint again.
     ///
     /// # Errors
     /// The checkpoint fails again: the disk is full, or `progress` interrupts.
@@ -253,13 +254,13 @@ impl LiveIndex {
         if (direct.is_due(since) || self.are_rows_due(&state))
             && let Some(_one) = self.merging.try_lock()
         {
-            // The inserts are in the log. So no insert is lost if the disk has no space for a
-            // checkpoint.
+            // If the disk has no space for a checkpoint, no insert is lost, since the inserts are
+            // in the log.
             let made = self.drain_few(progress).and_then(|()| self.checkpoint());
             match made {
                 Ok(true) => self.health.recovered(Concern::Checkpoint),
-                // Vectors wait in memory, as `Concern::Vectors` reports. After an interruption they
-                // wait until the next call.
+                // Vectors wait in memory, and `Concern::Vectors` reports them. After an
+                // interruption, the next call tries again.
                 Ok(false) | Err(Error::Interrupted) => {}
                 Err(error) => self.health.no_checkpoint(&error),
             }
@@ -272,23 +273,24 @@ impl LiveIndex {
         state.index.has_clusters() && way == Update::Rebalance
     }
 
-    /// If the index rebalances and enough vectors wait, moves them into the clusters on storage.
+    /// If the index rebalances and enough vectors wait, moves these vectors into the clusters on
+    /// storage.
     fn rebalance_if_due(&self, state: &State) {
         if !self.rebalances(state) {
             return;
         }
         let waits = self.waiting(state);
         let due = self.rebalance_due_after(state, self.options.direct.checkpoint);
-        // If the manifest lacks facts about clusters, the checkpoint reports the error.
+        // If the manifest lacks facts about clusters, the rebalance below reports the error.
         let due = due.unwrap_or(waits);
         if waits >= due.max(self.rebalance_after.load(Ordering::Relaxed)) {
             self.rebalance_or_say_why_not(waits);
         }
     }
 
-    /// Moves waiting vectors into the clusters on storage because memory for them is full, even
-    /// after an earlier failure. Returns `false` if the index does not rebalance, or if the move
-    /// failed.
+    /// Moves waiting vectors into the clusters on storage, because memory for waiting vectors is
+    /// full. An earlier failure does not prevent this attempt. Returns `false` if nothing waits, if
+    /// the index does not rebalance, or if the move failed.
     pub(super) fn rebalance_for_room(&self, state: &State) -> bool {
         let waits = self.waiting(state);
         let some = waits > 0 || state.index.columns().has_new();
@@ -299,15 +301,15 @@ impl LiveIndex {
         let Some(_one) = self.merging.try_lock() else {
             return false;
         };
-        // The inserts are in the log, and searches find them. So no insert is lost if the disk has
-        // no space for a checkpoint.
+        // If the disk has no space for a checkpoint, no insert is lost: the vectors are in the log,
+        // and searches find them.
         match self.rebalance_now(&Silent) {
             Ok(_) => {
                 self.health.recovered(Concern::Checkpoint);
                 true
             }
             Err(error) => {
-                // A retry processes all waiting vectors, so it is not made at every call.
+                // A retry processes all waiting vectors, so the index does not retry at every call.
                 let next = waits + (waits / 2).max(BATCH as u64);
                 self.rebalance_after.store(next, Ordering::Relaxed);
                 self.health.no_checkpoint(&error);
@@ -317,8 +319,8 @@ impl LiveIndex {
     }
 }
 
-/// The writer for direct inserts of an index opened with these options, whose files are in
-/// `storage`.
+/// Opens the writer of direct inserts for an index whose files are in `storage`. Returns `None` if
+/// the index with these options has no direct inserts.
 pub(super) fn direct_of(
     storage: &dyn Volume,
     index: &Arc<Index>,
@@ -331,13 +333,13 @@ pub(super) fn direct_of(
     Direct::open(storage, index, overlay, update, choices, threads, health)
 }
 
-/// Inserts logged vectors into the graph on storage. If vectors must wait in memory, their records
-/// remain in `records`.
+/// Inserts logged vectors into the graph on storage, and removes their records from `records`. The
+/// remaining records have the vectors that must wait in memory.
 pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<LogRecord<'_>>) {
     let fresh = state.fresh();
     let waits = |record: &LogRecord<'_>| fresh.slots() > 0 && fresh.contains(record.id());
-    // If a vector is in memory, it is replaced there, so the record needs no tombstone in the
-    // graph.
+    // If the old vector of an id waits in memory, the graph on storage has no live vector of this
+    // id. So the record needs no tombstone in the graph.
     let replaced = records.iter().filter(|record| waits(record));
     let replaced: Vec<u64> = replaced.map(|record| record.id()).collect();
     for record in records.iter_mut() {
@@ -350,7 +352,8 @@ pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<L
     let left = direct.insert(records);
     let placed = |at: &usize| left.binary_search(at).is_err();
     for at in (0..records.len()).filter(placed) {
-        // The vector in memory is replaced only when the new vector is in memory, too.
+        // The new vector is in the graph, so the old vector is deleted from memory. If the new
+        // vector waits in memory, it replaces the old vector later.
         let id = records[at].id();
         if replaced.contains(&id) {
             fresh.delete(id);

@@ -7,11 +7,12 @@
 //! ```
 //!
 //! A call reserves all of its ids or none, so no two calls wait for each other. If several calls
-//! want an id, they get it in the order of their arrival.
+//! wait for the same id, they get it in the order of their arrival.
 //!
-//! A thread that changes the index may call back its host, and the host may begin another change on
-//! that thread. Such an inner change would wait for its own thread, or for a call that waits for
-//! it. So an inner change never waits: if it cannot reserve its ids at once, it is refused.
+//! A thread that changes the index may call a callback, and the callback may begin another change
+//! on the same thread. If this inner change waited, it could wait for its own thread, or for a call
+//! that waits for this thread. So an inner change never waits. If it cannot reserve its ids at
+//! once, it returns an error.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -31,15 +32,15 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
     state: Mutex<State>,
-    /// Signals that ids were released, or that a call stopped waiting.
+    /// This variable is notified when ids are released, or when a call stops waiting.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     held: HashSet<u64>,
-    /// The threads of the calls that have ids, or that are asking their host whether to continue to
-    /// wait.
+    /// The threads of the calls that have ids, or that are asking their `progress` whether to stop
+    /// waiting.
     threads: Vec<ThreadId>,
     /// The waiting calls, in the order of their arrival.
     waiting: Vec<Waiting>,
@@ -78,7 +79,7 @@ impl Drop for Reservation<'_> {
 }
 
 impl State {
-    /// Whether no call has one of the ids, and no call that arrived before `ticket` waits for one.
+    /// Whether no call has any of the ids, and no call with a lower ticket waits for any of them.
     fn are_free(&self, ids: &[u64], ticket: u64) -> bool {
         let before = |waiting: &&Waiting| waiting.ticket < ticket;
         let waits = |id: &u64| {
@@ -88,7 +89,7 @@ impl State {
         !ids.iter().any(|id| self.held.contains(id) || waits(id))
     }
 
-    /// Removes the thread of a call that has ended.
+    /// Removes the entry of a thread.
     fn leaves(&mut self, thread: ThreadId) {
         if let Some(at) = self.threads.iter().position(|it| *it == thread) {
             self.threads.swap_remove(at);
@@ -97,12 +98,12 @@ impl State {
 }
 
 impl Reserved {
-    /// Waits until no other call has one of the ids, and reserves them. No id may occur twice in
-    /// `ids`.
+    /// Waits until no other call has any of the ids, and then reserves them. No id may occur twice
+    /// in `ids`.
     ///
     /// # Errors
-    /// `progress` ended the wait. Or another call has one of the ids, and this call comes from a
-    /// callback of a change on the same thread.
+    /// `progress` interrupts the wait. Or another call has one of the ids, and this call comes from
+    /// a callback of a change on the same thread.
     pub(super) fn all<'a>(
         &'a self,
         ids: &'a [u64],
@@ -131,7 +132,7 @@ impl Reserved {
             let free = state.are_free(ids, ticket);
             if free || is_ended(&mut state, progress) {
                 state.waiting.retain(|waiting| waiting.ticket != ticket);
-                // Calls behind this call may have waited only for it.
+                // Later calls may have waited only for this call.
                 self.changed.notify_all();
                 return match free {
                     true => Ok(self.take(&mut state, ids.into(), thread)),
@@ -142,11 +143,11 @@ impl Reserved {
     }
 
     /// Reserves `count` consecutive ids from `next` on, and sets `next` to the id after them. One
-    /// lock covers both steps, since another call may ask for one of these ids. Ids that another
-    /// call has or waits for are skipped.
+    /// lock covers both steps, since another call may ask for one of these ids. If another call has
+    /// or waits for an id of this range, the range begins after that id instead.
     ///
     /// # Errors
-    /// The ids would exceed `last`. The error has the first id that the call would have reserved.
+    /// The ids would exceed `last`. The error is the first id that the call would have reserved.
     pub(super) fn next(
         &self,
         count: u64,
@@ -172,12 +173,12 @@ impl Reserved {
         Ok((ids, reservation))
     }
 
-    /// Waits until at least one of the given ids is in no other call, and reserves the ids that are
-    /// free. No id may occur twice in `ids`.
+    /// Waits until at least one of the ids is reserved by no other call, and then reserves all such
+    /// ids. No id may occur twice in `ids`.
     ///
     /// # Errors
-    /// `progress` ended the wait. Or other calls have all of the ids, and this call comes from a
-    /// callback of a change on the same thread.
+    /// `progress` interrupts the wait. Or other calls have all of the ids, and this call comes from
+    /// a callback of a change on the same thread.
     pub(super) fn free(
         &self,
         ids: &[u64],
@@ -219,8 +220,8 @@ impl Reserved {
     }
 }
 
-/// Whether a wait is to end. The lock is released while the host is asked, since the host may begin
-/// another change. That inner change never waits.
+/// Whether `progress` interrupts a wait. The lock is released while `progress` is called, since its
+/// callback may begin another change. That inner change never waits.
 fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool {
     let thread = std::thread::current().id();
     state.threads.push(thread);
@@ -229,7 +230,7 @@ fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool 
     ended
 }
 
-/// The error for a call that would wait for its own caller.
+/// The error of an inner change that would have to wait.
 fn refused_within(id: u64) -> Error {
     let reason = "another call is changing this id, and the callback of a change cannot wait for another change";
     let remedy = "Make this call after the other call has returned";
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
     use crate::progress::Silent;
 
-    /// Interrupts at its first check.
+    /// Interrupts a wait at the first check.
     #[derive(Default)]
     struct Ends(AtomicBool);
 
@@ -260,7 +261,7 @@ mod tests {
     }
 
     impl Reserved {
-        /// Waits until so many calls are waiting.
+        /// Waits until the number of waiting calls is `waiting`.
         fn wait_for(&self, waiting: usize) {
             while self.state.lock().waiting.len() != waiting {
                 std::thread::yield_now();
@@ -283,7 +284,7 @@ mod tests {
                 });
                 reserved.wait_for(at + 1);
             }
-            // Other ids are free.
+            // A call for other ids does not wait.
             drop(reserved.all(&[4], &Silent));
             assert!(heard.try_recv().is_err());
             drop(first);
@@ -306,13 +307,13 @@ mod tests {
             };
             assert!(scope.spawn(waits).join().unwrap());
         });
-        // The call has stopped waiting, and no other call waits behind it.
+        // The interrupted calls have left the queue.
         assert!(reserved.state.lock().waiting.is_empty());
         drop(held);
         drop(reserved.all(&[1, 2], &Silent).unwrap());
     }
 
-    /// Makes other changes whenever a waiting call checks for an interruption.
+    /// Begins inner changes whenever a waiting call checks for an interruption.
     struct Changes<'a>(&'a Reserved);
 
     impl Progress for Changes<'_> {

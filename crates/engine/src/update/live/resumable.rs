@@ -1,22 +1,23 @@
-//! Inserts that can be resumed after an interruption. A resumed insert leaves out no row, and
-//! inserts none twice.
+//! Inserts that can be resumed after an interruption. A resumed insert inserts each missing row,
+//! and no row twice.
 //!
-//! - **Given ids**: no record is kept. All rows up to the last row whose id is in the index count
-//!   as inserted.
+//! - **Given ids**: the index keeps no record of the insert. All rows up to the last row whose id
+//!   is in the index count as inserted.
 //! - **Automatic ids**: before the first row is logged, the insert and its first id are durably
-//!   recorded in the file INSERTS. Row n has the id first + n, whenever it is inserted. When all
-//!   rows are durable, INSERTS records that the insert is done, until the next insert begins.
+//!   recorded in the file INSERTS. Row n has the id first + n, even if a resume inserts it. When
+//!   all rows are durable, INSERTS records that the insert is done. This record stays until the
+//!   next insert begins.
 //!
 //! Rows are logged in order, and after a crash the log ends with a whole record. So the inserted
-//! rows are always a prefix of all rows. Automatic ids stay reserved for the insert until it is
-//! done: a process that opens the index for changes assigns new ids behind them, and refuses an
-//! explicit insert of a missing row's id. So given and automatic ids are resumed alike: the ids are
-//! known, and the rows after the last inserted row are inserted.
+//! rows are always the first rows of the insert. Automatic ids stay reserved for the insert until
+//! it is done: other automatic ids begin after them, and no other call can insert the id of a
+//! missing row. So the ids of all rows are known in both cases, and a resume inserts the rows after
+//! the last inserted row.
 //!
-//! If other calls deleted rows of the insert before the resume, these rows stay deleted. The
-//! exception is the last rows: if they are deleted, the index does not show that they were ever
-//! inserted. With given ids, it is unknown whether a missing row was deleted, so a resume is
-//! refused.
+//! If other calls deleted rows of an insert with automatic ids before the resume, these rows stay
+//! deleted. The exception is a deletion of the last inserted rows: the index does not show that
+//! these rows were ever inserted, so the resume inserts them again. With given ids, a resume fails
+//! if a row before the last inserted row is missing.
 
 use stratann_layout::inserts::BegunInsert;
 use stratann_vector::Element;
@@ -29,11 +30,11 @@ use crate::progress::{Progress, Silent};
 use crate::stores::columns::encoded;
 use crate::{Error, ErrorKind};
 
-/// The maximum number of rows that identify an insert: the first row, the last row, and rows evenly
-/// between them. If an insert has fewer rows, all of its rows identify it.
+/// The maximum number of rows that identify an insert: the first row, the last row, and evenly
+/// spaced rows between them. If an insert has fewer rows, all of its rows identify it.
 const TOLD_BY: usize = 1_024;
 
-/// The maximum number of rows of an insert that are compared with the index.
+/// The maximum number of rows of an insert that a resume compares with vectors of the index.
 const COMPARED: usize = 64;
 
 /// The number of ids that are looked up between two checks for an interruption.
@@ -42,8 +43,8 @@ const LOOKED_FOR: usize = 1_024;
 /// The treatment of an earlier insert of the same rows that was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutOff {
-    /// Refuses the insert if ids are automatic, since the rows would be inserted twice. If ids are
-    /// given, the insert refuses each id that is in the index anyway.
+    /// With automatic ids, the call fails, since some rows would be inserted twice. With given ids,
+    /// the call inserts all rows, and fails if an id is in the index.
     Refuse,
     /// Resumes the interrupted insert: only the missing rows are inserted.
     Resume,
@@ -54,12 +55,12 @@ pub enum CutOff {
 /// An insert with automatic ids that was interrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutOffInsert {
-    /// The name of the inserted vectors. It is the absolute path of their file, or another name if
-    /// they are not from a file.
+    /// The name of the source of the vectors: the absolute path of a file, or another name if the
+    /// vectors are not from a file.
     pub file: String,
-    /// The number of rows of the insert, with missing rows.
+    /// The number of rows of the insert, including missing rows.
     pub rows: u64,
-    /// The id of the first row. The other rows have the ids that follow.
+    /// The id of the first row. Each later row has the next id.
     pub first_id: u64,
     /// Whether the rows have attributes or payloads.
     pub attributes: bool,
@@ -76,7 +77,7 @@ pub struct Resumed {
     pub first_id: Option<u64>,
 }
 
-/// The rows of a source without the first rows.
+/// The rows of `source`, from row `first` on.
 struct Rest<S> {
     source: S,
     first: usize,
@@ -122,7 +123,7 @@ impl RowSource for Rest<&dyn RowSource> {
     }
 }
 
-/// 1 more than the largest id of unfinished inserts.
+/// One more than the largest id of unfinished inserts, or 0 if there is none.
 pub(super) fn behind(inserts: &[BegunInsert]) -> u64 {
     let open = inserts.iter().filter(|insert| !insert.done);
     let ends = open.map(|insert| insert.first_id + insert.rows);
@@ -131,13 +132,13 @@ pub(super) fn behind(inserts: &[BegunInsert]) -> u64 {
 
 impl LiveIndex {
     /// Inserts vectors, with attributes if given, like [`insert_rows`](LiveIndex::insert_rows). If
-    /// the insert is interrupted at any time, the same call with [`CutOff::Resume`] resumes it. All
-    /// rows are durable when the call returns.
+    /// the insert is interrupted at any time, the same call with [`CutOff::Resume`] resumes the
+    /// insert. When the call returns, all rows are durable.
     ///
     /// # Errors
-    /// Fails as [`insert_rows`](LiveIndex::insert_rows) does. [`Error::CutOff`]: an insert of the
-    /// same rows was interrupted. A resume fails if no insert of these rows is known, or if the
-    /// index has other vectors under their ids.
+    /// Fails as [`insert_rows`](LiveIndex::insert_rows) does. If an earlier insert of the same rows
+    /// was interrupted, the error is [`Error::CutOff`]. A resume fails if the index knows no insert
+    /// of these rows, or if it has other vectors under their ids.
     pub fn insert_resumable(
         &self,
         vectors: &dyn VectorSource,
@@ -152,7 +153,7 @@ impl LiveIndex {
         put
     }
 
-    /// Inserts rows that the caller has checked, or resumes an insert of them.
+    /// Inserts rows that the caller has checked, or resumes an insert of these rows.
     fn insert_or_resume(
         &self,
         source: (&dyn VectorSource, Option<&dyn RowSource>),
@@ -186,7 +187,7 @@ impl LiveIndex {
         })
     }
 
-    /// The inserts with automatic ids that were interrupted, or that are running in another thread.
+    /// The inserts with automatic ids that were interrupted, or that another thread is running.
     pub fn cut_off_inserts(&self) -> Vec<CutOffInsert> {
         let begun = self.begun.lock();
         let open = begun.iter().filter(|insert| !insert.done);
@@ -199,20 +200,20 @@ impl LiveIndex {
         open.map(named).collect()
     }
 
-    /// Forgets the interrupted inserts of a file, named as in
-    /// [`cut_off_inserts`](LiveIndex::cut_off_inserts). They can no longer be resumed, and the ids
-    /// of their missing rows become free. Inserted rows stay. Returns the forgotten inserts. No
-    /// such insert may be running.
+    /// Forgets the interrupted inserts of a file, and returns them. `file` is the name that
+    /// [`cut_off_inserts`](LiveIndex::cut_off_inserts) returns. A forgotten insert can no longer be
+    /// resumed, and the ids of its missing rows become free. Its inserted rows stay. No insert of
+    /// this file may be running.
     ///
     /// # Errors
-    /// No insert of that name was interrupted. [`TierError`](stratann_tier::TierError): the file
-    /// INSERTS could not be written. After this error, the inserts may be forgotten or still be
-    /// known.
+    /// No insert with that name was interrupted. If the file INSERTS could not be written, the
+    /// error is a [`TierError`](stratann_tier::TierError). After a `TierError`, the inserts may be
+    /// forgotten or still be known.
     pub fn forget_cut_off(&self, file: &str) -> Result<Vec<CutOffInsert>, Error> {
         let mut cut = self.cut_off_inserts();
         let names: Vec<&str> = cut.iter().map(|insert| &*insert.file).collect();
         let remedy = match names.is_empty() {
-            true => "Leave this call out, since none was cut off".to_owned(),
+            true => "Leave this call out, since none was cut off in this index".to_owned(),
             false => format!("Give one of these: {}", names.join(", ")),
         };
         cut.retain(|insert| insert.file == file);
@@ -234,10 +235,11 @@ impl LiveIndex {
         Ok(cut)
     }
 
-    /// Refuses the ids of missing rows of an unfinished insert, since afterwards it would be
-    /// unknown which of its rows are inserted. There is one exception, which the error text names:
-    /// a call with the ids of all missing rows, in order, resumes the insert. `attributes` must be
-    /// the same as in the unfinished insert. In this case the insert is returned.
+    /// Returns an error if `ids` has the id of a missing row of an unfinished insert. If another
+    /// vector got this id, it would be unknown which rows of the insert are inserted. There is one
+    /// exception: a call with all missing rows under their ids, in order, resumes the insert. If
+    /// the call has attributes, the unfinished insert must have attributes too, and the reverse. In
+    /// this case the unfinished insert is returned.
     pub(super) fn check_unclaimed(
         &self,
         ids: &[u64],
@@ -283,9 +285,9 @@ impl LiveIndex {
         Ok(None)
     }
 
-    /// Whether `ids` are the ids of an insert's last rows, in order, with the insert's own vectors.
-    /// They must include all missing rows. The first of these rows may already be in the index, if
-    /// an earlier call of this kind was interrupted.
+    /// Whether `ids` and `vectors` are the last rows of an insert, in order, and include all
+    /// missing rows. Some of these rows may already be in the index, if an earlier call of this
+    /// kind was interrupted.
     fn are_the_rest(
         &self,
         ids: &[u64],
@@ -319,10 +321,10 @@ impl LiveIndex {
         Ok(content.is_some_and(|content| content == insert.content))
     }
 
-    /// Records that all rows of an insert are inserted.
+    /// Syncs the log, and records that all rows of an insert are inserted.
     ///
     /// # Errors
-    /// The rows could not be made durable. The insert remains known as interrupted.
+    /// The rows could not be made durable. The index still knows the insert as interrupted.
     pub(super) fn end(&self, insert: &BegunInsert) -> Result<(), Error> {
         self.flush()?;
         self.note_end(insert, true);
@@ -357,7 +359,7 @@ impl LiveIndex {
                 format!("attributes of the rows of {}", vectors.name()),
                 given,
                 format!(
-                    "an insert of these vectors began before and gave {}; its rows have the ids from {} on, and some are in",
+                    "an earlier insert of these vectors gave {}; its rows have the ids from {} on, and some of them are in the index",
                     match known.beside {
                         Some(_) =>
                             "each row attributes or a payload (`--attributes`, `--payload`, `--times`)",
@@ -365,12 +367,13 @@ impl LiveIndex {
                     },
                     known.first_id,
                 ),
-                "Give the same options to resume it",
+                "Give the same options as that insert to resume it",
             ));
         }
         let known = known.filter(|known| known.beside == beside);
         let (insert, before) = match (known, cut_off) {
-            // All rows were inserted. If ids are missing, other calls have deleted them since.
+            // All rows were inserted. If some ids are no longer in the index, other calls have
+            // deleted them.
             (Some(known), CutOff::Resume) if known.done => {
                 self.check_same(vectors, &ids_of(&known), progress)?;
                 return Ok(Resumed {
@@ -387,13 +390,13 @@ impl LiveIndex {
                 return Err(Error::call(
                     format!("the insert of {}", vectors.name()),
                     "not known to this index",
-                    "it never began, or was not recorded (in Python inserts of fewer than 1,000 vectors are not), or it ended and another has begun since, or INSERTS is damaged",
-                    "Check whether the index has its rows (`stratann get`; in Python `index.ids()`), and insert the missing ones without resuming",
+                    "it never began, it was not recorded (in Python inserts of fewer than 1,000 vectors are not recorded), it ended and another insert has begun since, or the file INSERTS is damaged",
+                    "Check which of its rows the index has (`stratann get`; in Python `index.ids()`), and insert the missing rows without resuming",
                 ));
             }
             (Some(known), CutOff::Refuse) if !known.done => {
                 match self.in_before(vectors, &ids_of(&known), progress)? {
-                    // No row was inserted, so the insert starts from the beginning.
+                    // No row was inserted, so this call inserts all rows.
                     0 => (known, 0),
                     done => {
                         return Err(Error::CutOff {
@@ -406,7 +409,8 @@ impl LiveIndex {
                 }
             }
             _ => {
-                // If this fails, no row was inserted, and no insert is recorded as interrupted.
+                // This call comes before the insert is recorded. So if it fails, no insert is
+                // recorded as interrupted.
                 self.own_files_for(rows, progress)?;
                 (self.begin(vectors, content, beside)?, 0)
             }
@@ -429,7 +433,8 @@ impl LiveIndex {
                 source,
             },
             error => {
-                // After other failures it is unknown whether the log has some of the rows.
+                // After these errors, no row was inserted. After other errors, it is unknown
+                // whether the log has some of the rows.
                 if matches!(
                     error.kind(),
                     ErrorKind::Call | ErrorKind::Data | ErrorKind::Memory | ErrorKind::Interrupted
@@ -447,8 +452,8 @@ impl LiveIndex {
         })
     }
 
-    /// Whether a call resumes a known insert or is refused because of it. If not, it inserts all
-    /// rows.
+    /// Whether a call must resume `known`, or fails because of `known`. Otherwise the call inserts
+    /// all rows.
     fn goes_on(
         &self,
         known: &BegunInsert,
@@ -472,8 +477,9 @@ impl LiveIndex {
         beside: Option<String>,
     ) -> Result<BegunInsert, Error> {
         let rows = vectors.rows() as u64;
-        // Automatic ids continue after the reserved ids. Another call may insert one of these ids
-        // explicitly before this insert. Then this insert is refused.
+        // The reservation can be dropped, since later automatic ids are larger. Another call may
+        // still give one of these ids to its own vector before this insert is recorded. In that
+        // case, this insert fails.
         let (ids, reservation) = self.reserve_next(rows)?;
         drop(reservation);
         let insert = BegunInsert {
@@ -494,8 +500,9 @@ impl LiveIndex {
         Ok(insert)
     }
 
-    /// Records that an insert is done, or removes an insert without inserted rows. If this fails,
-    /// the insert remains known as interrupted, and a resume finds its inserted rows.
+    /// Records that an insert is done. If `done` is false, no row was inserted, and the record of
+    /// the insert is removed. If the file cannot be written, it still has the insert as
+    /// interrupted, and a resume finds the inserted rows.
     fn note_end(&self, insert: &BegunInsert, done: bool) {
         let mut begun = self.begun.lock();
         let mut now = begun.clone();
@@ -505,19 +512,19 @@ impl LiveIndex {
             None => {}
         }
         let written = inserts::write(&*self.volume, &now).or_else(|error| {
-            // A file can be removed even if the disk is full.
+            // The file can be removed even if the disk is full.
             match now.iter().all(|other| other.done) {
                 true => inserts::forget(&*self.volume),
                 false => Err(error),
             }
         });
         if let Err(error) = written {
-            tracing::warn!(index = %self.path.display(), "cannot note how an insert ended: {error}");
+            tracing::warn!(index = %self.path.display(), "cannot write to INSERTS that an insert ended: {error}");
         }
         *begun = now;
     }
 
-    /// Inserts the rows after the first `before` rows, which are already inserted.
+    /// Inserts all rows except the first `before` rows, which are already in the index.
     fn insert_behind(
         &self,
         (vectors, attributes): (&dyn VectorSource, Option<&dyn RowSource>),
@@ -557,7 +564,8 @@ impl LiveIndex {
                 total,
                 given: None,
                 source: Box::new(match error {
-                    // This call or an earlier call has inserted rows.
+                    // [`Error::Interrupted`] would say that nothing was changed, but an earlier
+                    // call has inserted rows.
                     Error::Interrupted => Error::Stopped,
                     error => error,
                 }),
@@ -589,8 +597,8 @@ impl LiveIndex {
         Ok(before)
     }
 
-    /// Returns an error if some ids are not in the index. It is unknown whether their rows were
-    /// deleted, or whether the last ids belong to other vectors.
+    /// Returns an error if some ids are not in the index. In that case, it is unknown whether their
+    /// rows were deleted, or whether the last ids belong to other vectors.
     fn check_all_in(
         &self,
         vectors: &dyn VectorSource,
@@ -609,16 +617,17 @@ impl LiveIndex {
                 return Err(Error::call(
                     format!("the id of row {row} of {}", vectors.name()),
                     format!("{id}, which is not in the index, though the id of row {last} is"),
-                    "some rows were deleted since, or other calls inserted these ids",
-                    "Insert all rows with `--upsert` (in Python `upsert`), whatever the index has",
+                    "some rows were deleted after the insert, or other calls inserted these ids",
+                    "Insert all rows with `--upsert` (in Python `upsert`), which replaces rows that are in the index",
                 ));
             }
         }
         Ok(())
     }
 
-    /// Returns an error if none of the compared rows equals the vector that the index has under its
-    /// id. Some rows may differ, since other calls may have replaced their vectors.
+    /// Compares some rows with the vectors that the index has under their ids. Returns an error if
+    /// rows were compared and all of them differ. Some rows may differ, since other calls may have
+    /// replaced their vectors.
     fn check_same(
         &self,
         vectors: &dyn VectorSource,
@@ -647,7 +656,7 @@ impl LiveIndex {
                     ids[at]
                 ),
                 "these are not the rows and ids of the insert that was cut off",
-                "Give the same file and ids",
+                "Give the file and ids of that insert",
             )),
         }
     }
@@ -658,8 +667,8 @@ fn ids_of(insert: &BegunInsert) -> Vec<u64> {
     (insert.first_id..insert.first_id + insert.rows).collect()
 }
 
-/// Up to `most` numbers below `count`, evenly spread and ascending. The first and the last number
-/// are included.
+/// Up to `most` evenly spaced numbers below `count`, in ascending order. The smallest number is 0,
+/// and the largest is `count` - 1.
 fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
     let number = count.min(most);
     (0..number).map(move |n| match number {
@@ -668,8 +677,8 @@ fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A hash that identifies the vectors of an insert: of their number, element type and dimension,
-/// and of a sample of them.
+/// A hash that identifies the vectors of an insert. The hash is made of their number, dimension and
+/// element type, and of a sample of the vectors.
 fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
     let mut row = |at: usize, row: &mut [u8]| {
         vectors.read(at, row)?;
@@ -682,7 +691,7 @@ fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
 /// Reads the vector of a row. Returns `false` if the row has no vector.
 type ReadRow<'a> = dyn FnMut(usize, &mut [u8]) -> Result<bool, Error> + 'a;
 
-/// The hash of `rows` vectors with the element type and dimension of `like`; `None` if a sampled
+/// The hash of `rows` vectors with the element type and dimension of `like`. `None` if a sampled
 /// vector is missing.
 fn content_of(
     rows: usize,

@@ -1,10 +1,11 @@
-//! Limits of memory and storage for changes. Under a memory budget, this module limits the new
-//! vectors and rows that wait for a merge, are in copies of pages, or are moved into clusters. It
-//! also reserves blocks on storage, so that deletes are possible on a full disk.
+//! Limits of memory and storage for changes. Under a memory budget, this module limits three
+//! things: the new vectors and rows that wait for a merge, the copies of pages, and the vectors
+//! that a rebalance moves. This module also reserves blocks on storage, so that deletes are
+//! possible on a full disk.
 //!
-//! An accepted change is charged the memory that its log record will take when the index is opened
-//! again ([`logged_bytes`](crate::update::logged_bytes)). The limit is the memory that will then be
-//! available.
+//! The charge for an accepted change is the memory that its log record takes when the index is
+//! opened again ([`logged_bytes`](crate::update::logged_bytes)). The limit is the memory that is
+//! available at that time.
 
 use std::sync::atomic::Ordering;
 
@@ -17,16 +18,17 @@ use crate::update::merge::BEYOND_SEARCH;
 use crate::update::rebalance::{self, Needs};
 use crate::{Error, stored};
 
-/// Rows of so many bytes are worth a checkpoint if there is no budget.
+/// Without a memory budget, a checkpoint is due if more than this number of bytes of rows wait for
+/// it.
 const MOST_ROWS: u64 = 64 << 20;
 
-/// The bytes of the rows that wait for a checkpoint.
+/// The number of bytes of the rows that wait for a checkpoint.
 fn waiting_rows(state: &State) -> u64 {
     state.index.columns().new_bytes() + state.overlay.charged_rows()
 }
 
-/// Leases memory from the catalog for one of its indexes. If that fails, returns the present budget
-/// and a sufficient one, in bytes.
+/// Leases memory from the catalog for one of its indexes. If the catalog has too little memory,
+/// returns the present budget and a sufficient budget, in bytes.
 pub(super) fn lend(state: &State, budget: u64, missing: u64) -> Option<(u64, u64)> {
     match state.index.lent() {
         Some(lent) => {
@@ -38,23 +40,25 @@ pub(super) fn lend(state: &State, budget: u64, missing: u64) -> Option<(u64, u64
 }
 
 impl LiveIndex {
-    /// Reserves blocks on storage for deletes on a full disk, as many as the present vectors need.
+    /// Reserves blocks on storage for deletes on a full disk: enough for the deletion of all
+    /// present vectors.
     pub(super) fn keep_room(&self) {
         self.log.keep_room(room_for_deletes(self.len() as u64));
         if let Err(error) = keep_small_room(&*self.volume) {
             // This handle does not need the blocks. A process that opens the index later on a full
-            // disk does.
+            // disk needs them.
             tracing::debug!(index = %self.path.display(), "no room is kept for a manifest: {error}");
         }
     }
 
-    /// Checks whether `rows` more vectors, and rows that are charged so many bytes
-    /// ([`row_charge`](crate::stores::columns::row_charge)), may wait in memory. In an index with
-    /// direct inserts, rows wait for a checkpoint, and vectors must fit the copies of its pages in
+    /// Checks whether `rows` more vectors of `row_bytes` bytes may wait in memory, together with
+    /// their attributes. `attributes` is the sum of the charges for the attributes
+    /// ([`row_charge`](crate::stores::columns::row_charge)). In an index with direct inserts, only
+    /// the attributes wait, for a checkpoint. The vectors must fit into the copies of pages in
     /// memory ([`Places`](crate::Places)).
     ///
     /// # Errors
-    /// The budget is too small for them.
+    /// The memory budget is too small for the new vectors or attributes.
     pub(super) fn check_room(
         &self,
         state: &State,
@@ -87,15 +91,15 @@ impl LiveIndex {
             return Err(Error::Memory {
                 budget,
                 needs,
-                part: "the index and the vectors that wait in memory for a merge (`stratann compact` merges the waiting ones, with more memory; \
-                       an index of the preset stratann puts them on storage at once)"
+                part: "the index and the vectors that wait in memory for a merge (with more memory, `stratann compact` merges the waiting vectors; \
+                       an index of the preset stratann writes new vectors to storage at once)"
                     .into(),
             });
         }
         Ok(())
     }
 
-    /// Checks whether `more` bytes of rows may wait for a checkpoint.
+    /// Checks whether `more` bytes of attributes may wait for a checkpoint.
     fn check_rows(&self, state: &State, more: u64, budget: u64) -> Result<(), Error> {
         let room = state.index.memory().for_rows() + state.index.lent_since();
         let wanted = waiting_rows(state) + more;
@@ -108,12 +112,12 @@ impl LiveIndex {
         Err(Error::Memory {
             budget,
             needs,
-            part: "the index and the attributes and payloads that wait in memory for a checkpoint; nothing was changed (fewer at a time need less)"
+            part: "the index and the attributes and payloads that wait in memory for a checkpoint; nothing was changed (a call with fewer rows needs less memory)"
                 .into(),
         })
     }
 
-    /// Whether enough rows wait for a checkpoint, or a replay of the log would take too much
+    /// Whether a checkpoint is due: many rows wait for one, or a replay of the log would take much
     /// memory.
     pub(super) fn are_rows_due(&self, state: &State) -> bool {
         let memory = state.index.memory();
@@ -129,22 +133,22 @@ impl LiveIndex {
     }
 
     /// The changes that wait in memory and in the log for a merge or a rebalance, as a number of
-    /// vectors. Rows set without vectors count by their charges. Replaced vectors count too, since
-    /// they are in the log.
+    /// vectors. A row that was set without a vector counts by its charge. Replaced vectors count
+    /// too, since the log has them.
     pub(super) fn waiting(&self, state: &State) -> u64 {
         let each = vector_charge(state.index.dim() * state.index.element().size());
         let logged = self.charged.load(Ordering::Relaxed) / each;
         logged.max(state.fresh().len() as u64)
     }
 
-    /// Charges changes for their log records until a checkpoint has them.
+    /// Adds the charge for changes. The charge lasts until a checkpoint has the changes.
     pub(super) fn charge(&self, vectors: usize, row_bytes: usize, attributes: u64) {
         let more = vectors as u64 * vector_charge(row_bytes) + attributes;
         self.charged.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Moves waiting changes to storage because memory for them is full. `false` if the index does
-    /// not work that way, or if the move failed.
+    /// Moves waiting changes to storage, because memory for waiting changes is full. Returns
+    /// `false` if only a merge can move them, if nothing waits, or if the move failed.
     pub(super) fn make_room(&self, progress: &dyn Progress) -> bool {
         self.own_files_for_rows(progress);
         let state = self.state();
@@ -164,10 +168,11 @@ impl LiveIndex {
         }
     }
 
-    /// Checks whether copies in memory may grow by so many rows. The copies were charged when the
-    /// index was opened; later growth must fit the memory that the plan left unused. A row counts
-    /// as the average size of a row in the copies. The pages that an insert writes are known only
-    /// afterwards, so copies may exceed the limit by the writes of one batch.
+    /// Checks whether the copies in memory may grow by `rows` rows. The budget was charged for the
+    /// copies when the index was opened. Later growth must fit into the memory that the plan left
+    /// unused. Each new row counts as the average size of a row in the copies. Only after an insert
+    /// is it known which pages the insert wrote. So the copies may exceed the limit by the writes
+    /// of one batch.
     fn check_copies(&self, state: &State, rows: usize, budget: u64) -> Result<(), Error> {
         let memory = state.index.memory();
         if memory.places == 0 {
@@ -182,16 +187,15 @@ impl LiveIndex {
                 budget,
                 needs: budget.saturating_add(wanted - memory.unused),
                 part: "the index and the copies of its pages in memory (the places `dram` and models), which grow with each vector \
-                       (a place in a folder, such as mapped:/dev/shm/x, takes none of the budget)"
+                       (a place in a folder, such as mapped:/dev/shm/x, does not count towards the budget)"
                     .into(),
             });
         }
         Ok(())
     }
 
-    /// The number of waiting vectors that is worth a checkpoint, which moves them into clusters. It
-    /// is `wanted`, or the usual number. It is smaller if the budget is too small to keep or move
-    /// so many.
+    /// The number of waiting vectors at which a rebalance is due. This number is `wanted`, or the
+    /// default. It is smaller if the budget is too small to keep or move so many vectors.
     ///
     /// # Errors
     /// The manifest has no facts about clusters.
@@ -212,15 +216,15 @@ impl LiveIndex {
         let on_their_way = needs.most(room.saturating_sub(beside), each);
         let memory = state.index.memory();
         let waiting = memory.for_waiting().saturating_sub(beside) / each;
-        // Vectors are inserted in batches, and the check comes between two batches.
+        // This number is checked only between two batches of inserts, so one batch must fit, too.
         let most = on_their_way.min(waiting).saturating_sub(BATCH as u64);
         Ok(wanted.min(most.max(1)))
     }
 
-    /// Checks whether there is memory to move waiting vectors into clusters.
+    /// Checks whether the memory suffices for moving the waiting vectors into clusters.
     ///
     /// # Errors
-    /// There is not enough memory: the error says how much is enough.
+    /// The memory does not suffice. The error has the number of bytes that suffice.
     pub(super) fn check_rebalance(&self, state: &State) -> Result<(), Error> {
         let (Some(room), Some(needs)) =
             (self.room_for_changes(state), self.rebalance_needs(state)?)
@@ -238,7 +242,7 @@ impl LiveIndex {
                 budget,
                 needs,
                 part: format!(
-                    "the {} vectors that wait for their clusters, and the heads of these; nothing was changed, and searches find them",
+                    "the {} vectors that wait to be moved into clusters, and the heads of the clusters; nothing was changed, and searches find these vectors",
                     state.fresh().len()
                 ),
             });
@@ -246,15 +250,15 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// The memory for changes and for the checkpoint that stores them, in bytes; `None` without a
-    /// budget.
+    /// The memory for changes and for the checkpoint that stores these changes, in bytes. `None`
+    /// without a memory budget.
     fn room_for_changes(&self, state: &State) -> Option<u64> {
         let memory = state.index.memory();
         memory.budget.filter(|_| memory.for_changes)?;
         Some(memory.for_waiting() + state.index.lent_since() + BEYOND_SEARCH)
     }
 
-    /// The memory that a rebalance needs; `None` if there are no clusters.
+    /// The memory that a rebalance needs. `None` if the index has no clusters.
     fn rebalance_needs(&self, state: &State) -> Result<Option<Needs>, Error> {
         let Some(stores) = state.index.clusters() else {
             return Ok(None);

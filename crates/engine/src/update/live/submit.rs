@@ -1,6 +1,6 @@
-//! Searches submitted to an index that changes. Each search keeps the snapshot of its submission,
-//! and continues through checkpoints and merges. No other process changes the index's files while a
-//! search runs.
+//! Submitted searches of an index that is open for changes. Each search reads the snapshot of the
+//! time when it was submitted, even after later checkpoints and merges. No other process changes
+//! the index's files while a search runs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,8 +19,8 @@ use crate::{Error, SearchOptions, SearchResults, SubmittedSearch};
 
 impl LiveIndex {
     /// Searches a batch of queries like [`search`](LiveIndex::search), but returns immediately. The
-    /// search sees every change whose call returned before this call began. For the rest, see
-    /// [`Index::submit`].
+    /// search sees every change whose call returned before this call began. For errors and
+    /// deadlines, see [`Index::submit`].
     ///
     /// Dropping the index waits for the submitted searches, unless a search thread drops it.
     ///
@@ -40,7 +40,8 @@ impl LiveIndex {
 
     /// Searches a batch of queries like [`search_filtered`](LiveIndex::search_filtered), but
     /// returns immediately, like [`submit`](LiveIndex::submit). The search sees every change whose
-    /// call returned before this call began. For the rest, see [`Index::submit_filtered`].
+    /// call returned before this call began. For errors and deadlines, see
+    /// [`Index::submit_filtered`].
     ///
     /// # Errors
     /// Fails as [`Index::submit_filtered`] does.
@@ -57,11 +58,12 @@ impl LiveIndex {
         submitted(self.now(), queries, options, Some(filter), deadline)
     }
 
-    /// The snapshot for a search that is submitted now.
+    /// The snapshot of the present, for a search that is about to be submitted.
     fn now(&self) -> Box<AtMoment> {
         let (state, moment) = self.at_one_moment();
         Box::new(AtMoment {
-            // The snapshot leaves out the writer of direct inserts, which is closed with the index.
+            // The snapshot leaves out the writer of direct inserts, since the writer is closed with
+            // the index.
             index: state.index.clone(),
             overlay: state.overlay.clone(),
             moment,
@@ -97,8 +99,8 @@ impl Searched for AtMoment {
         options: &SearchOptions,
         outcome: Result<SearchResults, Error>,
     ) -> Result<SearchResults, Error> {
-        // If a search thread dropped the last handle, another process may have changed the index
-        // meanwhile.
+        // If a search thread dropped the last handle of the index, another process may have changed
+        // the index during this search.
         let outcome = outcome.map_err(|error| self.index.outdated(error));
         outcome.inspect(|results| {
             if results.explained.is_some() {
@@ -116,14 +118,14 @@ pub(super) fn deleted((index, overlay): (&Index, &Overlay)) -> f64 {
     overlay.deleted.len() as f64 / index.nodes() as f64
 }
 
-/// Searches that were submitted and have not ended.
+/// The number of submitted searches that have not ended.
 #[derive(Default)]
 pub(super) struct Submitted {
     count: Mutex<usize>,
     none: Condvar,
 }
 
-/// One submitted search. Its drop counts it as ended.
+/// One submitted search in the count. The drop of this value ends the search for the count.
 struct Counted(Arc<Submitted>);
 
 impl Submitted {
@@ -132,7 +134,8 @@ impl Submitted {
         Counted(this.clone())
     }
 
-    /// Waits until all have ended, unless this thread would have to complete one of them.
+    /// Waits until all submitted searches have ended. A search thread does not wait, since it would
+    /// wait for a search that it has to complete itself.
     pub(super) fn wait(&self) {
         let mut count = self.count.lock();
         while *count > 0 && !is_worker() {

@@ -1,4 +1,4 @@
-//! The members of clusters: entries of vectors, and the live entries on storage.
+//! The members of clusters: entries in memory, and the members on storage.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use crate::stores::ClusterStores;
 use crate::stores::clusters::Vectors;
 use crate::stores::clusters::reader::ClusterReader;
 
-/// About how many bytes of vectors stay in memory, since a neighbouring cluster may be split next.
+/// About the number of bytes of vectors that stay in memory, since a neighbouring cluster may be
+/// split next.
 const KEPT: usize = 8 << 20;
 
 /// A vector in a cluster.
@@ -18,16 +19,17 @@ const KEPT: usize = 8 << 20;
 pub(super) struct Entry {
     /// The number of the vector.
     pub(super) node: u32,
-    /// Its external id; meaningless if `vector` is empty.
+    /// The external id. It is meaningless if `vector` is empty.
     pub(super) id: u64,
-    /// Whether this cluster is the vector's own.
+    /// Whether this cluster is the own cluster of the vector.
     pub(super) own: bool,
-    /// The vector. Empty if it is stored by itself and was not read yet.
+    /// The bytes of the vector. They are empty if vectors are stored once and this vector has not
+    /// been read.
     pub(super) vector: Arc<[u8]>,
 }
 
 impl Entry {
-    /// The same vector, in another cluster that is not its own.
+    /// An entry of the same vector for another cluster, which is not its own cluster.
     pub(super) fn copy(&self) -> Self {
         Self {
             own: false,
@@ -36,7 +38,7 @@ impl Entry {
     }
 }
 
-/// Rows whose vectors are contiguous in memory.
+/// Vectors that are contiguous in memory, with their numbers and ids.
 #[derive(Default)]
 pub(super) struct Rows {
     pub(super) nodes: Vec<u32>,
@@ -56,9 +58,10 @@ impl Rows {
 /// The number of members of a cluster.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
-    /// The number of members whose own cluster it is, if own clusters are stored.
+    /// The number of members for which the cluster is the own cluster. 0 if own clusters are not
+    /// stored.
     pub(super) own: usize,
-    /// The number of all members.
+    /// The number of all members of the cluster.
     pub(super) all: usize,
 }
 
@@ -66,10 +69,10 @@ pub(super) struct Size {
 pub(super) struct Stored<'a> {
     stores: &'a ClusterStores,
     reader: ClusterReader<'a>,
-    /// A bound for each removed id. A record of the id is dead if its node number is below the
-    /// bound.
+    /// The ids of dead records, each with a bound. The records of an id on nodes below the bound
+    /// are dead.
     removed: &'a HashMap<u64, u32>,
-    /// Vectors by their own cluster, up to [`KEPT`] bytes.
+    /// The own vectors of some clusters, by cluster. They take about [`KEPT`] bytes.
     kept: HashMap<u32, Arc<Rows>>,
     kept_bytes: usize,
     numbers: Vec<u32>,
@@ -78,7 +81,7 @@ pub(super) struct Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// Opens the files of an index. The `removed` ids are dead.
+    /// Opens the files of an index. `removed` has the ids of dead records.
     ///
     /// # Errors
     /// A file cannot be opened.
@@ -103,8 +106,8 @@ impl<'a> Stored<'a> {
         matches!(self.stores.vectors, Vectors::Replicated)
     }
 
-    /// The number of members of a cluster. If vectors are stored by themselves, dead members count
-    /// too.
+    /// The number of members of a cluster on storage. If vectors are stored once, dead members
+    /// count too.
     ///
     /// # Errors
     /// The cluster cannot be read, or is damaged.
@@ -132,8 +135,8 @@ impl<'a> Stored<'a> {
         Ok(size)
     }
 
-    /// The members of a cluster. If vectors are stored by themselves, the entries have no vectors,
-    /// and dead members are included.
+    /// The members of a cluster on storage. If vectors are stored once, the entries have no
+    /// vectors, and dead members are included.
     ///
     /// # Errors
     /// The cluster cannot be read, or is damaged.
@@ -167,7 +170,7 @@ impl<'a> Stored<'a> {
         Ok(entries)
     }
 
-    /// If vectors are stored by themselves, reads the numbers of a cluster's members into
+    /// For an index that stores vectors once: reads the numbers of the members of a cluster into
     /// `numbers`.
     fn members_of(&mut self, cluster: u32) -> Result<(), Error> {
         let stores = self.stores;
@@ -206,16 +209,17 @@ impl<'a> Stored<'a> {
         Ok(entries)
     }
 
-    /// Drops the vector of an entry if it is stored by itself, since it can be read again.
+    /// Drops the bytes of the vector of an entry, if vectors are stored once and this vector is on
+    /// storage. The vector can be read again.
     pub(super) fn forget_vector(&self, entry: &mut Entry) {
         if !self.is_replicated() && self.stores.member_place(entry.node).is_some() {
             entry.vector = self.none.clone();
         }
     }
 
-    /// The vectors on storage whose own cluster this is, as far as this is known without reading
-    /// every vector. They are the own vectors of a replicated cluster, or the group that the build
-    /// gave the cluster.
+    /// The vectors on storage for which this cluster is the own cluster, as far as this is known
+    /// without a read of every vector. If vectors are replicated, these are the own vectors of the
+    /// cluster. Otherwise these are the group that the build gave the cluster.
     ///
     /// # Errors
     /// The vectors cannot be read, or are damaged.
@@ -250,7 +254,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Whether the record of an id in a node is dead.
+/// Whether the record of an id on a node is dead.
 fn is_removed(removed: &HashMap<u64, u32>, id: u64, node: u32) -> bool {
     removed.get(&id).is_some_and(|&bound| node < bound)
 }

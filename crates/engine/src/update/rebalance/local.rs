@@ -1,37 +1,39 @@
-//! Chooses the clusters of new vectors, and rebalances the clusters around them (LIRE, of SPFresh,
-//! SOSP 2023).
+//! Chooses the clusters of new vectors, and rebalances the clusters around them (the protocol LIRE
+//! of SPFresh, SOSP 2023).
 //!
-//! - A **new vector** joins the clusters into which a build would put it.
-//! - **Split**: if a cluster's head is the nearest head of too many vectors, the cluster becomes
-//!   two. The limit is the most vectors that a build leaves in a cluster, half as many again as its
-//!   target. Balanced 2-means of these vectors give the two heads, and each member goes to the
-//!   nearer head. If the vectors are all alike, or nearly, each cluster gets half of them. If one
-//!   half would be almost empty by the two heads, the split is not made. If it turns out so by all
-//!   heads around, the large half is not split again.
-//! - **Merge**: if new vectors join a cluster that has less than an eighth of that limit, the
-//!   cluster is dissolved. Its vectors join the clusters into which a build would put them. This
-//!   needs the own clusters of vectors, which only replicated indexes store.
-//! - **Reassign**: vectors are reassigned only where a head was added or removed, by the conditions
-//!   that SPFresh shows to be necessary. A vector of the cluster that was split moves to another
-//!   cluster if the head of that cluster is nearer than both new heads. A vector of a cluster
-//!   around it moves to a new head if the new head is nearer than the old head and than all others.
-//! - **Trim**: if a cluster is split, or has more members than a build leaves in one, it gives up
-//!   the copies that a build would. These are copies beyond the most members, and copies that begin
-//!   another block. A copy is given up first if another head is much nearer than this cluster's.
+//! - **Insert**: a new vector joins the clusters into which a build would put it.
+//! - **Split**: if the head of a cluster is the nearest head of too many vectors, the cluster is
+//!   split into two. The limit is the maximum number of vectors that a build leaves in a cluster:
+//!   1.5 times the target. Balanced 2-means of these vectors gives two heads, and each member goes
+//!   to the nearer head. If all members are equally near to both heads, each cluster gets half of
+//!   them. If one half would be almost empty, the split is not made. If one half is almost empty
+//!   only because of the other heads around, the large half is not split again.
+//! - **Merge**: if a cluster that new vectors join has less than an eighth of that limit, it is
+//!   dissolved. Its vectors join the clusters into which a build would put them. A merge needs the
+//!   own clusters of vectors, and only replicated indexes store these.
+//! - **Reassign**: after a split, vectors are reassigned by the conditions that SPFresh shows to be
+//!   necessary. A vector of the split cluster moves to another cluster if the head of that cluster
+//!   is nearer than both new heads. A vector of a neighbouring cluster moves to a new head if the
+//!   new head is nearer than the old head and all other heads.
+//! - **Trim**: if a cluster is split, or has more members than a build leaves in a cluster, copies
+//!   are removed from it, as in a build. These are copies beyond the maximum number of members, and
+//!   copies that would begin another block. The first copies to be removed are those for which
+//!   another head is much nearer than the head of this cluster.
 //!
-//! All of this is local. A vector of a split cluster, or of a cluster near one, finds its clusters
-//! among the heads around the split cluster ([`VICINITY`]). These heads are searched once, not once
-//! for each vector.
+//! All of these steps are local. A vector of a split cluster, or of a cluster near it, finds its
+//! clusters among the heads around the split cluster ([`VICINITY`]). A search finds these heads
+//! once for each split, not once for each vector.
 //!
-//! SPFresh appends a reassigned vector to its new cluster and leaves a version number, by which
-//! stale copies are recognised. Here no copy is stale: a copy in a cluster that is no longer the
+//! SPFresh appends a reassigned vector to its new cluster, and raises its version number, so that
+//! old copies are stale. In StratANN no copy is stale: a copy in a cluster that is no longer the
 //! nearest is a copy like any other. It is removed if its cluster is split and a build would not
-//! put it there, or if the cluster is rewritten after the vector was deleted. If vectors are stored
-//! in all of their clusters, the nearest of these is the vector's *own* cluster, where scans and
-//! merges count it. If the vector is reassigned to a nearer cluster, that becomes its own.
+//! put it there, or if its cluster is rewritten after the vector was deleted. If vectors are stored
+//! in all of their clusters, the nearest of them is the *own* cluster of the vector: scans and
+//! merges count the vector there. If the vector is reassigned to a nearer cluster, the nearer
+//! cluster becomes its own.
 //!
-//! Clusters that only gain members are not read into memory: their new members wait in
-//! [`Changes::joined`] until they are written.
+//! Clusters that only get new members are not read into memory. Their new members wait in
+//! [`Changes::joined`] until the clusters are written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -46,15 +48,17 @@ use crate::index::Index;
 use crate::progress::Progress;
 use crate::stores::ClusterStores;
 
-/// The number of heads around a split cluster. Vectors of their clusters are examined (SPFresh: 64,
-/// with many more vectors each), and find their clusters among these heads.
+/// The number of heads around a split cluster. The vectors of the clusters of these heads are
+/// examined, and find their clusters among these heads. SPFresh uses 64, with many more vectors in
+/// each cluster.
 const VICINITY: usize = 128;
-/// The number of heads that a search examines if only the nearest is wanted.
+/// The list size of a search for the single nearest head.
 const NEAREST: usize = 16;
-/// If the own clusters of vectors are not stored: the number of members at which a cluster is
-/// examined, as a percentage of the usual number.
+/// For indexes that do not store the own clusters of vectors: the number of members at which a
+/// cluster is examined, as a percentage of the mean number of members.
 const LOOK_AT: u64 = 150;
-/// A cluster is merged if it has less than the most members divided by this.
+/// A cluster is merged, or a half of a split counts as almost empty, if it has less than a limit
+/// divided by `SMALL_PART`.
 const SMALL_PART: usize = 8;
 
 /// A new vector.
@@ -64,7 +68,7 @@ pub(super) struct New {
     pub(super) vector: Arc<[u8]>,
 }
 
-/// The numbers of changes of each kind.
+/// The numbers of splits, merges and reassignments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) split: u64,
@@ -72,20 +76,22 @@ pub(super) struct Counts {
     pub(super) reassigned: u64,
 }
 
-/// The distances of a cluster's member to the heads around.
+/// The distances of a member of a cluster to the heads around.
 #[derive(Clone, Copy)]
 struct Standing {
-    /// Its squared distance to the cluster's head.
+    /// The squared distance to the head of the cluster.
     here: f32,
-    /// The nearest head of all, and its squared distance.
+    /// The squared distance to the nearest of the heads around, and the cluster of this head.
     nearest: (f32, u32),
-    /// Its weight in the cluster's size. It is 1 if the cluster is its own. If own clusters are not
-    /// stored, it is 1 if no head is nearer, and is divided between heads that are equally near.
+    /// The weight of the member in the size of the cluster. It is 1 if the cluster is the own
+    /// cluster of the member. If own clusters are not stored, it is 1 if no head is nearer, and is
+    /// divided between equally near heads. Otherwise it is 0.
     weight: f32,
 }
 
 impl Standing {
-    /// The distance to the cluster's head, as a multiple of the distance to the nearest head.
+    /// The squared distance to the head of the cluster, as a multiple of the squared distance to
+    /// the nearest head.
     fn ratio(self) -> f32 {
         match self.here <= self.nearest.0 {
             true => 1.0,
@@ -100,16 +106,17 @@ pub(super) struct Changes<'a> {
     stored: Stored<'a>,
     pub(super) heads: AmendedHeads,
     closure: Closure,
-    /// The most own vectors of a cluster. With more, it is split.
+    /// The maximum weight of a cluster. A cluster with more is split.
     most: usize,
-    /// The most members of a cluster. With more, it is examined.
+    /// The maximum counted size of a cluster. A cluster with more members is examined.
     look_at: usize,
-    /// The vectors that join each cluster, in addition to its members on storage or in `whole`.
+    /// The vectors that join each cluster, in addition to the members of the cluster on storage or
+    /// in `whole`.
     joined: BTreeMap<u32, Vec<Entry>>,
     /// All members of clusters that were split or trimmed, or that have a new number.
     whole: BTreeMap<u32, Vec<Entry>>,
-    /// If vectors are stored in all of their clusters: the own clusters of the vectors for which
-    /// they changed.
+    /// If vectors are stored in all of their clusters: the new own cluster of each vector whose own
+    /// cluster has changed.
     owner: HashMap<u32, u32>,
     pub(super) counts: Counts,
     /// Buffers.
@@ -120,8 +127,8 @@ pub(super) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// Creates an empty set of changes of an index with these heads. The `removed` ids are dead.
-    /// New files have this `shape`.
+    /// Creates an empty set of changes to an index with these heads. `removed` has the ids of dead
+    /// records. New files have this `shape`.
     pub(super) fn new(
         index: &'a Index,
         stores: &'a ClusterStores,
@@ -166,7 +173,8 @@ impl<'a> Changes<'a> {
     }
 
     /// Puts new vectors into clusters. The vectors are numbered from `first` on, cluster by
-    /// cluster, so that vectors of one cluster are neighbours. Returns them in that order.
+    /// cluster, so that vectors of one cluster have consecutive numbers. Returns the vectors in
+    /// this order.
     pub(super) fn insert(
         &mut self,
         rows: Vec<(u64, Box<[u8]>)>,
@@ -213,11 +221,11 @@ impl<'a> Changes<'a> {
         }
         while let Some(cluster) = large.pop() {
             go_on(progress)?;
-            // Each half may still be too large.
+            // Each half of a split cluster may still be too large.
             large.extend(self.divide(cluster, progress)?);
         }
-        // Grouped and addressed indexes do not store a vector's own cluster. So a small cluster
-        // could be dissolved only after reading all of its vectors, and stays.
+        // Grouped and addressed indexes do not store own clusters. To dissolve a small cluster, all
+        // of its vectors would have to be read, so the cluster stays.
         while self.stored.is_replicated()
             && let Some(cluster) = small.pop_first()
         {
@@ -234,7 +242,7 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// The number of members that a cluster has now.
+    /// The present number of members of a cluster.
     fn size(&mut self, cluster: u32) -> Result<Size, Error> {
         let own = |entries: &[Entry]| entries.iter().filter(|entry| entry.own).count();
         let mut size = match self.whole.get(&cluster) {
@@ -251,7 +259,8 @@ impl<'a> Changes<'a> {
         Ok(size)
     }
 
-    /// The number of a cluster's members that count for its size.
+    /// The number of members that counts as the size of a cluster: own members, if own clusters are
+    /// stored.
     fn counted(&self, size: Size) -> usize {
         match self.stored.is_replicated() {
             true => size.own,
@@ -259,22 +268,22 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// The clusters to be written, ascending.
+    /// The clusters to be written, in ascending order.
     pub(super) fn changed(&self) -> BTreeSet<u32> {
         let all = self.joined.keys().chain(self.whole.keys());
         all.copied().collect()
     }
 
-    /// All live members that a cluster has now, as far as known: first its own vectors, then
-    /// copies, each ordered by number.
+    /// All present members of a cluster: first own vectors, and then copies, each ordered by
+    /// number. Members that are known to be dead are left out.
     pub(super) fn members(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         let mut all = match self.whole.get(&cluster) {
             Some(entries) => entries.clone(),
             None => self.stored.entries(cluster)?,
         };
         all.extend(self.joined.get(&cluster).into_iter().flatten().cloned());
-        // If a vector has two entries, one remains. It is own if either is, and has the vector if
-        // either has it.
+        // If a vector has two entries, one entry remains. This entry is own if one of the two is
+        // own, and has the bytes of the vector if one of the two has them.
         all.sort_by_key(|entry| (entry.node, !entry.own, entry.vector.is_empty()));
         all.dedup_by(|again, first| {
             let same = again.node == first.node;
@@ -290,26 +299,27 @@ impl<'a> Changes<'a> {
         Ok(all)
     }
 
-    /// Whether this is the vector's own cluster. True unless its own cluster has changed.
+    /// Whether a cluster is still the own cluster of a vector. It is false only if another cluster
+    /// has become the own cluster.
     fn is_own(&self, node: u32, cluster: u32) -> bool {
         self.owner.get(&node).is_none_or(|&own| own == cluster)
     }
 
-    /// Makes a vector join another cluster, which is the nearest now. If own clusters are stored,
-    /// that becomes the vector's own.
+    /// Adds a vector to the cluster `to`, which is the nearest cluster now. If own clusters are
+    /// stored, `to` becomes the own cluster of the vector.
     fn reassign_to(&mut self, to: u32, from: u32, entry: Entry) {
         self.counts.reassigned += 1;
         let own = self.stored.is_replicated();
         if own {
             self.owner.insert(entry.node, to);
-            // The old cluster must be written too, since on storage it still has the vector as its
-            // own.
+            // The old cluster must be written too, since the old cluster on storage still has the
+            // vector as an own vector.
             self.joined.entry(from).or_default();
         }
         self.join(to, Entry { own, ..entry });
     }
 
-    /// The live members, with their vectors.
+    /// The live members of a cluster, with their vectors.
     fn members_with_vectors(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         let members = self.members(cluster)?;
         self.stored.with_vectors(members)
@@ -325,34 +335,35 @@ impl<'a> Changes<'a> {
         self.whole.insert(cluster, members);
     }
 
-    /// Makes a vector join a cluster. If it is stored by itself, it is not kept in memory.
+    /// Adds a vector to a cluster. If vectors are stored once, a vector on storage is not kept in
+    /// memory.
     fn join(&mut self, cluster: u32, mut entry: Entry) {
         self.stored.forget_vector(&mut entry);
         self.joined.entry(cluster).or_default().push(entry);
     }
 
-    /// Puts the heads near a vector into `near`.
+    /// Searches for the heads near a vector, and puts them into `near`.
     fn look_from(&mut self, vector: &[u8]) {
         let list = cluster::looked_at(self.closure.replicas);
         self.heads.stand_at(vector, &mut self.at);
         self.heads.nearest(&mut self.at, list, &mut self.near);
     }
 
-    /// Puts the distances of the given heads to a vector into `near`.
+    /// Puts the given heads into `near`, with their distances to a vector.
     fn look_among(&mut self, clusters: &[u32], vector: &[u8]) {
         self.heads.stand_at(vector, &mut self.at);
         self.heads.among(clusters, &mut self.at, &mut self.near);
     }
 
-    /// Chooses clusters after a search among given heads.
+    /// Chooses clusters for the current vector, after [`look_among`](Self::look_among).
     fn choose_among(&mut self) {
         self.near
             .sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         self.choose();
     }
 
-    /// Chooses the clusters for a vector by the heads in `near`. The clusters are in `chosen`,
-    /// nearest first.
+    /// Chooses the clusters for the current vector by the heads in `near`, and puts them into
+    /// `chosen`, the nearest first.
     fn choose(&mut self) {
         let heads = &self.heads;
         let apart = |cluster, others: &[u32], out: &mut Vec<f32>| {
@@ -362,7 +373,7 @@ impl<'a> Changes<'a> {
         self.closure.choose(near, apart, chosen, &mut self.apart);
     }
 
-    /// The cluster itself, followed by the clusters whose heads are nearest to its head.
+    /// The given cluster, followed by the clusters whose heads are nearest to its head.
     fn around(&mut self, cluster: u32) -> Vec<u32> {
         self.heads
             .stand_at(self.heads.vector(cluster), &mut self.at);
@@ -372,8 +383,8 @@ impl<'a> Changes<'a> {
         std::iter::once(cluster).chain(others).collect()
     }
 
-    /// The standing of the current vector in some clusters, by the heads in `near`, which are in
-    /// any order.
+    /// The standing of the current vector in some clusters, by the heads in `near`. The heads may
+    /// be in any order. `own` is true if the vector is in its own cluster.
     fn standing<const N: usize>(&self, clusters: [u32; N], own: bool) -> [Standing; N] {
         let (mut nearest, mut alike) = ((f32::INFINITY, u32::MAX), 0);
         let mut here = [f32::INFINITY; N];
@@ -389,10 +400,10 @@ impl<'a> Changes<'a> {
             }
         }
         let weight = match alike {
-            // The vector's own cluster is stored.
+            // Own clusters are stored.
             _ if self.stored.is_replicated() => f32::from(u8::from(own)),
             0 | 1 => 1.0,
-            // The vector may be in as many of them as it may join.
+            // The vector may be a member of several of the equally near clusters.
             alike => 1.0 / alike.min(self.closure.replicas) as f32,
         };
         here.map(|here| Standing {
@@ -402,8 +413,9 @@ impl<'a> Changes<'a> {
         })
     }
 
-    /// If a cluster's head is the nearest of too many vectors, splits the cluster, and returns the
-    /// halves that still have too many. Otherwise, if it has too many members, trims it.
+    /// If the head of a cluster is the nearest head of too many vectors, splits the cluster, and
+    /// returns the halves that still have too many. Otherwise, if the cluster has too many members,
+    /// trims it.
     fn divide(&mut self, cluster: u32, progress: &dyn Progress) -> Result<Vec<u32>, Error> {
         let members = self.members_with_vectors(cluster)?;
         let around = self.around(cluster);
@@ -413,8 +425,8 @@ impl<'a> Changes<'a> {
             self.look_among(&around, &entry.vector);
             let [mut standing] = self.standing([cluster], entry.own);
             if standing.weight > 0.0 && !self.stored.is_replicated() {
-                // The nearest head may be far from this cluster, and then is not among the heads
-                // around it.
+                // The nearest head of all may not be among the heads around this cluster, so it is
+                // searched for.
                 self.heads.nearest(&mut self.at, NEAREST, &mut self.near);
                 if let Some(&nearest) = self.near.first()
                     && nearest.0 < standing.here
@@ -434,8 +446,9 @@ impl<'a> Changes<'a> {
         {
             let members = members.into_iter().zip(standings).collect();
             let (halves, weights) = self.split(cluster, around, members, heads)?;
-            // If one half has almost no members, the other is as large as before. It is left for
-            // the next rebalance, since otherwise the splits would never end.
+            // If one half has almost no members, the other half is almost as large as before. The
+            // next rebalance may split it again. This rebalance does not, since the splits might
+            // never end.
             let least = weight / SMALL_PART as f32;
             if weights.iter().any(|&half| half < least) {
                 return Ok(Vec::new());
@@ -455,9 +468,9 @@ impl<'a> Changes<'a> {
         Ok(Vec::new())
     }
 
-    /// The heads for the two halves of some members; `None` if one half would have almost none of
-    /// these. Heads are members. In many dimensions, a central member is nearer to nearly all
-    /// others than any other member is.
+    /// Chooses two of the members as the heads of the two halves. `None` if one half would have
+    /// almost no members. This happens in many dimensions, where a central member may be nearer to
+    /// almost all members than any other member is.
     fn halves(
         &mut self,
         members: &[&Entry],
@@ -482,14 +495,14 @@ impl<'a> Changes<'a> {
             self.heads.stand_at(head, &mut self.at);
             self.heads.distances_of(self.at.point(), &points, distances);
         }
-        // If a member is equally near to both heads, it may go to either.
+        // A member that is equally near to both heads may go to either half.
         let nearer = |a: &[f32], b: &[f32]| a.iter().zip(b).filter(|(a, b)| a <= b).count();
         let smaller = nearer(&to_first, &to_second).min(nearer(&to_second, &to_first));
         Ok((smaller >= least.max(1)).then_some(heads))
     }
 
-    /// Splits a cluster with these members into two with these heads. Returns both clusters, and
-    /// the weight of each.
+    /// Splits a cluster with these members into two clusters with these heads. Returns both
+    /// clusters, and the weight of each.
     fn split(
         &mut self,
         cluster: u32,
@@ -523,7 +536,8 @@ impl<'a> Changes<'a> {
             let (_, nearest) = here.nearest;
             let is_here = here.ratio() == 1.0;
             let leaves = !is_here && !halves.contains(&nearest);
-            // If a vector's own cluster is another one, its copy stays a single copy.
+            // If another cluster is the own cluster of the vector, its copy is not copied to the
+            // second half.
             let counts = entry.own || before.weight > 0.0;
             let mut entry = entry;
             if leaves && counts {
@@ -535,7 +549,7 @@ impl<'a> Changes<'a> {
             if counts && self.chosen.contains(&beside) && stands[0].here != stands[1].here {
                 sides[1 - side].push((entry.copy(), stands[1 - side]));
             }
-            // The copy stays only if a build would put it here, by the heads around.
+            // A copy stays only if a build would put it into this half, by the heads around.
             if entry.own || is_here || self.chosen.contains(&halves[side]) {
                 weights[side] += if counts { here.weight } else { 0.0 };
                 sides[side].push((entry, here));
@@ -552,12 +566,12 @@ impl<'a> Changes<'a> {
         Ok((halves, weights))
     }
 
-    /// Removes the members that a build would not put into a cluster: members beyond the most, and
-    /// members that would begin a new block. A member is removed only if another cluster is nearer
-    /// and has it.
+    /// Removes the copies that a build would not put into a cluster: members beyond the maximum
+    /// number, and members that would begin another block. A member is removed only if another head
+    /// is nearer. The cluster of this head has the vector, or gets it.
     fn trim(&mut self, cluster: u32, members: &mut Vec<(Entry, Standing)>) {
         let kept = self.closure.kept(members.len());
-        // The nearest members stay, and so do members without another cluster.
+        // Own members, and members without a nearer head, are never removed.
         let rank = |(entry, standing): &(Entry, Standing)| match entry.own {
             true => 0.0,
             false => standing.ratio(),
@@ -572,9 +586,9 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Reassigns vectors of the clusters around a split one. A vector joins a half if the half's
-    /// head is nearer than `old`, the former head, and than all other heads. Vectors that were
-    /// `inside` the split cluster have been handled already.
+    /// Reassigns vectors of the clusters around a split cluster. A vector joins a half if the head
+    /// of this half is nearer than `old`, the former head, and than all other heads. Vectors that
+    /// were `inside` the split cluster are skipped, since `split` has placed them.
     fn reassign(
         &mut self,
         around: &[u32],
@@ -586,7 +600,7 @@ impl<'a> Changes<'a> {
         let mut points = Vec::new();
         let others = around.iter().filter(|near| !halves.contains(near));
         for &near in others {
-            // The entries that this checkpoint added, and the entries on storage.
+            // The candidates are entries that this rebalance has in memory, and vectors on storage.
             let whole = self.whole.get(&near);
             let is_whole = whole.is_some();
             let came = self.joined.get(&near);
@@ -630,7 +644,7 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// Whether a vector is nearer to the head of one of the halves than to the `old` head.
+    /// Whether a vector is nearer to the head of one of the halves than to the head `old`.
     fn is_nearer_than(&mut self, old: &[u8], halves: [u32; 2], vector: &[u8]) -> bool {
         self.heads.stand_at(vector, &mut self.at);
         let point = self.at.point();
@@ -640,8 +654,9 @@ impl<'a> Changes<'a> {
         self.near.iter().any(|near| near.0 < to_old)
     }
 
-    /// Dissolves a cluster with too few members. The last cluster gets its number, and is returned.
-    /// `None` if the cluster stays.
+    /// Dissolves a cluster with too few members. The last cluster gets the number of the dissolved
+    /// cluster. Returns the former number of the last cluster, or `None` if no cluster was
+    /// dissolved.
     fn merge(&mut self, cluster: u32) -> Result<Option<u32>, Error> {
         let size = self.size(cluster)?;
         if self.heads.count() < 2 || self.counted(size) >= self.most / SMALL_PART {
@@ -678,7 +693,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// Checks for an interruption between two pieces of work.
+/// Returns an error if `progress` interrupts.
 pub(super) fn go_on(progress: &dyn Progress) -> Result<(), Error> {
     match progress.interrupted() {
         true => Err(Error::Interrupted),

@@ -1,38 +1,38 @@
-//! Moves new vectors into their clusters on storage, and keeps the clusters balanced. This is
-//! SPFresh's in-place update (SOSP 2023), as a checkpoint.
+//! Moves new vectors into their clusters on storage, and keeps the clusters balanced. This is the
+//! in-place update of SPFresh (SOSP 2023), in the form of a checkpoint: the *rebalance*.
 //!
 //! ```text
 //!   entries.rs reads the members of clusters from storage
-//!   local.rs   which clusters a vector joins, which are split or merged, what is reassigned
-//!   write.rs   writes changed clusters to new files; heads, tables
-//!   here       the order of these steps; their memory; MANIFEST
+//!   local.rs   chooses the clusters of new vectors; splits and merges clusters; reassigns vectors
+//!   write.rs   writes changed clusters, heads and tables to new files
+//!   mod.rs     the order of these steps, the memory that they need, and the commit
 //!
 //!   replicated-…             posting lists of the build
-//!   replicated-000005-0001   posting lists of clusters that changed since, a segment for each
-//!                            such checkpoint
-//!   addressed-000005-0001    new vectors, if each is stored once by itself
-//!   amended-…                which posting lists are current: the last one of each cluster
-//!   navigation-…             heads, if any was added, moved or removed
+//!   replicated-000005-0001   posting lists of clusters that changed since the build: one segment
+//!                            for each rebalance
+//!   addressed-000005-0001    new vectors, if each vector is stored once
+//!   amended-…                the place of the current posting list of each changed cluster
+//!   navigation-…             all heads, if a head was added, moved or removed
 //!   placement-…              ids that were inserted and deleted since the build
 //! ```
 //!
 //! SPFresh rewrites the last block of a posting list with each append, and swaps its entry in a
-//! table in memory. Here the vectors of many inserts wait in the log and in the fresh graph, where
-//! searches find them. Then a checkpoint writes each changed cluster once, as a whole, into a new
-//! file. *In place* means that the index is not rebuilt. No file is ever overwritten. So after a
-//! crash at any point, the previous checkpoint is complete. Other processes continue to search the
-//! files that they have open, and `verify` can check lengths and checksums.
+//! table in memory. In StratANN, the vectors of many inserts wait in the log and in the fresh
+//! graph, where searches find them. Then a rebalance writes each changed cluster once, as a whole,
+//! into a new file. *In place* means only that the index is not rebuilt. No file is ever
+//! overwritten. So after a crash at any time, the previous checkpoint is complete. Other processes
+//! can continue to search the files that they have open, and `verify` can check lengths and
+//! checksums.
 //!
-//! Clusters that change often leave garbage in earlier segments. A segment is dropped if at most
-//! half of its bytes are live, or if its live bytes are at most those that this checkpoint writes.
-//! Its live posting lists are then rewritten. So the number of segments is logarithmic in the
-//! vectors inserted since the build. The files of the build stay until the whole index is rebuilt.
-//! That merge is due when two fifths of all files of clusters and vectors belong to clusters
-//! rewritten since ([`Due::Garbage`](crate::Due::Garbage)).
+//! A rewritten cluster leaves garbage in an earlier segment. A rebalance drops a segment if at most
+//! half of the segment's bytes are live, or if its live bytes are at most as many as the rebalance
+//! writes. The rebalance rewrites the live posting lists of a dropped segment. So the number of
+//! segments is logarithmic in the number of vectors inserted since the build. The files of the
+//! build stay until a merge rebuilds the index. The merge is due when two fifths of the bytes in
+//! files of clusters and vectors are dead ([`Due::Garbage`](crate::Due::Garbage)).
 //!
-//! A deleted vector stays in clusters that are not rewritten, and its id stays among the dead ids,
-//! as after direct inserts. A merge removes it: when a tenth of the vectors is deleted, the whole
-//! index is rebuilt.
+//! A deleted vector stays in clusters that are not rewritten, and its id stays a dead id, as after
+//! direct inserts. A merge removes such vectors. It is due when a tenth of the vectors is deleted.
 
 mod entries;
 mod local;
@@ -61,18 +61,19 @@ use crate::index::Index;
 use crate::progress::{Progress, Stage};
 use crate::stores::ClusterStores;
 
-/// The number of new vectors between two such checkpoints is the number of vectors on storage
-/// divided by this, as in OdinANN §4.1 for merges, but at least [`LEAST_NEW`]. Each vector joins
-/// several clusters, so even fewer vectors would change most clusters.
+/// The number of new vectors between two rebalances is the number of vectors on storage divided by
+/// `SHARE`, but at least [`LEAST_NEW`]. OdinANN §4.1 uses this share for merges. Each vector joins
+/// several clusters, so even a smaller number would change most clusters.
 const SHARE: u64 = 16;
 const LEAST_NEW: u64 = 1024;
 
-/// The number of new vectors that is worth a checkpoint of an index with so many nodes.
+/// The number of new vectors at which a rebalance is due in an index with `nodes` nodes.
 pub(super) fn due_after(nodes: u64) -> u64 {
     (nodes / SHARE).max(LEAST_NEW)
 }
 
-/// The approximate memory that a checkpoint takes, besides the open index and the waiting vectors.
+/// The approximate number of bytes of memory that a rebalance takes in addition to the open index
+/// and the waiting vectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
     /// Bytes that do not depend on the number of waiting vectors.
@@ -81,19 +82,19 @@ pub(super) struct Needs {
     each: u64,
 }
 
-/// A factor on the members, for splits. The number of splits depends on the vectors, and is unknown
-/// beforehand.
+/// A factor on the memory of members, for splits. The number of splits depends on the vectors, so
+/// it is unknown beforehand.
 const SPLIT: u64 = 2;
-/// Bytes for each head if the graph over the heads is rebuilt. Its neighbours are in memory twice,
-/// with spare slots during the build.
+/// Bytes for each head if the graph over the heads is rebuilt. The lists of this graph are in
+/// memory twice, with spare slots during the build.
 const GRAPH: u64 = 512;
 /// Bytes of an allocation beyond its size, with its reference counts.
 const ALLOCATION: u64 = 32;
-/// Bytes of buffers, and of rows kept for the next cluster.
+/// Bytes of buffers, and of rows that are kept for neighbouring clusters.
 const BESIDE: u64 = 12 << 20;
 
 impl Needs {
-    /// The memory for a checkpoint of an index with so many dead records.
+    /// The memory for a rebalance of an index with `dead` dead records.
     pub(super) fn of(
         index: &Index,
         stores: &ClusterStores,
@@ -103,17 +104,19 @@ impl Needs {
         let space = Space::new(index.metric(), index.element(), index.dim());
         let row = (index.dim() * index.element().size()) as u64;
         let entry = size_of::<Entry>() as u64;
-        // Vectors that are stored once by themselves are not kept in memory.
+        // If vectors are stored once, entries of clusters have no vectors in memory.
         let held = match stores.kind() {
             ExtentKind::Replicated => entry + row + ALLOCATION,
             ExtentKind::Grouped | ExtentKind::Postings => entry,
         };
         let copies = facts.members.div_ceil(index.manifest().vectors.max(1));
         let replicas = u64::from(facts.replicas);
-        // The graph over the heads may be rebuilt beside the old one, with points of its own.
+        // The graph over the heads may be rebuilt while the old graph is in memory, with points of
+        // its own.
         let head = row + 2 * space.point_bytes() as u64 + GRAPH + 2 * ALLOCATION;
         let heads = u64::from(stores.clusters()) * head;
-        // The changed heads as a file, and the heads of the next index with its tables.
+        // The tables of clusters are in memory three times: in the present index, in the written
+        // file, and in the next index.
         let tables = 3 * stores.metadata_bytes();
         Self {
             fixed: BESIDE
@@ -122,32 +125,32 @@ impl Needs {
                 + 4 * stores.nodes()
                 + 64 * dead
                 + 4 * stores.largest_read() as u64,
-            // Rows as they were taken, and again with their clusters. Then their share of splits,
-            // and of the new heads.
+            // Each new row is in memory twice: as it waits, and with its clusters. The last term is
+            // for splits and new heads.
             each: 2 * (row + ALLOCATION + entry)
                 + 2 * replicas * entry
                 + SPLIT * (copies + 1) * held,
         }
     }
 
-    /// The memory for a checkpoint with so many waiting vectors.
+    /// The memory for a rebalance with `waiting` waiting vectors.
     pub(super) fn bytes(self, waiting: u64) -> u64 {
         self.fixed.saturating_add(self.each.saturating_mul(waiting))
     }
 
-    /// The most vectors that may wait for a checkpoint that must fit `room`, if each takes `waits`
-    /// bytes while it waits.
+    /// The maximum number of vectors that may wait, if the waiting vectors and the rebalance must
+    /// fit into `room` bytes. Each waiting vector takes `waits` bytes.
     pub(super) fn most(self, room: u64, waits: u64) -> u64 {
         room.saturating_sub(self.fixed) / (self.each + waits)
     }
 }
 
-/// Writes the next checkpoint of a cluster index and commits it after `ready` has accepted it.
-/// Returns the outcome of the commit. No step after the commit fails.
+/// Writes the next checkpoint of a cluster index, and commits it after `ready` has accepted it. No
+/// step after the commit can fail.
 ///
 /// # Errors
-/// There are more vectors than numbers; files cannot be read or are damaged; the disk is full;
-/// `ready` fails; the call is interrupted. The index is then unchanged.
+/// The index would have too many vectors, a file cannot be read or is damaged, the disk is full,
+/// `ready` fails, or the call is interrupted. After an error, the index is unchanged.
 pub(super) fn rebalance(
     volume: &Arc<dyn Volume>,
     index: &Index,
@@ -167,7 +170,8 @@ pub(super) fn rebalance(
     let first = stores.nodes() as u32;
     let nodes = u64::from(first) + rows.len() as u64;
     if nodes >= u64::from(u32::MAX) {
-        let reason = "an index numbers fewer than 4294967295, with the deleted ones";
+        let reason =
+            "an index has numbers for fewer than 4294967295 vectors, including deleted vectors";
         return Err(Error::call(
             "number of vectors",
             nodes,
@@ -178,7 +182,7 @@ pub(super) fn rebalance(
     let mut shape = ClusterShape {
         element: index.element(),
         dim: index.dim(),
-        // Here ids are not the numbers of vectors.
+        // After a rebalance, the id of a vector may differ from its number.
         id_bytes: ClusterShape::id_bytes(inputs.next_id, false),
         clusters: stores.clusters(),
         vectors: nodes as u32,
@@ -224,7 +228,7 @@ pub(super) fn rebalance(
         reassigned: counts.reassigned,
         clusters_written: written.map_or(0, |last| last.extents.len() as u64),
         bytes_before,
-        // The checkpoint is committed, so a failure to count its bytes is ignored.
+        // The checkpoint is committed, so an error while the files are measured is ignored.
         bytes_after: bytes_in(&**volume).unwrap_or(bytes_before),
         seconds: start.elapsed().as_secs_f64(),
         ..CompactReport::default()
@@ -232,7 +236,7 @@ pub(super) fn rebalance(
     Ok((report, committed))
 }
 
-/// The heads of an index, and the space in which they are compared with the new rows.
+/// The heads of an index, with the space in which they are compared with the new rows.
 fn heads_of(index: &Index, stores: &ClusterStores, rows: &[(u64, Box<[u8]>)]) -> AmendedHeads {
     let mut space = Space::new(index.metric(), index.element(), index.dim());
     if space.needs_longest() {

@@ -1,5 +1,4 @@
-//! Clusters that add vectors in place. The tests check the members of the clusters afterwards,
-//! vector by vector.
+//! Rebalances. The tests check the members of the clusters after each rebalance, vector by vector.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,7 +20,7 @@ const DIM: usize = 128;
 const SIZE: usize = 8;
 const REPLICAS: usize = 4;
 
-/// Rows of a fixture.
+/// A range of rows of a fixture.
 fn photos(rows: std::ops::Range<usize>) -> Matrix {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/photo-sift-20k.base.u8bin");
@@ -31,8 +30,8 @@ fn photos(rows: std::ops::Range<usize>) -> Matrix {
     Matrix::new(bytes, rows.len(), DIM, Element::U8).unwrap()
 }
 
-/// The rows of a fixture with the brighter rows last. The later rows therefore have another
-/// distribution.
+/// The rows of a fixture with the brighter rows last. So the later rows have another distribution
+/// than the earlier rows.
 fn drifting(count: usize) -> Vec<Box<[u8]>> {
     let rows = photos(0..count);
     let rows = rows.in_memory().unwrap().chunks_exact(DIM);
@@ -56,7 +55,7 @@ fn built(path: &Path, rows: &dyn VectorSource, layout: Layout) {
     build_index(rows, path, &options, &Silent).unwrap();
 }
 
-/// Opens an index whose clusters add vectors when `at` of them wait.
+/// Opens an index in which a rebalance is due when `at` vectors wait.
 fn open(path: &Path, open: &OpenOptions, at: Option<u64>) -> LiveIndex {
     let options = WriteOptions {
         direct: DirectOptions {
@@ -94,8 +93,8 @@ fn sizes(index: &Index) -> Vec<usize> {
     sizes
 }
 
-/// The share of all vectors that are not members of the cluster with the nearest head. A search of
-/// all heads determines the nearest head.
+/// The share of all vectors that are not members of the cluster with their nearest head. A
+/// comparison with all heads determines the nearest head.
 fn astray(index: &Index) -> f64 {
     let of = clusters_of(index);
     let heads = index.clusters().unwrap().heads.vectors();
@@ -120,8 +119,8 @@ fn astray(index: &Index) -> f64 {
 fn vectors_are_in_the_cluster_whose_head_is_nearest_though_what_comes_drifts() {
     let folder = tempfile::tempdir().unwrap();
     let rows = drifting(4_000);
-    // Without reassignment the share is .225, .164 and .186. If an index does not store each
-    // vector's own cluster, few vectors around a split cluster are examined.
+    // Without reassignment, the shares are .225, .164 and .186. In layouts that do not store own
+    // clusters, few vectors around a split cluster are examined.
     let most = [0.1, 0.15, 0.155];
     for (layout, most) in LAYOUTS.into_iter().zip(most) {
         let path = folder.path().join(layout.name());
@@ -144,7 +143,7 @@ fn equal_rows_make_clusters_of_the_usual_size() {
     let folder = tempfile::tempdir().unwrap();
     let base = photos(0..400);
     let one = photos(500..501);
-    // One of the equal vectors differs a little.
+    // One of the otherwise equal vectors differs a little.
     let mut bytes = one.in_memory().unwrap().repeat(600);
     bytes[DIM * 300] ^= 1;
     let alike = MatrixRef::new(&bytes, 600, DIM, Element::U8).unwrap();
@@ -157,7 +156,7 @@ fn equal_rows_make_clusters_of_the_usual_size() {
         let index = live.index();
         assert_eq!(index.len(), 1_000, "{layout}");
         let largest = sizes(&index).into_iter().max().unwrap();
-        // A build makes clusters of up to half this size, and reassignment adds vectors.
+        // A build makes clusters of up to half of this size. Reassignment adds vectors.
         let most = 2 * crate::cluster::MOST_MEMBERS * REPLICAS * SIZE;
         assert!(
             largest <= most,
@@ -195,7 +194,7 @@ fn clusters_change_where_their_roles_are_on_another_tier() {
             let mapped = folder.path().join(format!("mapped-{layout}"));
             std::fs::create_dir_all(&mapped).unwrap();
             let text = tiers.replace("MAPPED", &mapped.display().to_string());
-            // If members are stored with their vectors, only vectors are placed.
+            // If clusters store the vectors of their members, the index has no other role to place.
             let text = match (layout, text.split_once(',')) {
                 (Layout::Replicated | Layout::Grouped, Some((_, vectors))) => vectors.to_owned(),
                 _ => text,
@@ -216,7 +215,7 @@ fn clusters_change_where_their_roles_are_on_another_tier() {
             };
             let found = live.search(&queries, &probing).unwrap();
             drop(live);
-            // The number of vectors of the index itself, without the copies.
+            // The index without copies must give the same results.
             let index = Index::open(&path, &OpenOptions::default()).unwrap();
             let alone = index.search(&queries, &probing).unwrap();
             assert_eq!(
@@ -243,7 +242,7 @@ fn a_merge_is_due_when_much_of_the_files_does_not_count() {
         let none = live.index().clusters().unwrap().garbage();
         assert!(none < 0.05, "{layout}: {none}");
         live.insert(&photos(600..850), None, &Silent).unwrap();
-        // Waiting vectors are no reason for a merge if clusters add them by themselves.
+        // Waiting vectors are no reason for a merge if rebalances move them.
         assert_eq!(live.due(&when), None, "{layout}");
         live.insert(&photos(850..900), None, &Silent).unwrap();
         let garbage = live.index().clusters().unwrap().garbage();
@@ -258,8 +257,8 @@ fn a_merge_is_due_when_much_of_the_files_does_not_count() {
     }
 }
 
-/// Each checkpoint splits the group of each cluster that it rewrites, and stores the cluster's new
-/// vectors separately. The files stay small, but searches read more and more.
+/// A rebalance dissolves the group of each cluster that it rewrites, and stores the new vectors of
+/// the cluster elsewhere. The files stay small, but searches make more and more reads.
 #[test]
 fn a_merge_is_due_when_a_cluster_reads_far_more_than_it_did_as_it_was_built() {
     let folder = tempfile::tempdir().unwrap();
@@ -297,7 +296,7 @@ fn a_merge_is_due_when_a_cluster_reads_far_more_than_it_did_as_it_was_built() {
         live.compact(&Silent).unwrap();
         assert_eq!(live.due(&when), None, "{layout}");
         let after = reads(&live.index());
-        let said = format!("{layout}: {nights} nights, {before} reads and {after} after a merge");
+        let said = format!("{layout}: {nights} inserts, {before} reads and {after} after a merge");
         match layout {
             Layout::Grouped => {
                 let times = times.unwrap();
@@ -305,7 +304,7 @@ fn a_merge_is_due_when_a_cluster_reads_far_more_than_it_did_as_it_was_built() {
                 assert!(times >= 1.3 && nights > 1, "{said}: {times}");
                 assert!(before <= 1.3 * after, "{said}");
             }
-            // In the other layouts each vector was read by itself from the beginning.
+            // In the other layouts, the number of reads does not grow in this way.
             _ => assert_eq!((due, times), (None, None), "{said}"),
         }
         eprintln!("{said}");
@@ -315,7 +314,7 @@ fn a_merge_is_due_when_a_cluster_reads_far_more_than_it_did_as_it_was_built() {
 #[test]
 fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_under_a_budget() {
     let folder = tempfile::tempdir().unwrap();
-    // Vectors that are so long that the memory for some hundreds matters.
+    // The vectors are so long that some hundreds of them take much of the budget.
     const WIDE: usize = 96 * DIM;
     let wide = |rows: std::ops::Range<usize>| {
         let (count, rows) = (rows.len(), photos(rows.start * 8..rows.end * 8));
@@ -339,7 +338,7 @@ fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_un
         memory: Some(80 << 20),
         ..OpenOptions::default()
     };
-    // More vectors wait than the budget would accept.
+    // More vectors wait than the budget allows.
     let free = open(&path("late"), &OpenOptions::default(), Some(100_000));
     free.insert(&wide(300..1_300), None, &Silent).unwrap();
     drop(free);
@@ -361,7 +360,8 @@ fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_un
     drop(live);
     let free = open(&path("late"), &OpenOptions::default(), None);
     assert_eq!(free.rebalance(&Silent).unwrap().merged, 1_000);
-    // Without a call of `rebalance`, fewer vectors wait than the usual thousand.
+    // Without calls of `rebalance`, the budget makes a rebalance due before the default number of
+    // vectors waits.
     let live = open(&path("early"), &budget, None);
     live.insert(&wide(300..1_300), None, &Silent).unwrap();
     assert!(live.index().len() > 300, "{:?}", live.stats().trouble);
@@ -391,8 +391,8 @@ fn under_a_small_budget_vectors_go_into_clusters_before_there_is_no_room_for_mor
     let Err(Error::Memory { needs, .. }) = open_with(1, None) else {
         panic!("a byte is enough");
     };
-    // Memory for some hundred waiting vectors, while the usual number or the requested number is
-    // larger.
+    // The budget has memory for some hundred waiting vectors. The default number and the requested
+    // number are larger.
     let mut came = 1_000;
     for wanted in [None, Some(100_000)] {
         let live = open_with(needs + 700 * (DIM as u64 + 300), wanted).unwrap();
@@ -405,9 +405,9 @@ fn under_a_small_budget_vectors_go_into_clusters_before_there_is_no_room_for_mor
     }
 }
 
-/// Normal numbers of many dimensions: a central member is nearer to all other members than these
-/// are to each other. With such a member as a head, each split made one cluster of a single vector
-/// and one of all other vectors. Inserts then did not end.
+/// Normally distributed vectors of many dimensions. A central member is nearer to all other members
+/// than these are to each other. Formerly such a member became a head, so each split made a cluster
+/// of one vector and a cluster of all other vectors, and inserts never ended.
 #[test]
 fn clusters_around_hubs_come_to_an_end_of_being_split() {
     let mut state = 1_u64;
@@ -417,7 +417,7 @@ fn clusters_around_hubs_come_to_an_end_of_being_split() {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1 << 24) as f32
     };
-    // The sum of twelve uniform numbers, less six, is nearly normal.
+    // The sum of twelve uniform numbers minus six has nearly a normal distribution.
     let mut rows = |count: usize, spread: f32| {
         let mut bytes = Vec::new();
         for _ in 0..count * 64 {
@@ -446,8 +446,9 @@ fn clusters_around_hubs_come_to_an_end_of_being_split() {
     }
 }
 
-/// The build has a small dense cluster, and inserts are all around it. Every walk that began in the
-/// cluster ended there, since its list was full of heads that lead only to each other.
+/// The build has only a small dense region, and inserts come all around it. Formerly every walk
+/// over the heads that began in this region ended in it, since its candidate list was full of heads
+/// that link only to each other.
 #[test]
 fn vectors_around_what_was_built_are_found_in_their_clusters() {
     const WIDE: usize = 24;
@@ -458,7 +459,7 @@ fn vectors_around_what_was_built_are_found_in_their_clusters() {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1 << 24) as f32
     };
-    // The sum of twelve uniform numbers, less six, is nearly normal.
+    // The sum of twelve uniform numbers minus six has nearly a normal distribution.
     let mut rows = |count: usize, spread: f32| {
         let mut bytes = Vec::new();
         for _ in 0..count * WIDE {
@@ -484,7 +485,8 @@ fn vectors_around_what_was_built_are_found_in_their_clusters() {
     live.rebalance(&Silent).unwrap();
     let asked = many.in_memory().unwrap().chunks(row).step_by(4);
     let asked = Matrix::new(asked.flatten().copied().collect(), 750, WIDE, Element::F32).unwrap();
-    // Without .941 and .993; a build of all has .980 and 1. One of the 750 may be missed.
+    // Without the repair, the shares are .941 and .993. A build of all vectors has .980 and 1. One
+    // of the 750 vectors may be missed.
     for (probes, least) in [(4, 0.97), (64, 0.998)] {
         let options = SearchOptions {
             k: 1,

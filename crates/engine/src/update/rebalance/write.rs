@@ -1,5 +1,5 @@
-//! Writes the files of a checkpoint of clusters: the changed clusters, the new vectors, and the
-//! tables that record which posting lists are current.
+//! Writes the files of a rebalance: the changed clusters, the new vectors, and the tables that
+//! record which posting lists are current.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -23,7 +23,7 @@ use crate::stores::composition::Made;
 use crate::update::merge::Inputs;
 use crate::update::ranges::IdRanges;
 
-/// Writes the files of a checkpoint.
+/// The writer of the files of one rebalance.
 pub(super) struct Writing<'a> {
     pub(super) volume: &'a dyn Volume,
     pub(super) index: &'a Index,
@@ -35,10 +35,11 @@ pub(super) struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Writes all files. Returns the table of current posting lists, and the new files.
+    /// Writes all files except the columns. Returns the table of current posting lists, and the new
+    /// files.
     ///
     /// # Errors
-    /// Files cannot be read or are damaged; the disk is full; the call is interrupted.
+    /// A file cannot be read or is damaged, the disk is full, or the call is interrupted.
     pub(super) fn all(
         &self,
         mut changes: Changes<'_>,
@@ -80,8 +81,8 @@ impl Writing<'_> {
         Ok((amended, files))
     }
 
-    /// Writes the attributes of new vectors, and the attributes that other vectors received since
-    /// the last checkpoint.
+    /// Writes the attributes of new vectors, and the attributes that other vectors have received
+    /// since the last checkpoint. Returns `None` if there are none.
     pub(super) fn columns(
         &self,
         new: &[New],
@@ -110,7 +111,7 @@ impl Writing<'_> {
         )
     }
 
-    /// The manifest that names the new files and the old files that stay.
+    /// Creates the manifest, which names the new files and the old files that stay.
     pub(super) fn manifest(
         &self,
         amended: &AmendedFile,
@@ -124,8 +125,8 @@ impl Writing<'_> {
                     let mut members = amended.members.iter();
                     !members.any(|segment| segment.number == number)
                 }
-                // Segments of columns have numbers of their own, and record which segments they
-                // replace.
+                // Segments of columns have their own numbers. `Written::name_in` removes the
+                // segments that a new segment replaces.
                 Some((FileKind::Rows | FileKind::Columns, _)) => false,
                 Some((_, Some(number))) => {
                     let mut extents = amended.extents.iter();
@@ -152,8 +153,8 @@ impl Writing<'_> {
         manifest
     }
 
-    /// Writes a segment with the changed clusters, and with the live posting lists of the segments
-    /// that are dropped.
+    /// Writes a segment with the posting lists of the changed clusters, and with the live posting
+    /// lists of dropped segments.
     fn extents(&self, changes: &mut Changes<'_>) -> Result<(AmendedFile, Vec<FileEntry>), Error> {
         let mut segments = match self.stores.amended() {
             Some(amended) => amended.extents.clone(),
@@ -226,15 +227,16 @@ impl Writing<'_> {
         Ok((amended, vec![file]))
     }
 
-    /// Removes segments that have few live bytes, or are small compared with the bytes to be
-    /// written. Adds their live clusters to `wanted`.
+    /// Removes each segment in which at most half of the bytes are live, or with at most as many
+    /// live bytes as are to be written. Adds the clusters of their live posting lists to `wanted`.
     fn absorb(&self, segments: &mut Vec<ExtentSegment>, wanted: &mut BTreeSet<u32>) {
         let bytes_of = |cluster: u32| match cluster < self.stores.clusters() {
             true => self.stores.place(cluster).bytes as u64,
             false => 0,
         };
         let mut bytes: u64 = wanted.iter().map(|&cluster| bytes_of(cluster)).sum();
-        // Files of posting lists are in the order of segments, after the files of the build.
+        // Files of posting lists are numbered in this order: first the files of the build, and then
+        // the segments.
         let before = self.stores.files_built();
         for n in (0..segments.len()).rev() {
             let counts = |extent: &AmendedExtent, wanted: &BTreeSet<u32>| {
@@ -260,8 +262,8 @@ impl Writing<'_> {
         }
     }
 
-    /// Writes a file of new vectors. It also gets the vectors of earlier files that are small
-    /// compared with the new vectors.
+    /// Writes a file of new vectors. The file also gets the vectors of the last files before it, if
+    /// they have at most as many vectors.
     fn members(
         &self,
         new: &[New],
@@ -308,12 +310,12 @@ impl Writing<'_> {
     }
 }
 
-/// The ids that were inserted and deleted since the build.
+/// The table of the ids that were inserted or deleted since the build.
 fn placement(index: &Index, inputs: &Inputs<'_>, first: u32, new: &[New]) -> PlacementFile {
     let mut ids = IdRanges::of(&inputs.inserted);
     new.iter().for_each(|new| ids.insert(new.id));
     let removed = inputs.removed.iter();
-    // No node has a higher number yet.
+    // A bound above all present nodes would also cover the new nodes.
     let mut deleted: Vec<(u64, u32)> = removed
         .map(|(&id, &bound)| (id, bound.min(first)))
         .collect();
@@ -328,7 +330,7 @@ fn placement(index: &Index, inputs: &Inputs<'_>, first: u32, new: &[New]) -> Pla
         added: Vec::new(),
         runs: RunsOn::default(),
         codes: Vec::new(),
-        // The lists are not used, since a cluster index has no adjacency lists.
+        // A cluster index has no adjacency lists, so no list links to a node.
         lists: vec![0; (nodes - built) as usize],
         ids: ids.all(),
         deleted,

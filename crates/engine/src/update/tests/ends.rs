@@ -1,4 +1,4 @@
-//! Merges that fail or are interrupted, and calls that must not be half done.
+//! Merges that fail or are interrupted, and other calls that must do everything or nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use crate::build::build_rows;
 use crate::data::{DataError, VectorSource};
 use crate::progress::Progress;
 
-/// Interrupts or panics at check number `at` for an interruption.
+/// Interrupts or panics at the check for an interruption with the number `at`.
 struct Stops {
     at: u64,
     asked: AtomicU64,
@@ -40,8 +40,8 @@ impl Progress for Stops {
     }
 }
 
-/// Checks that the index equals the model, accepts changes and merges, and still equals the model
-/// after it is opened again.
+/// Checks that the index equals the model, and accepts changes and merges. Also checks that it
+/// equals the model when it is opened again.
 fn goes_on(case: Case, live: LiveIndex, volume: &SimVolume, folder: &Path, model: &mut Model) {
     assert_eq!(contents(&live), *model);
     let id = 900;
@@ -60,7 +60,7 @@ fn goes_on(case: Case, live: LiveIndex, volume: &SimVolume, folder: &Path, model
     assert!(report.clean(), "{:?}", report.problems);
 }
 
-/// Interrupts merges at each check for an interruption. Returns the number of checks.
+/// Interrupts a merge at each of its checks for an interruption. Returns the number of checks.
 fn stopped_anywhere(case: Case, panics: bool) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let before = base(case, folder.path());
@@ -100,8 +100,8 @@ fn a_merge_may_be_interrupted_anywhere_and_is_committed_or_undone() {
     }
 }
 
-/// Inserts rows when a merge has begun, and interrupts at check number `at` and at all later
-/// checks.
+/// Inserts rows when a merge has begun. Interrupts the merge at the check with the number `at` and
+/// at all later checks.
 struct InsertsAndStops<'a> {
     live: &'a LiveIndex,
     ids: Vec<u64>,
@@ -126,8 +126,8 @@ impl Progress for InsertsAndStops<'_> {
     }
 }
 
-/// Rows that were inserted during a merge needed seconds to get into the graph, after the merge had
-/// been interrupted.
+/// Formerly, an interrupted merge still moved the rows that were inserted during the merge into the
+/// graph. This took seconds.
 #[test]
 fn what_waits_goes_on_waiting_when_a_merge_is_interrupted() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ fn what_waits_goes_on_waiting_when_a_merge_is_interrupted() {
                 waited += waits;
             }
             Ok(_) if waits > 0 => {
-                // The merge was made, and its last part was interrupted.
+                // The merge was committed, and the move of the waiting rows was interrupted.
                 assert_eq!(waits, 10, "{at}");
                 assert_eq!(live.stats().trouble, None, "{at}");
                 made += 1;
@@ -184,7 +184,8 @@ fn a_merge_that_panics_is_undone() {
 
 #[test]
 fn a_merge_that_the_budget_has_no_room_for_is_refused_and_changes_nothing() {
-    // If vectors wait for a merge, the budget refuses them before a merge is due.
+    // Only cases with direct inserts: if vectors wait for a merge, the budget refuses inserts
+    // before it refuses a merge.
     for case in [PACKED, DECOUPLED, INLINE] {
         let folder = tempfile::tempdir().unwrap();
         let volume = base(case, folder.path());
@@ -248,7 +249,7 @@ fn what_stands_in_its_place_is_not_written_over() {
         let ids = [100, 101];
         let row = wide_rows(case.dim(), &ids, 1);
         live.insert(&row, Some(&ids), &Silent).unwrap();
-        // Another process builds another index in the same place.
+        // Another process builds another index in the same folder.
         let manifest = other.read("MANIFEST").unwrap();
         let mut manifest = stratann_layout::Manifest::decode(&manifest, "m").unwrap();
         manifest.seed += 1;
@@ -268,7 +269,7 @@ fn what_stands_in_its_place_is_not_written_over() {
         assert!(matches!(live.delete(&[3]), Err(Error::Halted { .. })));
         assert!(live.stats().trouble.unwrap().contains("MANIFEST"));
         drop(live);
-        // The log of the other index continues, since that log was begun earlier.
+        // The files of the other index are unchanged, except its log.
         let named = |name: &str| manifest.files.iter().any(|file| file.name == name);
         for (bytes, name) in before.iter().filter(|(_, name)| named(name)) {
             assert_eq!(volume.read(name).unwrap(), *bytes, "{case:?}: {name}");
@@ -346,7 +347,7 @@ fn the_last_ids_are_given_and_no_more() {
     live.insert(&rows(&[1], 3), None, &Silent).unwrap_err();
 }
 
-/// Rows whose bytes change between two readings.
+/// Rows whose bytes change between two reads.
 struct Changing(Matrix, AtomicUsize);
 
 impl VectorSource for Changing {
@@ -450,8 +451,9 @@ fn a_merge_says_what_was_inserted_directly() {
     assert_eq!((report.merged, report.direct, report.removed), (0, 9, 2));
 }
 
-/// Indexes whose previous checkpoint a crash may restore, with their contents. The disk failed
-/// after the rename of a merge, and the process of the merge has ended.
+/// Indexes with a merge that is committed but not durable, with their contents. The disk has failed
+/// after the rename of the merge, and the process of the merge has ended. A crash may restore the
+/// previous checkpoint.
 fn left_undurable(case: Case, folder: &Path, before: &SimVolume) -> Vec<(SimVolume, Model)> {
     let mut left = Vec::new();
     for at in 0.. {
@@ -559,7 +561,7 @@ fn an_index_that_was_opened_for_searching_has_room_for_inserts_when_it_takes_the
         assert_eq!(index.memory().inserting, 0);
         let live = LiveIndex::over(&index, &WriteOptions::default()).unwrap();
         assert!(live.index().memory().inserting > 0, "{layout}");
-        // An index with memory for inserts is used again.
+        // An index that was planned with memory for inserts is not opened again.
         let before = live.index();
         drop(live);
         let live = LiveIndex::over(&before, &WriteOptions::default()).unwrap();
@@ -567,8 +569,8 @@ fn an_index_that_was_opened_for_searching_has_room_for_inserts_when_it_takes_the
     }
 }
 
-/// If an insert fails after its node has a number, it leaves the node without a page. The vector
-/// waits elsewhere.
+/// If an insert fails after its node has got a number, the node has no page. The vector waits in
+/// memory.
 #[test]
 fn a_merge_goes_on_without_nodes_that_were_given_up() {
     for layout in [Layout::Coupled, Layout::Decoupled, Layout::Layered] {
@@ -577,7 +579,7 @@ fn a_merge_goes_on_without_nodes_that_were_given_up() {
         let volume = base(case, folder.path());
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
         let ids: Vec<u64> = (100..110).collect();
-        // The vectors are inserted one after the other, so that the last node is known.
+        // The last vector is inserted alone, so that its node is known.
         for ids in [&ids[..9], &ids[9..]] {
             let rows = wide_rows(case.dim(), ids, 1);
             live.insert(&rows, Some(ids), &Silent).unwrap();
@@ -587,7 +589,7 @@ fn a_merge_goes_on_without_nodes_that_were_given_up() {
         let last = placement.nodes() - 1;
         placement.relocate(last, crate::stores::topology::placement::NOWHERE);
         overlay.deleted.mark_dead(last);
-        // The vector of this node, in the place where a failed insert leaves it.
+        // A failed insert leaves the vector of its node in the fresh graph.
         overlay.fresh[0].insert(109, wide_rows(case.dim(), &[109], 1).row(0), None);
         drop((index, overlay));
         live.compact(&Silent).unwrap();

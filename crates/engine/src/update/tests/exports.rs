@@ -1,11 +1,12 @@
-//! All vectors of an index as files, while it changes.
+//! Exports of all vectors of an index to files, while the index changes.
 
 use super::snapshots::Meddling;
 use super::*;
 use crate::data::{JsonColumns, JsonRows, VectorFile, VectorSource};
 use crate::{ExportOptions, ExportReport, Index, RowSource};
 
-/// The content of an export, as a model. The rows are the rows of the ids in `beside`.
+/// Reads an export as a model. If `beside` is given, the attributes in the export must equal the
+/// attributes in this index.
 fn read(report: &ExportReport, beside: Option<&LiveIndex>) -> Model {
     let rows = Matrix::read(&VectorFile::open(&report.out).unwrap()).unwrap();
     let ids: Vec<u64> = match report.ids.extension().unwrap().to_str().unwrap() {
@@ -68,7 +69,7 @@ fn an_export_has_every_vector_that_lives_once_and_to_the_bit() {
         for (at, call) in script().into_iter().enumerate() {
             call.make(&live).unwrap();
             call.apply(&mut model);
-            // Each case uses another call.
+            // Each case exports after other calls.
             if (at + number) % step(6) != 0 {
                 continue;
             }
@@ -76,7 +77,7 @@ fn an_export_has_every_vector_that_lives_once_and_to_the_bit() {
             let report = live.export(&out, &replacing(), &Silent).unwrap();
             assert!(report.attributes.is_some() && report.times.is_empty());
             assert!(read(&report, Some(&live)) == vectors(&model), "{what}");
-            // The index as another process sees it.
+            // Another process exports the same contents.
             let index: Arc<dyn Volume> = Arc::new(volume.fork());
             let index = Index::open_in(index, folder.path(), &OpenOptions::default());
             let index = index.and_then(Index::with_log).unwrap();
@@ -86,7 +87,8 @@ fn an_export_has_every_vector_that_lives_once_and_to_the_bit() {
     }
 }
 
-/// After the export has begun all vectors change. The export still has the earlier contents.
+/// All vectors change after the export has begun. The export has the contents from before these
+/// changes.
 #[test]
 fn an_export_is_of_one_moment_whatever_comes_meanwhile() {
     for (number, case) in CASES.into_iter().enumerate() {
@@ -125,7 +127,7 @@ fn an_export_is_of_one_moment_whatever_comes_meanwhile() {
     }
 }
 
-/// The index is overtaken more often than an export retries.
+/// Merges replace the checkpoint more often than an export retries.
 #[test]
 fn an_export_that_is_overtaken_too_often_says_so() {
     for case in [
@@ -198,7 +200,7 @@ fn an_export_replaces_nothing_unasked_and_leaves_nothing_half_written() {
     let error = live.export(&out, &same, &Silent).unwrap_err();
     assert!(error.to_string().contains("twice"), "{error}");
     assert_eq!(there(), before);
-    // For an index without columns there is no third file.
+    // An export of an index without columns has no third file.
     let report = live
         .export(&out, &ExportOptions::default(), &Silent)
         .unwrap();
@@ -219,8 +221,8 @@ fn an_export_replaces_nothing_unasked_and_leaves_nothing_half_written() {
     }
 }
 
-/// Vectors never stay beside the ids and attributes of another export. If the new vectors cannot be
-/// written, no file is replaced.
+/// The files of an export are never a mixture of two exports. If the new vectors cannot be written,
+/// no file is replaced.
 #[test]
 fn an_export_that_fails_leaves_no_ids_of_one_beside_vectors_of_another() {
     let folder = tempfile::tempdir().unwrap();
@@ -237,7 +239,7 @@ fn an_export_that_fails_leaves_no_ids_of_one_beside_vectors_of_another() {
     for path in [&ids, &rows] {
         std::fs::write(path, "of another export").unwrap();
     }
-    // A device without space.
+    // The file of vectors is a device without space.
     let full = folder.path().join("rows.u8bin");
     std::os::unix::fs::symlink("/dev/full", &full).unwrap();
     let error = live.export(&full, &options, &Silent).unwrap_err();
@@ -245,8 +247,8 @@ fn an_export_that_fails_leaves_no_ids_of_one_beside_vectors_of_another() {
     for path in [&ids, &rows] {
         assert_eq!(std::fs::read(path).unwrap(), b"of another export");
     }
-    // The ids cannot get their final name after all files are written. Vectors of another export do
-    // not stay beside new attributes.
+    // After all files are written, the file of ids cannot be renamed to its final name. The vectors
+    // of the other export are removed, so that they do not stay beside new attributes.
     std::fs::remove_file(&full).unwrap();
     std::fs::write(&full, "vectors of another export").unwrap();
     let deed = || {

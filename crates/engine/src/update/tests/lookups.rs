@@ -1,4 +1,4 @@
-//! Lookups of vectors by their ids. They equal the model after changes and during changes.
+//! Look-ups of vectors by their ids. They must equal the model after changes and during changes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -7,8 +7,8 @@ use super::overtaken::{nearly, watched};
 use super::*;
 use crate::Index;
 
-/// Checks lookups of all ids up to 320 and of some other ids, and the list of all ids. Some ids are
-/// requested twice, and the requested ids have no order.
+/// Checks the list of all ids, and look-ups of all ids up to 320 and of some other ids. Some ids
+/// are requested twice, and the order of the requested ids is mixed.
 fn check_look_ups(
     live: &LiveIndex,
     reader: Option<&Index>,
@@ -30,7 +30,7 @@ fn check_look_ups(
         assert_eq!(rows.missing, missing, "{place}");
         assert_eq!((rows.dim, rows.element), (dim, Element::U8));
         for (id, vector) in rows.iter() {
-            // The bytes after the vector mark a row that was set without a vector.
+            // In the model, bytes after the vector mean that a row was set without a vector.
             let expected = model[&id][..DIM].repeat(dim / DIM);
             assert_eq!(vector, expected, "{place}: {id}");
         }
@@ -63,7 +63,8 @@ fn check_look_ups(
     }
 }
 
-/// Each layout and each way to update at least once. All combinations in the slow tests.
+/// By default, cases with each layout and each update strategy at least once. In the slow tests,
+/// all cases.
 pub(super) fn cases() -> Vec<Case> {
     if slow() {
         return CASES.to_vec();
@@ -85,7 +86,7 @@ pub(super) fn cases() -> Vec<Case> {
     few.to_vec()
 }
 
-/// Runs the script, with lookups after each call. With `tight`, lookups find no vector in memory.
+/// Runs the script, with look-ups after each call. With `tight`, the index has a memory budget.
 fn looked_up_under_changes(case: Case, volume: &Arc<dyn Volume>, folder: &Path, tight: bool) {
     let mut model = first();
     let open_options = OpenOptions {
@@ -193,7 +194,7 @@ fn a_look_up_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
                     deed.upsert(&nearly(case, id, version), &[id], &Silent)
                         .unwrap()
                 };
-                // A lookup of several vectors makes its reads one after the other.
+                // A look-up of several vectors makes its reads one after the other.
                 ambush.set(reads, Box::new(deed));
                 let others: Vec<u64> = (0..MANY_OTHERS)
                     .map(|at| 13 + 29 * at)
@@ -214,18 +215,18 @@ fn a_look_up_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
     }
 }
 
-/// The number of other ids in a lookup of an id that is being replaced.
+/// The number of other ids in a look-up of an id that is being replaced.
 const MANY_OTHERS: u64 = 16;
 
-/// The number of ids that always exist, and are replaced all the time.
+/// The number of ids that always exist. Their vectors are replaced all the time.
 const STAY: u64 = 60;
 
-/// The errors that lookup threads found.
+/// The data that the threads of look-ups and the threads of changes share.
 struct Beside<'a> {
     live: &'a LiveIndex,
     case: Case,
-    /// For each id that stays, the version of the last upsert that began. The next field has the
-    /// version of the last upsert that ended.
+    /// For each id that always exists, the version of the last upsert that has begun. The next
+    /// field has the version of the last upsert that has ended.
     begun: Vec<AtomicU64>,
     ended: Vec<AtomicU64>,
     stop: AtomicBool,
@@ -233,7 +234,7 @@ struct Beside<'a> {
 }
 
 impl Beside<'_> {
-    /// Looks up all ids that always exist, again and again, one at a time or together.
+    /// Looks up all ids that always exist, again and again: one by one, or in one call.
     fn look_up(&self, together: bool) {
         let all: Vec<u64> = (0..STAY).collect();
         while !self.stop.load(Ordering::SeqCst) {
@@ -274,7 +275,7 @@ impl Beside<'_> {
         }
     }
 
-    /// Upserts every other id that always exists, from `rest` on, and inserts and deletes further
+    /// Upserts every second id that always exists, from `rest` on. Also inserts and deletes other
     /// ids.
     fn change(&self, rest: u64) {
         for round in 1..self.rounds() {
@@ -331,7 +332,8 @@ fn look_ups_beside_changes_and_merges_always_find_a_version() {
                 scope.spawn(|| beside.change(1)),
             ];
             let changed = changing.map(|thread| thread.join());
-            // Whatever the order of threads, changed ids are also looked up.
+            // The threads of look-ups may start late, so the test waits until they have made some
+            // look-ups.
             let begun = std::time::Instant::now();
             while beside.looked.load(Ordering::Relaxed) <= 20 && begun.elapsed().as_secs() < 60 {
                 thread::sleep(std::time::Duration::from_millis(1));

@@ -1,9 +1,9 @@
-//! Every operation of a script fails once, and work continues. The call is repeated, if necessary
-//! through a handle that is opened again. Then the process is killed, or the machine crashes. All
-//! acknowledged changes must be in the index, and the index must have no damage.
+//! Each operation of a script fails once in one of the runs, and the script continues. The failed
+//! call is repeated, if necessary through another handle. At the end, the process is killed, or the
+//! machine crashes. The index must have all acknowledged changes and no damage.
 //!
-//! A failed sync discards the data that it was to make durable, as Linux does. If no later write
-//! repeats the data, it is lost.
+//! A failed sync discards the unsynced data, as Linux does. If no later write repeats this data, it
+//! is lost.
 
 use stratann_tier::testing::{Mishap, Operation};
 
@@ -14,11 +14,12 @@ use crate::slow::step;
 /// The operation that fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
-    /// The operation of the volume with this number, whatever it is.
+    /// The operation of the volume with this number, of any kind.
     Call(u64),
-    /// The operation of its kind with this number.
+    /// The operation of the given kind with this number.
     Nth(Operation, u64),
-    /// The start of the thread with this number, and all later starts until a call fails.
+    /// The start of the thread with this number, and all later starts of threads until a call
+    /// fails.
     Thread(u64),
     /// The request to the memory budget with this number.
     Budget(u64),
@@ -42,7 +43,7 @@ impl Once<'_> {
             .unwrap_or_else(|error| panic!("{}: opened again: {error}", self.place))
     }
 
-    /// Makes a call, and repeats it if it fails. If the handle accepts no more changes, the
+    /// Makes a call, and repeats the call if it fails. If the handle accepts no more changes, the
     /// repeated call uses another handle.
     fn make(&self, call: &Call, mut live: LiveIndex) -> LiveIndex {
         let Err(mut error) = call.make(&live) else {
@@ -50,7 +51,7 @@ impl Once<'_> {
         };
         stratann_tier::testing::refuse_threads_after(None);
         for _ in 0..2 {
-            // Whichever part of the call was done, a second call does the rest.
+            // A part of the call may be done. The second call makes the remaining changes.
             let again = match call {
                 Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
                 Call::Delete(ids) => {
@@ -70,7 +71,7 @@ impl Once<'_> {
         panic!("{}: {call:?}: {error}", self.place);
     }
 
-    /// Runs the script. Returns whether the failing operation was reached.
+    /// Runs the script. Returns whether it has reached the failing operation.
     fn run(&self, what: What) -> bool {
         let mut model = first();
         let mut live = self.open();
@@ -93,7 +94,7 @@ impl Once<'_> {
         };
         assert_eq!(contents(&live), model, "{}", self.place);
         assert_eq!(live.len(), model.len(), "{}", self.place);
-        // The process is killed, or the machine loses its power.
+        // These images are from a killed process and from a machine that lost power.
         let killed = ("killed", self.volume.fork());
         let crashed = [Crash::Dropped, Crash::Torn, Crash::Reordered];
         let crashed = crashed.map(|mode| ("crashed", self.volume.crash_image(1, mode)));
@@ -111,7 +112,8 @@ impl Once<'_> {
     }
 }
 
-/// Makes the given operation fail. Returns whether it was reached.
+/// Runs the script while the given operation fails. Returns whether the script has reached this
+/// operation.
 fn once(case: Case, before: &SimVolume, folder: &Path, what: What, mishap: Mishap) -> bool {
     let volume = before.fork();
     volume.discard_failed_syncs(true, true);
@@ -131,13 +133,13 @@ fn once(case: Case, before: &SimVolume, folder: &Path, what: What, mishap: Misha
     once.run(what)
 }
 
-/// Fails each operation of a kind, or every `step`-th, with each mishap. Returns the number of
-/// failures.
+/// Runs the script once for each operation of a kind, or for every `step`-th, and for each mishap.
+/// Returns the number of runs in which the operation failed.
 fn each(case: Case, kind: impl Fn(u64) -> What, mishaps: &[Mishap], step: usize) -> usize {
     each_of(case, SimVolume::new(), kind, mishaps, step)
 }
 
-/// Like [`each`], in a given volume, which is empty.
+/// Runs the scripts like [`each`], in a given volume, which is empty.
 pub(super) fn each_of(
     case: Case,
     before: SimVolume,
@@ -150,7 +152,7 @@ pub(super) fn each_of(
     let mut met = 0;
     let number = CASES.iter().position(|&other| other == case).unwrap();
     for &mishap in mishaps {
-        // Each mishap and each case begins at another operation.
+        // Each mishap and each case begins with another operation.
         let first = (met + number) % step;
         for at in (first as u64..).step_by(step) {
             if !once(case, &before, folder.path(), kind(at), mishap) {

@@ -1,4 +1,4 @@
-//! Opening an index for reading while another process opens it for changes and closes it.
+//! Opens for reading, while another process opens the index for changes and closes it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,8 +7,8 @@ use stratann_tier::{LockGuard, Tier, TierError, VolumeFile, VolumeReader};
 use super::*;
 use crate::Index;
 
-/// A volume that several times lists a log that no longer exists when it is read. This happens if
-/// one writer closes and another opens in between.
+/// A volume that lists, several times, a log that no longer exists when it is read. This happens if
+/// one writer closes the index, and another writer opens it, between the list and the read.
 #[derive(Debug)]
 struct Fleeting {
     volume: SimVolume,

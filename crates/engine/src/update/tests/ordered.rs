@@ -1,5 +1,5 @@
-//! Threads that change the same ids. Their calls run in order, none is refused, and the index
-//! agrees with the log.
+//! Threads that change the same ids. Their calls run one after the other, no call fails, and the
+//! index agrees with the log.
 
 use std::sync::Barrier;
 
@@ -8,7 +8,7 @@ use super::*;
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 12;
 
-/// The vectors of some ids, in their order.
+/// The vectors of some ids, in the order of `ids`.
 fn found(live: &LiveIndex, ids: &[u64]) -> Vec<Vec<u8>> {
     let rows = live.vectors(ids, &Silent).unwrap();
     assert_eq!(rows.ids, ids);
@@ -34,7 +34,8 @@ fn threads_that_upsert_the_same_ids_are_put_in_order() {
                 let (live, barrier) = (&live, &barrier);
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
-                        // All ids at once, in another order by each thread, and then one by one.
+                        // In even rounds, each thread changes all ids in one call, in its own
+                        // order. In odd rounds, it changes one id.
                         let mut own = ids;
                         own.rotate_left(thread as usize);
                         let own = &own[..if round % 2 == 0 { own.len() } else { 1 }];
@@ -43,7 +44,7 @@ fn threads_that_upsert_the_same_ids_are_put_in_order() {
                         let rows = wide_rows(case.dim(), own, version);
                         live.upsert(&rows, own, &Silent).unwrap();
                         if round == 6 {
-                            // The second call finds that the id is deleted.
+                            // Another thread may have deleted the id before.
                             let deleted = live.delete(&[0]);
                             assert!(deleted.is_ok() || !live.contains(0).unwrap());
                         }

@@ -1,5 +1,5 @@
-//! Searches that changes overtake. For an id that is replaced during a search, the search returns
-//! the earlier vector or the new one. A merge that commits during a search does not affect it.
+//! Searches during which changes run. If an id is replaced during a search, the search finds either
+//! the old or the new vector. A merge that commits during a search does not affect this search.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,10 +18,10 @@ use crate::data::{DataError, VectorSource};
 use crate::progress::Progress;
 use crate::stores::topology::placement::NOWHERE;
 
-/// An action in the middle of a search, which runs once.
+/// An action that runs once, in the middle of a search.
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// An action that runs before the read with this number.
+/// An action that runs before the read with a given number.
 #[derive(Clone, Default)]
 pub(super) struct Ambush(Arc<Mutex<Option<(u64, Deed)>>>);
 
@@ -36,7 +36,7 @@ impl Ambush {
         *self.0.lock() = Some((reads, deed));
     }
 
-    /// Whether the action has run already.
+    /// Whether the action has run.
     pub(super) fn is_over(&self) -> bool {
         self.0.lock().take().is_none()
     }
@@ -46,7 +46,7 @@ impl Ambush {
         match &mut *set {
             Some((0, _)) => {
                 let deed = set.take();
-                // The lock is released first, since the action searches too.
+                // The lock is released before the action runs, since the action searches too.
                 drop(set);
                 if let Some((_, deed)) = deed {
                     deed();
@@ -58,7 +58,7 @@ impl Ambush {
     }
 }
 
-/// A volume whose reads run actions before them.
+/// A volume that runs actions before its reads.
 #[derive(Clone, Debug)]
 struct Watched {
     volume: SimVolume,
@@ -170,10 +170,10 @@ impl ReadQueue for WatchedQueue {
     }
 }
 
-/// So many vectors that a search reads several pages.
+/// A number of vectors with which a search reads several pages.
 const MANY: u64 = 500;
 
-/// A vector that is almost the first vector of an id, so that the first vector is its nearest.
+/// A vector that differs in one bit from the first vector of an id. `version` chooses the bit.
 pub(super) fn nearly(case: Case, id: u64, version: u64) -> Matrix {
     let mut bytes = vector(id, 0);
     let at = (version as usize - 1) % DIM;
@@ -188,7 +188,7 @@ pub(super) fn watched(case: Case, folder: &Path) -> (Arc<LiveIndex>, Ambush) {
     (live, ambush)
 }
 
-/// An index in a volume whose reads run actions before them.
+/// An index in a volume that runs actions before its reads.
 pub(super) fn watched_on(
     case: Case,
     volume: SimVolume,
@@ -201,13 +201,13 @@ pub(super) fn watched_on(
     Arc::new(live)
 }
 
-/// The result nearest to the first vector of an id.
+/// The nearest result of a search for the first vector of an id.
 fn nearest(live: &LiveIndex, id: u64) -> u64 {
     nearest_with(live, id, 100)
 }
 
-/// The nearest result with this list size. A list with space for all nodes examines each node, and
-/// does not walk.
+/// The nearest result of a search with this list size. If the list has space for all nodes, the
+/// search examines each node, and does not walk.
 fn nearest_with(live: &LiveIndex, id: u64, list: usize) -> u64 {
     let options = SearchOptions {
         k: 1,
@@ -219,13 +219,13 @@ fn nearest_with(live: &LiveIndex, id: u64, list: usize) -> u64 {
     live.search(&query, &options).unwrap().ids[0]
 }
 
-/// A search waits a tenth of a second for a node that is moving between pages. A search that ended
-/// sooner did not give up on any node.
+/// A search waits a tenth of a second for a node that moves between pages. If a search takes less
+/// than `GIVES_UP`, it has not given up on any node.
 const GIVES_UP: Duration = Duration::from_millis(90);
 
-/// Whether searches find an id while a writer runs. The writer may be preempted while a node is
-/// moving, for longer than a search waits. A search that gave up proves nothing, and another search
-/// runs. A dozen such searches in a row are no accident.
+/// Whether searches find an id while a writer runs. The writer may be preempted during the move of
+/// a node, for longer than a search waits. So a search that gave up proves nothing, and another
+/// search runs. A dozen such searches in a row count as a defect.
 fn is_found(live: &LiveIndex, id: u64) -> bool {
     for _ in 0..12 {
         let since = Instant::now();
@@ -247,8 +247,8 @@ fn a_search_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
         let mut came = 0;
         for (reads, id) in (0..10).zip((3..).step_by(41)) {
             assert_eq!(nearest(&live, id), id, "{case:?}, before");
-            // The first replaced vector is a vector of the build. Later ones were inserted, and are
-            // in memory or on storage.
+            // The first replaced vector is a vector of the build. Later replaced vectors were
+            // inserted, and are in memory or on storage.
             for version in 1..4 {
                 let deed = live.clone();
                 let deed = move || {
@@ -262,8 +262,8 @@ fn a_search_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
                 assert_eq!(nearest(&live, id), id, "{case:?}, afterwards");
             }
         }
-        // In clusters the search probes one cluster, since the others are far away. Its first read
-        // is therefore its last.
+        // In a cluster index, the search probes one cluster, since the other clusters are far away.
+        // So the search makes only one read.
         let least = if case.0.has_clusters() { 3 } else { 4 };
         assert!(
             came >= least,
@@ -329,12 +329,12 @@ fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
             continue;
         };
         moving += 1;
-        // Without deletions no search examines every vector.
+        // Only after a deletion, a search with a long list examines every vector.
         live.delete(&[ids[1].1]).unwrap();
         for (at, &(node, id)) in ids.iter().step_by(101).enumerate() {
-            // Two former bugs. A search of all vectors confused such a node with a node whose
-            // insert was not complete, and omitted it. If the move was slow, the search looked for
-            // the node on its former page and reported damage.
+            // This loop tests two former bugs. A search of all vectors mistook a moving node for a
+            // node whose insert was not complete, and left it out. If the move was slow, the search
+            // looked for the node on its former page, and reported damage.
             for list in [100, 2 * MANY as usize] {
                 let moment = Duration::from_millis(if at == 0 { 500 } else { 30 });
                 let page = placement.page_of(node);
@@ -352,7 +352,7 @@ fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
     assert!(moving > 3, "{moving}");
 }
 
-/// Queries that a search can read only after the test lets it continue.
+/// Queries that a search can read only when the test allows it.
 struct Held<'a> {
     rows: Matrix,
     begun: &'a Barrier,
@@ -382,7 +382,7 @@ impl VectorSource for Held<'_> {
     }
 }
 
-/// Runs an action once, during a merge.
+/// Runs a function once, during a merge.
 struct Beside<F: Fn() + Sync> {
     deed: F,
     once: AtomicBool,
@@ -409,7 +409,7 @@ fn a_batch_that_began_before_a_merge_commits_finds_what_the_merge_digests() {
         let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
         live.delete(&[3]).unwrap();
         let (begun, go_on) = (Barrier::new(2), Barrier::new(2));
-        // New ids, and one id with an earlier vector.
+        // Two new ids, and one id that is in the build.
         let ids = [500, 501, 7];
         let queries = Held {
             rows: rows(&ids, 1),
@@ -437,7 +437,8 @@ fn a_batch_that_began_before_a_merge_commits_finds_what_the_merge_digests() {
                 once: AtomicBool::new(false),
             };
             live.compact(&beside).unwrap();
-            // Vectors that were inserted during the merge are replaced and deleted once more.
+            // After the merge, vectors that were inserted during the merge are replaced and
+            // deleted.
             live.upsert(&rows(&[501], 2), &[501], &Silent).unwrap();
             live.delete(&[500]).unwrap();
             go_on.wait();

@@ -7,7 +7,7 @@ use super::*;
 use crate::progress::Progress;
 use crate::snapshot::take;
 
-/// Runs a function at one step of the work, or at that step and each later one. Records the
+/// Runs a function at one step of the work, or at this step and each later step. Records the
 /// warnings.
 pub(super) struct Meddling<'a> {
     steps: AtomicU64,
@@ -15,7 +15,7 @@ pub(super) struct Meddling<'a> {
     always: bool,
     deed: &'a (dyn Fn() + Sync),
     warnings: Mutex<Vec<String>>,
-    /// Whether the function interrupts the work at that step.
+    /// Whether the work is interrupted at this step.
     pub(super) stop: bool,
     /// Whether the starts of stages count as steps.
     pub(super) at_begin: bool,
@@ -60,8 +60,8 @@ impl Progress for Meddling<'_> {
     }
 }
 
-/// Checks that the copy is an index without any fault, not even a fault that a crash leaves.
-/// Returns its contents.
+/// Checks that the copy is an index without damage and without warnings, such as about files that a
+/// crash leaves. Returns the contents of the copy.
 fn read(case: Case, copy: &SimVolume, folder: &Path, what: &str) -> Model {
     let told = Meddling::at(u64::MAX, &|| {});
     let report = verify_in(copy, &told).unwrap();
@@ -97,8 +97,8 @@ fn a_snapshot_has_all_that_was_acknowledged() {
     }
 }
 
-/// At each copied piece vectors are inserted until a checkpoint is made, and a merge removes the
-/// copied files.
+/// During the copy of each piece, inserts cause a checkpoint, and a merge removes the files that
+/// are being copied.
 #[test]
 fn a_snapshot_is_of_one_moment_whatever_is_committed_meanwhile() {
     for (number, case) in CASES.into_iter().enumerate() {
@@ -199,7 +199,7 @@ fn snapshots_beside_threads_that_insert_and_merge_have_a_prefix_of_what_came() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for id in 0.. {
-                    // The copy must have all ids of a call, or none of them.
+                    // The copy must have both ids of a call or neither.
                     Call::Insert(vec![1_000 + 2 * id, 1_001 + 2 * id], 1)
                         .make(&live)
                         .unwrap();
@@ -236,7 +236,7 @@ fn snapshots_beside_threads_that_insert_and_merge_have_a_prefix_of_what_came() {
     }
 }
 
-/// A log that ends in the middle of a record.
+/// The log ends in the middle of a record.
 #[test]
 fn what_is_behind_the_last_whole_record_of_the_log_is_not_copied() {
     let folder = tempfile::tempdir().unwrap();
@@ -256,7 +256,7 @@ fn what_is_behind_the_last_whole_record_of_the_log_is_not_copied() {
         assert_eq!(copy.len(log).unwrap(), length);
         assert!(read(PACKED, &copy, folder.path(), "a torn log") == model);
     }
-    // A log that does not even have a header yet.
+    // The log has no header yet.
     let volume = volume.fork();
     let next = format!("log-{:06}", log[4..].parse::<u64>().unwrap() + 1);
     volume.create(&next).unwrap().append(&[0; 100]).unwrap();
@@ -303,7 +303,8 @@ fn a_snapshot_is_whole_or_not_there_wherever_its_disk_fails() {
                     }
                 };
                 for copy in images {
-                    // The copy is whole, or does not open, and the next snapshot replaces it.
+                    // The copy is complete, or it has no MANIFEST, and the next snapshot replaces
+                    // it.
                     if copy.exists("MANIFEST").unwrap() {
                         whole(&copy, &what);
                         continue;
@@ -334,7 +335,7 @@ fn a_snapshot_that_is_interrupted_or_refused_leaves_what_was_there() {
         assert!(error.to_string().contains(name), "{error}");
         assert_eq!(copy.list().unwrap(), [name]);
     }
-    // Files of other programs beside an unfinished copy stay as well.
+    // A snapshot also leaves files of other programs beside an unfinished copy unchanged.
     let copy = SimVolume::new();
     for name in ["SNAPSHOT.new", "graph-000001", "notes.txt"] {
         copy.create(name).unwrap();

@@ -1,11 +1,11 @@
-//! Changes that a process left in the page cache, and syncs that fail when the next process opens
-//! the index.
+//! Changes that a killed process has left in the page cache, and syncs that fail when the next
+//! process opens the index.
 
 use stratann_tier::testing::{Mishap, Operation};
 
 use super::*;
 
-/// An index that keeps changes only in memory and in the log, with three unsynced changes.
+/// An index that has three unsynced changes in its log.
 fn left_unsynced(folder: &Path) -> (SimVolume, Model) {
     let case = Case(Layout::Packed, Update::Merge);
     let volume = base(case, folder);
@@ -20,7 +20,7 @@ fn left_unsynced(folder: &Path) -> (SimVolume, Model) {
         call.make(&live).unwrap();
         call.apply(&mut model);
     }
-    // The process is killed: it syncs nothing, and releases only the lock.
+    // A killed process syncs nothing, and only its lock is released.
     std::mem::forget(live);
     (volume.fork(), model)
 }
@@ -92,7 +92,7 @@ fn openings_that_fail_leave_no_more_than_one_log() {
     };
     drop(open_again(&volume, folder.path()).unwrap());
     let before = logs(&volume);
-    // The process is killed again and again, each time as soon as it has a log of its own.
+    // Several processes are killed, each as soon as it has started its own log.
     for _ in 0..4 {
         std::mem::forget(open_again(&volume, folder.path()).unwrap());
         volume = volume.fork();
