@@ -517,7 +517,7 @@ mod tests {
         assert_eq!(
             pool.take(4096).unwrap().as_ptr() as usize,
             address,
-            "the buffer used last is the warmest"
+            "the pool did not reuse the buffer that was used last"
         );
 
         let many: Vec<Block> = (0..ARENA + 10).map(|_| pool.take(4096).unwrap()).collect();

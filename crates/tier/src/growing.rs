@@ -180,13 +180,17 @@ mod tests {
         let before: &[u8] = &bytes;
         assert_eq!(bytes.append(b"defg"), Some(3));
         assert_eq!(bytes.append(b"hijk"), None);
-        assert_eq!(&bytes[..], b"abcdefg", "nothing changed");
-        assert_eq!(bytes.append(&bytes[1..4]), Some(7), "of itself");
+        assert_eq!(&bytes[..], b"abcdefg", "a refused append changed the bytes");
+        assert_eq!(
+            bytes.append(&bytes[1..4]),
+            Some(7),
+            "an append of a part of itself failed"
+        );
         assert_eq!(bytes.append(b"x"), None);
         assert_eq!(bytes.append(b""), Some(10));
         assert_eq!(bytes.as_ref(), b"abcdefgbcd");
         assert_eq!(before, b"abc");
-        assert_eq!(before.as_ptr(), bytes.as_ptr(), "nothing moves");
+        assert_eq!(before.as_ptr(), bytes.as_ptr(), "the bytes were moved");
         assert_eq!(format!("{bytes:?}"), "GrowingBytes(10 of 10 bytes)");
     }
 
@@ -223,7 +227,10 @@ mod tests {
         const RECORDS: usize = if cfg!(miri) { 60 } else { 60_000 };
         let value = |record: usize| (record % 251 + 1) as u8;
         let check = |bytes: &[u8], from: usize| {
-            assert!(bytes.len().is_multiple_of(RECORD), "part of an append");
+            assert!(
+                bytes.len().is_multiple_of(RECORD),
+                "a reader sees a part of an append"
+            );
             for (i, record) in bytes.chunks(RECORD).enumerate().skip(from) {
                 assert!(record.iter().all(|&b| b == value(i)), "record {i}");
             }
@@ -237,7 +244,7 @@ mod tests {
                     let mut seen = 0;
                     while !done.load(Ordering::Acquire) {
                         let now = check(&bytes, seen);
-                        assert!(now >= seen, "it shrank");
+                        assert!(now >= seen, "the length became smaller");
                         seen = now;
                     }
                     assert_eq!(check(&bytes, 0), RECORDS);

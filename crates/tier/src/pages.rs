@@ -249,7 +249,10 @@ mod tests {
             file.direct = Some(refuses);
             let bytes: Vec<u8> = (0..PIECE + BLOCK).map(|i| (i / 100) as u8 & 0xf0).collect();
             file.write_at(BLOCK as u64, &bytes).unwrap();
-            assert!(file.direct.is_none(), "the failed write was tried again");
+            assert!(
+                file.direct.is_none(),
+                "direct writes continue after a write was refused"
+            );
             assert_eq!(file.len(), (2 * BLOCK + PIECE) as u64);
             let read = std::fs::read(&path).unwrap();
             assert!(read[..BLOCK] == [0; BLOCK] && read[BLOCK..] == bytes);
@@ -278,7 +281,7 @@ mod tests {
             assert_eq!(
                 file.len(),
                 BLOCK as u64,
-                "the refused write changed the file"
+                "the refused write changed the length of the file"
             );
         }
     }
