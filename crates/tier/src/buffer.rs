@@ -96,7 +96,7 @@ unsafe fn free(pointer: NonNull<u8>, blocks: usize) {
 /// Maps zeroed memory for devices to write to. A forked process does not share the mapping.
 ///
 /// # Errors
-/// The system refuses the memory.
+/// The call fails if the system refuses the memory.
 fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     let bytes = blocks * BLOCK;
     // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing
@@ -156,7 +156,7 @@ impl BufferPool {
     /// Takes a buffer of `len` bytes, aligned to 4 KiB. It may contain the bytes of an earlier use.
     ///
     /// # Errors
-    /// The system refuses the memory.
+    /// The call fails if the system refuses the memory.
     pub(crate) fn take(&self, len: usize) -> Result<Block, TierError> {
         let blocks = len.div_ceil(BLOCK).max(1);
         let mut inner = self.0.inner.borrow_mut();

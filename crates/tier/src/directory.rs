@@ -103,7 +103,8 @@ impl Directory {
     /// Only this user can access files that are created in it.
     ///
     /// # Errors
-    /// [`TierError::NotPrivate`] if another user owns the directory, or others can write to it.
+    /// The call returns [`TierError::NotPrivate`] if another user owns the directory, or others can
+    /// write to it.
     pub fn private(path: &Path) -> Result<Directory, TierError> {
         crate::copies::CopyFolder::prepare(path)?;
         Self::open_private(path)

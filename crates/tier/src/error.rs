@@ -1,4 +1,4 @@
-//! The errors of places for bytes. Each text tells the user how to act.
+//! The errors of places for bytes. Most texts tell the user how to act.
 //!
 //! A variant names the place (a file's path, or the name of a region of memory) and the failure.
 //! Where they are known, it also names the offset in the place, and the remedy. [`TierError::io`]
@@ -157,7 +157,7 @@ pub enum TierError {
         place: String,
         /// The process that opened it.
         opener: u32,
-        /// This process.
+        /// The process that used it.
         here: u32,
     },
     /// Another lock owner uses the index.

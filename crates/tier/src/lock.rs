@@ -30,7 +30,7 @@ use rustix::io::Errno;
 /// without locks.
 pub(crate) const LOCK: &str = "STRATANN_LOCK";
 
-/// Device and inode. They identify a file under any name.
+/// The device and the inode of a file, which identify the file under any of its names.
 type Identity = (u64, u64);
 
 /// The descriptors of all locks of this process.

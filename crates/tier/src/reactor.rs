@@ -204,7 +204,7 @@ impl Reactor {
     /// Queues a read. Its completion is delivered to `inbox`.
     ///
     /// # Errors
-    /// The system refuses memory for the bytes of the read.
+    /// The call fails if the system refuses memory for the bytes of the read.
     pub(crate) fn submit(&self, inbox: &Rc<Inbox>, request: Request) -> Result<(), TierError> {
         let block = self.buffers.take(request.len as usize)?;
         let read = self.reads.borrow_mut().add(inbox, request, block);

@@ -39,7 +39,7 @@ use crate::error::TierError;
 /// of the process, or to act as `instead` says, an imperative.
 ///
 /// # Errors
-/// [`TierError::NoMemory`] if the system refused the memory.
+/// The call returns [`TierError::NoMemory`] if the system refused the memory.
 pub fn ask_for_memory(
     what: impl Into<String>,
     bytes: u64,
@@ -136,7 +136,7 @@ const FAILED: libc::c_int = 1;
 /// needs [`RecordingAllocator`] as the program's allocator.
 ///
 /// # Errors
-/// The system refuses the handler.
+/// The call fails if the system refuses the handler.
 pub fn explain_aborts() -> io::Result<()> {
     // SAFETY: an all-zero `sigaction` is a valid one.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

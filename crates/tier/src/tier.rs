@@ -66,7 +66,7 @@ pub trait Tier: Send + Sync + Debug {
     /// [`own`](fn@crate::own) replaced the file. If a tier reads no file, the call does nothing.
     ///
     /// # Errors
-    /// The file cannot be opened. Reads then continue from the old file.
+    /// The call fails if the file cannot be opened. Reads then continue from the old file.
     fn reopen(&self) -> Result<(), TierError> {
         Ok(())
     }
@@ -84,7 +84,8 @@ pub trait ReadQueue {
     /// than ever before.
     ///
     /// # Errors
-    /// The read is out of range or misaligned. The completion reports errors of the device.
+    /// The call fails if the read is out of range or misaligned. The completion reports errors of
+    /// the device.
     fn submit(&mut self, request: Request) -> Result<(), TierError>;
 
     /// A hint: the queued reads should start now, since the caller is about to compute. If a thread

@@ -104,7 +104,7 @@ pub trait Volume: Send + Sync + Debug {
     /// end; 0 if there is no such file.
     ///
     /// # Errors
-    /// An operation of the volume fails.
+    /// The call fails if an operation of the volume fails.
     fn kept_room(&self, name: &str) -> Result<u64, TierError> {
         let _ = name;
         Ok(0)
@@ -127,8 +127,8 @@ pub trait Volume: Send + Sync + Debug {
     /// themselves.
     ///
     /// # Errors
-    /// [`TierError::Replaced`] if the volume or its lock has been removed. [`TierError::Forked`] in
-    /// a process that was forked from the lock owner.
+    /// The call returns [`TierError::Replaced`] if the volume or its lock has been removed. It
+    /// returns [`TierError::Forked`] in a process that was forked from the lock owner.
     fn check_held(&self) -> Result<(), TierError> {
         Ok(())
     }
@@ -137,7 +137,7 @@ pub trait Volume: Send + Sync + Debug {
     /// example scratch files.
     ///
     /// # Errors
-    /// [`TierError::Replaced`] if the path leads elsewhere.
+    /// The call returns [`TierError::Replaced`] if the path leads elsewhere.
     fn check_path(&self, _path: &Path) -> Result<(), TierError> {
         Ok(())
     }
@@ -200,7 +200,7 @@ pub trait VolumeFile: Send + Debug {
     /// support reflinks. The caller must then copy the bytes.
     ///
     /// # Errors
-    /// This process was forked from the process that opened the file.
+    /// The call fails if this process was forked from the process that opened the file.
     fn share(&mut self, source: &dyn VolumeReader) -> Result<bool, TierError> {
         let _ = source;
         Ok(false)

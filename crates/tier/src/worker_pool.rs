@@ -361,7 +361,7 @@ impl WorkerPool {
     /// [`run_tasks`](WorkerPool::run_tasks).
     ///
     /// # Panics
-    /// Panics as [`run_tasks`](WorkerPool::run_tasks) does.
+    /// The call panics as [`run_tasks`](WorkerPool::run_tasks) does.
     pub fn run(&self, threads: usize, job: &(dyn Fn(&Thread, usize) + Sync)) -> usize {
         self.run_tasks(threads, &|thread, index| {
             job(thread, index);

@@ -156,8 +156,9 @@ impl CopyFolder {
     /// other user can write to it.
     ///
     /// # Errors
-    /// [`TierError::NotPrivate`] if another user owns the directory or can write to it. The call
-    /// also fails if `place` is a device, would be created among devices, or cannot be created.
+    /// The call returns [`TierError::NotPrivate`] if another user owns the directory or can write
+    /// to it. The call also fails if `place` is a device, would be created among devices, or cannot
+    /// be created.
     pub fn prepare(place: &Path) -> Result<(), TierError> {
         check_beside_devices(place)?;
         make(place)?;

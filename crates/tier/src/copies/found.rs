@@ -31,7 +31,7 @@ impl FoundCopies {
     /// Removes the folder, unless a process has it open. Returns whether the folder is gone.
     ///
     /// # Errors
-    /// The path cannot be looked up.
+    /// The call fails if the path cannot be looked up.
     pub fn remove(&self) -> Result<bool, TierError> {
         remove_unused(&self.path, None);
         let there = self.path.try_exists();
@@ -50,7 +50,7 @@ impl CopyFolder {
     /// Lists the folders of copies at a place, sorted by path.
     ///
     /// # Errors
-    /// The place cannot be listed.
+    /// The call fails if the place cannot be listed.
     pub fn found_at(place: &Path) -> Result<Vec<FoundCopies>, TierError> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(place).map_err(failed("list", place))? {

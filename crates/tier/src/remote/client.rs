@@ -327,7 +327,8 @@ impl Client {
     /// Opens a file; `None` if the server has no file of that name.
     ///
     /// # Errors
-    /// [`TierError::Server`] if the server cannot be reached, or refuses the request.
+    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
+    /// request.
     pub fn open(&self, name: &str) -> Result<Option<RemoteFile>, TierError> {
         let answer = self.ask(name, Frame::new(Kind::Open, 0), name.as_bytes(), &mut []);
         match answer {
@@ -358,8 +359,8 @@ impl Client {
     /// file.
     ///
     /// # Errors
-    /// [`TierError::Server`], also if the server has no space, and the errors of `read`. The server
-    /// then keeps no part of the file.
+    /// The call returns [`TierError::Server`], also if the server has no space. An error of
+    /// `read` is returned. The server then keeps no part of the file.
     pub fn put(
         &self,
         name: &str,
@@ -407,7 +408,8 @@ impl Client {
     /// The hash of all bytes of a file, which the server computed when it received them.
     ///
     /// # Errors
-    /// [`TierError::Server`] if the server cannot be reached, or refuses the request.
+    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
+    /// request.
     pub fn hash(&self, file: &RemoteFile) -> Result<blake3::Hash, TierError> {
         let frame = Frame {
             file: file.id,
@@ -422,7 +424,8 @@ impl Client {
     /// client that has such a file open can continue to read it.
     ///
     /// # Errors
-    /// [`TierError::Server`] if the server cannot be reached, or refuses the request.
+    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
+    /// request.
     pub fn sweep(&self, prefix: &str, stays: &str) -> Result<(), TierError> {
         let body = [prefix.as_bytes(), &[0], stays.as_bytes()].concat();
         self.ask_for(Some(0), prefix, Frame::new(Kind::Sweep, 0), &body, &mut [])?;
@@ -432,7 +435,8 @@ impl Client {
     /// Lists the files whose names begin with `prefix`, sorted by name.
     ///
     /// # Errors
-    /// [`TierError::Server`] if the server cannot be reached, or refuses the request.
+    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
+    /// request.
     pub fn list(&self, prefix: &str) -> Result<Vec<Listed>, TierError> {
         let mut all: Vec<Listed> = Vec::new();
         loop {
@@ -461,7 +465,8 @@ impl Client {
     /// Removes the names of all files that begin with `prefix`.
     ///
     /// # Errors
-    /// [`TierError::Server`] if the server cannot be reached, or refuses the request.
+    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
+    /// request.
     pub fn remove(&self, prefix: &str) -> Result<(), TierError> {
         // No name begins with `/`, so no name stays.
         self.sweep(prefix, "/")
@@ -470,7 +475,8 @@ impl Client {
     /// The number of free bytes of the server.
     ///
     /// # Errors
-    /// [`TierError::Server`] if the server cannot be reached, or refuses the request.
+    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
+    /// request.
     pub fn room(&self) -> Result<u64, TierError> {
         Ok(self
             .ask("", Frame::new(Kind::Room, 0), &[], &mut [])?

@@ -206,7 +206,7 @@ impl Server {
     /// host name, and sends nothing to the server.
     ///
     /// # Errors
-    /// The host name is unknown, the prefix is invalid, or UCX is not available.
+    /// The call fails if the host name is unknown, the prefix is invalid, or UCX is not available.
     pub fn new(name: &str, secret: Option<Secret>, tls: Option<Tls>) -> Result<Server, TierError> {
         // The role of the server is unknown before the greetings.
         let failed = |why: String| TierError::Server {
@@ -367,8 +367,8 @@ impl Server {
     /// later bytes belong to the protocol. Later reads and writes wait without a limit.
     ///
     /// # Errors
-    /// No server is reachable, or the server has another protocol or version, or does not know the
-    /// secret.
+    /// The call fails if no server is reachable, or the server has another protocol or version, or
+    /// does not know the secret.
     pub fn connect(&self, protocol: Protocol) -> Result<Transport, Fault> {
         client::connect(self, protocol)
     }
@@ -479,7 +479,7 @@ impl Secret {
     /// [`VARIABLE`](Secret::VARIABLE).
     ///
     /// # Errors
-    /// Fails as [`read`](Secret::read) does, and if the variable is too short.
+    /// The call fails as [`read`](Secret::read) does, and if the variable is too short.
     pub fn of_environment() -> Result<Option<Secret>, TierError> {
         let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(path) = of(Self::FILE) {
@@ -498,8 +498,8 @@ impl Secret {
     /// must be this user or root.
     ///
     /// # Errors
-    /// The file cannot be read, other users have access to it, or it is shorter than
-    /// [`LEAST_BYTES`](Secret::LEAST_BYTES).
+    /// The call fails if the file cannot be read, other users have access to it, or it is shorter
+    /// than [`LEAST_BYTES`](Secret::LEAST_BYTES).
     pub fn read(path: &std::path::Path) -> Result<Secret, TierError> {
         use std::io::Read;
         let place = path.display().to_string();

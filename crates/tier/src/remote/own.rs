@@ -34,7 +34,8 @@ impl Secret {
     /// For any other server without a given secret, the result is `None`.
     ///
     /// # Errors
-    /// There is no place for the file, it cannot be created or read, or other users can read it.
+    /// The call fails if there is no place for the file, it cannot be created or read, or other
+    /// users can read it.
     pub fn given_or_own(given: Option<&Secret>, name: &str) -> Result<Option<Secret>, TierError> {
         match given {
             Some(secret) => Ok(Some(secret.clone())),

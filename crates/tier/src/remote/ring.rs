@@ -255,7 +255,7 @@ impl RingStream {
     /// the client can write to them at once.
     ///
     /// # Errors
-    /// No process listens there, or a process of another user does.
+    /// The call fails if no process listens there, or a process of another user does.
     pub fn connect(path: &Path) -> io::Result<RingStream> {
         // If too many clients connect at the same time, this fails instead of waiting.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -458,7 +458,7 @@ impl RingStream {
     /// Splits the stream into its two directions. Both block, up to their time limits.
     ///
     /// # Errors
-    /// No more descriptors are available.
+    /// The call fails if no more descriptors are available.
     pub fn split(mut self) -> io::Result<(RingReader, RingWriter)> {
         let writer = RingWriter {
             // The reading half has the same end, and no longer uses it.
@@ -588,8 +588,8 @@ impl RingListener {
     /// replaced.
     ///
     /// # Errors
-    /// The path has another kind of file, another process listens there, or the socket cannot be
-    /// created.
+    /// The call fails if the path has another kind of file, another process listens there, or the
+    /// socket cannot be created.
     pub fn bind(path: &Path) -> io::Result<RingListener> {
         use std::os::unix::fs::{FileTypeExt, PermissionsExt};
         if let Ok(facts) = path.symlink_metadata() {
@@ -629,7 +629,7 @@ impl RingListener {
     /// Accepts the next client. The client is not checked yet.
     ///
     /// # Errors
-    /// Fails as [`UnixListener::accept`] does.
+    /// The call fails as [`UnixListener::accept`] does.
     pub fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept()?.0)
     }
@@ -637,8 +637,8 @@ impl RingListener {
     /// Receives the rings of an accepted client. Reads and writes of the stream block.
     ///
     /// # Errors
-    /// The client belongs to another user, sends no rings within the time limit, or sends invalid
-    /// rings.
+    /// The call fails if the client belongs to another user, sends no rings within the time limit,
+    /// or sends invalid rings.
     pub fn greet(socket: UnixStream, patience: Duration) -> io::Result<RingStream> {
         RingStream::accepted(socket, patience)
     }

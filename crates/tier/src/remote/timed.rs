@@ -24,7 +24,7 @@ const ASKED: u32 = 4;
 /// files for ever.
 ///
 /// # Errors
-/// The system refuses a setting of the socket.
+/// The call fails if the system refuses a setting of the socket.
 pub fn notice_when_gone(socket: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, SILENT)?;
@@ -62,7 +62,7 @@ impl Timed {
     /// [`ErrorKind::TimedOut`]. `None` removes the limit.
     ///
     /// # Errors
-    /// The system refuses a setting of the socket.
+    /// The call fails if the system refuses a setting of the socket.
     pub fn limit(&mut self, limit: Option<Duration>) -> io::Result<()> {
         self.until = limit.map(|limit| Instant::now() + limit);
         match limit {

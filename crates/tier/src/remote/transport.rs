@@ -62,7 +62,7 @@ impl Tls {
     /// Like [`of_environment`](Tls::of_environment), with the certificates in the given file.
     ///
     /// # Errors
-    /// Fails as [`of_environment`](Tls::of_environment) does.
+    /// The call fails as [`of_environment`](Tls::of_environment) does.
     pub fn new(host: &str, authority: &Path) -> Result<Tls, TierError> {
         let failed = |reason: String| TierError::Unsupported {
             what: format!(

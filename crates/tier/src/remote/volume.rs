@@ -94,7 +94,7 @@ impl RemoteVolume {
     /// read, and no second copy is made.
     ///
     /// # Errors
-    /// [`TierError::Server`] if the server cannot be reached.
+    /// The call returns [`TierError::Server`] if the server cannot be reached.
     pub fn new(
         home: Arc<dyn Volume>,
         client: Client,

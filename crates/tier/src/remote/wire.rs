@@ -177,7 +177,7 @@ pub type Proof = [u8; 32];
 /// Random bytes of the operating system.
 ///
 /// # Errors
-/// The operating system provides no random bytes.
+/// The call fails if the operating system provides no random bytes.
 pub fn nonce() -> std::io::Result<Nonce> {
     crate::random()
 }

@@ -235,7 +235,7 @@ functions! {
 /// tries again.
 ///
 /// # Errors
-/// The library is not installed, or is too old.
+/// The call fails if the library is not installed, or is too old.
 pub(super) fn functions() -> Result<&'static Functions, String> {
     static LOADED: OnceLock<Functions> = OnceLock::new();
     match LOADED.get() {

@@ -87,7 +87,8 @@ impl Streams {
     /// Loads the library. `loopback` is true if both sides are on this machine.
     ///
     /// # Errors
-    /// [`TierError::Unsupported`] if there is no library, or it finds no device to use.
+    /// The call returns [`TierError::Unsupported`] if there is no library, or it finds no device to
+    /// use.
     pub fn new(loopback: bool) -> Result<Streams, TierError> {
         let context = Context::shared(Use::Streams, loopback);
         match context {
@@ -116,8 +117,9 @@ impl Streams {
     /// sides. `seal` is from these greetings. From here on the stream owns the connection.
     ///
     /// # Errors
-    /// The other side ends the connection, or sends invalid bytes or bytes without a valid seal.
-    /// The call also fails if UCX cannot connect, or no bytes arrive through UCX in time.
+    /// The call fails if the other side ends the connection, or sends invalid bytes or bytes
+    /// without a valid seal. The call also fails if UCX cannot connect, or no bytes arrive through
+    /// UCX in time.
     pub fn over(
         &self,
         socket: TcpStream,

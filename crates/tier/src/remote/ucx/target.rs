@@ -66,8 +66,8 @@ impl Target {
     /// Starts the thread. If `loopback` is set, only processes on this machine can reach it.
     ///
     /// # Errors
-    /// [`TierError::Unsupported`] if there is no library, it finds no device to use, or the thread
-    /// cannot be started.
+    /// The call returns [`TierError::Unsupported`] if there is no library, it finds no device to
+    /// use, or the thread cannot be started.
     pub fn start(loopback: bool) -> Result<Target, TierError> {
         let context = Context::new(Use::Reads, loopback).map_err(failed)?;
         warn_of_tcp(
@@ -103,7 +103,7 @@ impl Target {
     /// Allocates `len` zero bytes that clients can read.
     ///
     /// # Errors
-    /// [`TierError::Unsupported`] if there is no memory.
+    /// The call returns [`TierError::Unsupported`] if there is no memory.
     pub fn allocate(&self, len: usize) -> Result<Region, TierError> {
         let functions = self.context.functions;
         let params = api::MapParams {
@@ -171,7 +171,7 @@ impl Target {
     /// | 16 | | the server's address, then the key, then zeros |
     ///
     /// # Errors
-    /// [`TierError::Unsupported`] if the address and the key do not fit.
+    /// The call returns [`TierError::Unsupported`] if the address and the key do not fit.
     pub fn reach(&self, region: &Region) -> Result<Vec<u8>, TierError> {
         let mut bytes = (region.start.as_ptr() as u64).to_le_bytes().to_vec();
         for part in [&self.address, &region.key] {
